@@ -1,0 +1,33 @@
+"""``remit.toml``, its schema, and where each value came from (SPEC 13)."""
+
+from remit.config.loading import LoadedSettings, default_settings, load_settings
+from remit.config.settings import (
+    BudgetSettings,
+    ChatSettings,
+    GatewaySettings,
+    LedgerSettings,
+    LocalModelSettings,
+    ModelSettings,
+    ProviderSettings,
+    Settings,
+    SupervisorSettings,
+    ToolSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "BudgetSettings",
+    "ChatSettings",
+    "GatewaySettings",
+    "LedgerSettings",
+    "LoadedSettings",
+    "LocalModelSettings",
+    "ModelSettings",
+    "ProviderSettings",
+    "Settings",
+    "SupervisorSettings",
+    "ToolSettings",
+    "WorkerSettings",
+    "default_settings",
+    "load_settings",
+]

@@ -1,0 +1,156 @@
+"""The schema of ``remit.toml``. Defaults stand in ``assets/defaults.toml``, not here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+__all__ = [
+    "BudgetSettings",
+    "ChatSettings",
+    "GatewaySettings",
+    "LedgerSettings",
+    "LocalModelSettings",
+    "ModelSettings",
+    "ProviderSettings",
+    "Settings",
+    "SupervisorSettings",
+    "ToolSettings",
+    "WorkerSettings",
+]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class LedgerSettings(_Section):
+    """``[ledger]``: where the record lies and what of it is content."""
+
+    path: str = Field(description="file of the ledger, relative to the root")
+    content_keys: list[str] = Field(description="metadata keys whose values are content")
+    compress_above_bytes: int = Field(ge=0, description="compress stored values above this size")
+    lock_timeout_s: float = Field(gt=0, description="wait this long for another writer")
+    max_batch: int = Field(ge=1, description="most writes in one transaction")
+    page_size: int = Field(ge=1, description="entries fetched at once by queries")
+
+
+class ModelSettings(_Section):
+    """``[model]``: which model answers."""
+
+    default: str = Field(
+        description="'auto', a provider id, a model id, or provider/model; auto takes the first "
+        "provider of 'auto_order' that has a key or a base URL, else 'local'"
+    )
+    auto_order: list[str] = Field(description="providers that 'auto' looks at, first first")
+    prefixes: dict[str, str] = Field(description="model name prefix → provider id")
+
+
+class ProviderSettings(_Section):
+    """``[providers.NAME]``: how one provider is reached."""
+
+    kind: Literal["anthropic", "openai"] = Field(description="its wire format")
+    base_url: str = Field(description="base URL; the environment variable goes before it")
+    api_key: SecretStr = Field(description="key; better left to the environment variable")
+    base_url_env: str = Field(description="environment variable that holds the base URL")
+    api_key_env: str = Field(description="environment variable that holds the key")
+    default_model: str = Field(description="model used when none is named")
+    api_version: str = Field("", description="value of the anthropic-version header")
+    send_temperature: bool = Field(description="false for models that refuse a temperature")
+    native_tools: bool = Field(description="false makes the worker choose tools by schema")
+    structured_output: bool = Field(description="false where JSON Schema output is not supported")
+    max_completion_tokens_models: list[str] = Field(
+        default_factory=list,
+        description="model name prefixes that take max_completion_tokens and no temperature",
+    )
+
+
+class LocalModelSettings(_Section):
+    """``[local]``: the model that runs in this process."""
+
+    model: str = Field(description="name of a pulled model, or of one added by a file")
+    context_tokens: int = Field(ge=256, description="context window")
+    threads: int = Field(ge=0, description="0: as many as there are cores")
+    cache_dir: str = Field(description="where weights lie; empty: the user's cache directory")
+    native_tools: bool = Field(description="true when the model's template takes tools")
+    repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
+
+
+class GatewaySettings(_Section):
+    """``[gateway]``: limits of a call."""
+
+    timeout_ms: int = Field(gt=0, description="longest attempt")
+    max_retries: int = Field(ge=0, description="attempts after the first, retryable failures only")
+    retry_base_ms: int = Field(ge=0, description="first wait between attempts")
+    retry_max_ms: int = Field(ge=0, description="longest wait between attempts")
+    lease_margin_ms: int = Field(ge=0, description="a call counts as lost this long after timeout")
+    failure_threshold: int = Field(ge=1, description="failures that open a circuit")
+    recovery_timeout_ms: int = Field(ge=0, description="time until an open circuit is tried again")
+    half_open_max: int = Field(ge=1, description="calls let through to try it")
+    orphan_policy: Literal["charge", "release"] = Field(
+        description="what an unanswered reservation becomes"
+    )
+
+
+class BudgetSettings(_Section):
+    """``[budget]``: limits given to what Remit starts itself. 0 means no limit."""
+
+    mode: Literal["enforce", "warn", "off"] = Field(description="what a spent budget does")
+    session_tokens: int = Field(ge=0, description="tokens of one session")
+    session_turns: int = Field(ge=0, description="model calls of one session")
+    work_order_tokens: int = Field(ge=0, description="tokens of one work order")
+    message_overhead_tokens: int = Field(
+        ge=0, description="tokens a provider may add per message, in the upper bound"
+    )
+
+
+class WorkerSettings(_Section):
+    """``[worker]``: bounds of a work order."""
+
+    turn_limit: int = Field(ge=1, description="most model calls of one order")
+    timeout_s: float = Field(gt=0, description="longest order")
+
+
+class ToolSettings(_Section):
+    """``[tools]``: bounds of a tool."""
+
+    timeout_s: float = Field(gt=0, description="longest run")
+    max_output_bytes: int = Field(ge=256, description="longest result")
+    reason_chars: int = Field(ge=1, description="query_ledger cuts reasons at this length")
+
+
+class SupervisorSettings(_Section):
+    """``[supervisor]``: how a turn is planned and checked."""
+
+    classify: bool = Field(description="classify each message before answering")
+    max_retries: int = Field(ge=0, description="further attempts after a rejected answer")
+    context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
+    context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
+    error_markers: list[str] = Field(description="texts that mark a failed answer at its start")
+    small_model_context_turns: int = Field(
+        ge=0, description="turns shown to a model without native tools"
+    )
+
+
+class ChatSettings(_Section):
+    """``[chat]``: the ADMIN shell."""
+
+    agent_id: str = Field(description="who answers in `remit chat`")
+    tools_allowed: list[str] = Field(description="tools it may use")
+    history_file: str = Field(description="file of typed lines, relative to the root")
+
+
+class Settings(_Section):
+    """All of ``remit.toml``."""
+
+    ledger: LedgerSettings
+    model: ModelSettings
+    providers: dict[str, ProviderSettings]
+    local: LocalModelSettings
+    gateway: GatewaySettings
+    budget: BudgetSettings
+    worker: WorkerSettings
+    tools: ToolSettings
+    supervisor: SupervisorSettings
+    chat: ChatSettings

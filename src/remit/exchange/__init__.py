@@ -1,0 +1,22 @@
+"""Value objects of one model call, and the port through which agents reach the gateway.
+
+They live apart from the gateway's class, so that a worker can speak of calls without
+seeing what routes them (SPEC 8.3).
+"""
+
+from remit.exchange.messages import Message, check_messages, text_of
+from remit.exchange.port import GatewayPort, ModelCapabilities, TextSink
+from remit.exchange.request import PromptRequest
+from remit.exchange.response import PromptResponse, RouteOutcome
+
+__all__ = [
+    "GatewayPort",
+    "Message",
+    "ModelCapabilities",
+    "PromptRequest",
+    "PromptResponse",
+    "RouteOutcome",
+    "TextSink",
+    "check_messages",
+    "text_of",
+]

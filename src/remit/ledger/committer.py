@@ -1,0 +1,92 @@
+"""Group commit: whoever waits while the disk is busy shares the next transaction."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from remit.ledger.errors import LedgerClosedError
+from remit.ledger.store import Unit
+
+__all__ = ["GroupCommitter"]
+
+
+class _Runs(Protocol):
+    def run(self, units: Sequence[Unit]) -> list[Any]: ...
+
+
+class GroupCommitter:
+    """One thread that feeds a store with all units that have come in since the last commit.
+
+    Args:
+        store: what commits them; its ``run`` is called from the thread only.
+        max_batch: most units in one transaction.
+    """
+
+    def __init__(self, store: _Runs, *, max_batch: int) -> None:
+        self._store = store
+        self._max_batch = max_batch
+        self._queue: queue.SimpleQueue[tuple[Unit, Future[Any]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._work, name="remit-ledger", daemon=True)
+        self._thread.start()
+
+    def submit(self, unit: Unit) -> Future[Any]:
+        """Hand over one unit; the future resolves when it is durable, or has failed."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self._closed:
+                raise LedgerClosedError("The ledger client is closed.")
+            if self._pid != os.getpid():
+                raise LedgerClosedError(
+                    "This ledger client was opened before a fork.",
+                    next_step="Open a new LedgerClient in the child process.",
+                )
+            self._queue.put((unit, future))
+        return future
+
+    def close(self) -> None:
+        """Commit what is waiting, then end the thread."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
+        if self._pid == os.getpid():
+            self._thread.join()
+
+    def _work(self) -> None:
+        ended = False
+        while not ended:
+            batch = []
+            item = self._queue.get()
+            while item is not None:
+                batch.append(item)
+                if len(batch) >= self._max_batch:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            ended = item is None
+            if batch:
+                self._commit(batch)
+
+    def _commit(self, batch: list[tuple[Unit, Future[Any]]]) -> None:
+        try:
+            results = self._store.run([unit for unit, _ in batch])
+        except BaseException as error:  # noqa: BLE001 - each waiting caller must hear of it
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -1,0 +1,162 @@
+"""Content values: what a record commits to without containing it (SPEC 3.4).
+
+In a record a content value stands as a commitment, an HMAC-SHA256 under a random nonce. The
+value and its nonce lie beside the record, where lawful erasure can delete both and leave
+every hash and proof valid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from remit.canonical import canonical_json
+from remit.ledger.errors import LedgerFormatError
+
+__all__ = [
+    "NO_STEP",
+    "Content",
+    "ContentText",
+    "EncodedValue",
+    "Erased",
+    "StoredValue",
+    "commit",
+    "content",
+    "is_message_list",
+    "next_step",
+]
+
+NO_STEP = "0" * 64
+"""c₀ of every message list: 32 zero bytes, in hex."""
+
+
+class ContentText(str):
+    """A text marked as content. It is a ``str`` in every other respect."""
+
+    __slots__ = ()
+
+
+class Content:
+    """Any JSON value marked as content.
+
+    ``encoded`` may hold the canonical encoding of the value, or of each message of a message
+    list, when the caller has it already.
+    """
+
+    __slots__ = ("encoded", "value")
+
+    def __init__(self, value: Any, encoded: bytes | list[bytes] | None = None) -> None:
+        self.value = value
+        self.encoded = encoded
+
+    def __repr__(self) -> str:
+        return f"Content({type(self.value).__name__})"
+
+
+def content(value: Any) -> Any:
+    """Mark ``value`` as content: personal, large, or derived from something that is.
+
+    Use it for a metadata value whose key is not one of the configured content keys, and for
+    a ``reason`` that quotes a user or a provider. A text stays a ``str``.
+    """
+    return ContentText(value) if isinstance(value, str) else Content(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """Stands where content was.
+
+    Attributes:
+        erasure_id: the ``ERASURE`` entry that says who and why; ``None`` when the content is
+            gone and no entry says so, which verification reports as a failure.
+    """
+
+    erasure_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"[content erased under {self.erasure_id}]" if self.erasure_id else "[missing]"
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedValue:
+    """A content value ready to be stored: its JCS bytes and the digest that finds it."""
+
+    encoded: bytes
+    digest: bytes
+
+    @classmethod
+    def of(cls, encoded: bytes) -> EncodedValue:
+        return cls(encoded, hashlib.sha256(encoded).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredValue:
+    """A row's way of keeping a value: ``text`` or ``json``, with ``+zlib`` when large."""
+
+    codec: str
+    value: str | bytes
+
+    @classmethod
+    def encode(cls, encoded: bytes, compress_above: int) -> StoredValue:
+        codec, text = "json", encoded
+        if encoded[:1] == b'"' and b"\\u0000" not in encoded:
+            codec, text = "text", orjson.loads(encoded).encode()
+        if len(text) > compress_above:
+            packed = zlib.compress(text, 1)
+            if len(packed) < len(text):
+                return cls(f"{codec}+zlib", packed)
+        return cls(codec, text.decode())
+
+    def decode(self) -> Any:
+        """The value; raises :class:`LedgerFormatError` where the row cannot be read."""
+        codec, _, packing = self.codec.partition("+")
+        try:
+            data = self.value.encode() if isinstance(self.value, str) else bytes(self.value)
+            if packing == "zlib":
+                data = zlib.decompress(data)
+            elif packing:
+                raise ValueError("unknown packing")
+            if codec == "text":
+                return data.decode()
+            if codec == "json":
+                return orjson.loads(data)
+            raise ValueError("unknown codec")
+        except (ValueError, zlib.error) as error:
+            raise LedgerFormatError(
+                f"A stored content value (codec {self.codec!r}) cannot be read: {error}."
+            ) from error
+
+
+def commit(nonce: bytes, encoded: bytes) -> str:
+    """HMAC-SHA256 of a value's JCS encoding under its nonce, as 64 hex digits."""
+    return hmac.digest(nonce, encoded, "sha256").hex()
+
+
+def next_step(parent: str, commitment: str) -> str:
+    """cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; hex in, hex out."""
+    return hashlib.sha256(bytes.fromhex(parent) + bytes.fromhex(commitment)).hexdigest()
+
+
+def is_message_list(value: Any) -> bool:
+    """Whether a content value is committed to as a list of messages.
+
+    It is when it is a non-empty list of objects that each have a text under ``role``.
+    """
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) > 0
+        and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in value)
+    )
+
+
+def encode_content(value: Any, known: bytes | list[bytes] | None) -> list[EncodedValue] | EncodedValue:
+    """The encoding of a content value: one, or one for each message of a list."""
+    if is_message_list(value):
+        parts = known if isinstance(known, list) else [canonical_json(item) for item in value]
+        return [EncodedValue.of(part) for part in parts]
+    return EncodedValue.of(known if isinstance(known, bytes) else canonical_json(value))

@@ -1,0 +1,62 @@
+"""The ledger entry: layer 0, its fields never change (SPEC 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["LedgerEntry", "entry_id", "parse_entry_id"]
+
+
+@dataclass(slots=True)
+class LedgerEntry:
+    """One record of the ledger.
+
+    The first six fields are the writer's; ``id``, ``timestamp``, ``previous_hash`` and
+    ``entry_hash`` are filled by the ledger on write, whatever stands in them.
+
+    Attributes:
+        event_type: what happened, a name of :data:`remit.ledger.EVENTS` or the caller's own.
+        submission_id: what it belongs to: a contract, a session, a work order.
+        decision: the outcome in a word.
+        reason: why, a sentence. Wrap it in :func:`remit.ledger.content` where it quotes a
+            user or a provider.
+        prompts_used: ids of the prompt packs behind the event.
+        metadata: everything specific to the event, JSON values only.
+        id: ``LED-`` and the sequence number, at least 8 lower-case hex digits.
+        timestamp: ISO 8601, UTC, microseconds, ``Z``.
+        previous_hash: the entry before's ``entry_hash``; empty for the first.
+        entry_hash: SHA-256 of the canonical record, 64 lower-case hex digits.
+    """
+
+    event_type: str
+    submission_id: str
+    decision: str
+    reason: str
+    prompts_used: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+    timestamp: str = ""
+    previous_hash: str = ""
+    entry_hash: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All ten fields, as plain data (nested values are shared, not copied)."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def entry_id(seq: int) -> str:
+    """The id of the entry at ``seq``: 42 → ``LED-0000002a``."""
+    return f"LED-{seq:08x}"
+
+
+def parse_entry_id(value: str) -> int | None:
+    """The sequence number behind an entry id, or ``None`` where it is not one."""
+    digits = value[4:]
+    if not value.startswith("LED-") or len(digits) < 8:
+        return None
+    try:
+        seq = int(digits, 16)
+    except ValueError:
+        return None
+    return seq if entry_id(seq) == value else None

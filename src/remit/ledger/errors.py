@@ -1,0 +1,46 @@
+"""Errors of the ledger."""
+
+from remit.errors import InvalidInputError, RemitError
+
+__all__ = [
+    "EntryNotFoundError",
+    "LedgerClosedError",
+    "LedgerError",
+    "LedgerFormatError",
+    "LedgerWriteError",
+    "NoSignerError",
+    "RecordTooLargeError",
+    "ScopeError",
+]
+
+
+class LedgerError(RemitError):
+    """Base of what goes wrong with a ledger."""
+
+
+class LedgerWriteError(LedgerError):
+    """The entry is not on record: the store refused it (disk full, I/O error, lock)."""
+
+
+class LedgerFormatError(LedgerError):
+    """The file or database is not a ledger, or one of a newer version."""
+
+
+class LedgerClosedError(LedgerError):
+    """The client was closed, or belongs to the process this one was forked from."""
+
+
+class RecordTooLargeError(LedgerError, InvalidInputError):
+    """The canonical record would exceed 65,535 bytes."""
+
+
+class EntryNotFoundError(LedgerError, KeyError):
+    """No entry has that id."""
+
+
+class NoSignerError(LedgerError):
+    """A checkpoint or proof was asked of a client that holds no signing key."""
+
+
+class ScopeError(LedgerError):
+    """A scoped handle was asked for what its tier may not see or write."""

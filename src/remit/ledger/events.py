@@ -1,0 +1,116 @@
+"""The event types of SPEC 3.7: writer, metadata keys, meaning.
+
+This table is the source of the one in ``docs/events.md``; a test holds them together and
+holds every entry that the suite writes to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["EVENTS", "Event"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event type.
+
+    Attributes:
+        writer: the part of Remit that writes it; empty while none does yet.
+        keys: metadata keys that are always there.
+        meaning: one line.
+        optional: metadata keys that are there when they apply.
+    """
+
+    name: str
+    writer: str
+    keys: tuple[str, ...]
+    meaning: str
+    optional: tuple[str, ...] = ()
+
+
+_WO = ("provenance", "scope")
+_EXCHANGE = (
+    "agent_id", "session_id", "work_order_id", "tier", "contract_id", "framework_id",
+    "prompt", "response", "outcome", "input_tokens", "output_tokens", "context_hash",
+    "dispatch_entry_id", "model_id", "finish_reason", "latency_ms",
+)  # fmt: skip
+
+_TABLE = (
+    Event("DISPATCH", "gateway", ("contract_id", "agent_id", "session_id"),
+          "A call is about to be sent; durable before a byte goes out."),
+    Event("EXCHANGE", "gateway", _EXCHANGE, "One round trip to a model, whole.",
+          ("tools", "content_blocks", "parameters", "contract_version", "key_id", "attempt",
+           "retry_of", "provider_id", "requested_model_id", "decision_id", "cost_usd",
+           "price_version", "cost_certainty", "cached_input_tokens", "reasoning_tokens",
+           "error_code", "error_message", "usage_certainty")),
+    Event("PROMPT_REJECTED", "gateway",
+          ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
+          "A request was refused; nothing was sent."),
+    Event("EXCHANGE_ORPHANED", "gateway",
+          ("dispatch_entry_id", "session_id", "agent_id", "contract_id", "settlement",
+           "settled_tokens"),
+          "The process that sent a call died before the answer was on record.",
+          ("work_order_id",)),
+    Event("BUDGET_ALLOCATED", "budget", ("scope", "session_id", "token_limit", "turn_limit"),
+          "A scope was given its limits.", ("work_order_id", "agent_id")),
+    Event("BUDGET_DEBIT", "budget",
+          ("scope", "session_id", "input_tokens", "output_tokens", "model_id"),
+          "Tokens spent outside the gateway were charged to a scope.",
+          ("work_order_id", "agent_id")),
+    Event("BUDGET_WARNING", "gateway",
+          ("session_id", "agent_id", "contract_id", "error_code", "error_message"),
+          "A call went out over its limit, in the mode `warn`."),
+    Event("THOUGHT_RECORD", "", (), "An entry of the decision trail."),
+    Event("SESSION_START", "sessions", ("provenance",), "A session began.", ("session_id",)),
+    Event("SESSION_END", "sessions", ("provenance", "turn_count", "total_cost"),
+          "A session ended."),
+    Event("TURN_RECORDED", "sessions",
+          ("provenance", "turn_number", "user_message", "response"),
+          "One turn of a conversation, both sides whole."),
+    Event("WO_PLANNED", "supervisor",
+          (*_WO, "wo_type", "tier_target", "input_context", "constraints",
+           "acceptance_criteria", "parent_wo_id"),
+          "A work order was written."),
+    Event("WO_DISPATCHED", "supervisor", _WO, "A work order was handed to the worker."),
+    Event("WO_EXECUTING", "worker", _WO, "The worker began."),
+    Event("LLM_CALL", "worker",
+          (*_WO, "exchange_entry_id", "dispatch_entry_id", "outcome", "model_id",
+           "input_tokens", "output_tokens", "latency_ms"),
+          "The worker called a model; the exchange holds the text."),
+    Event("TOOL_INTENT", "worker", (*_WO, "tool_id", "arguments", "idempotency_key"),
+          "A tool is about to run."),
+    Event("TOOL_CALL", "worker",
+          (*_WO, "tool_id", "status", "arguments", "result", "arguments_bytes",
+           "result_bytes", "tool_error", "idempotency_key"),
+          "A tool ran, or was refused."),
+    Event("WO_COMPLETED", "worker", (*_WO, "output_result", "cost"), "The work is done."),
+    Event("WO_FAILED", "worker or supervisor", (*_WO, "error_code", "error_message", "cost"),
+          "The work order ended without a result."),
+    Event("WO_CHAIN_COMPLETE", "supervisor",
+          (*_WO, "work_order_ids", "trace_hash", "cost", "outcome"),
+          "All orders of a turn ended."),
+    Event("WO_QUALITY_GATE", "supervisor",
+          (*_WO, "work_order_ids", "trace_hash", "verdict", "reasons", "attempt"),
+          "A result was checked before it was delivered."),
+    Event("ESCALATION", "supervisor", (*_WO, "reasons", "work_order_ids"),
+          "No result passed the quality gate."),
+    Event("DEGRADATION", "supervisor", (*_WO, "error_code", "error_message"),
+          "The loop failed; one direct call answered."),
+    Event("INSTALLED", "", (), "A package was installed."),
+    Event("REMOVED", "", (), "A package was removed."),
+    Event("GATE_PASSED", "", (), "A gate passed."),
+    Event("GATE_FAILED", "", (), "A gate failed."),
+    Event("SIGNAL_OBSERVED", "", (), "A learning loop saw something."),
+    Event("SIGNAL_PROPOSED", "", (), "A change was proposed."),
+    Event("SIGNAL_ADOPTED", "", (), "A person adopted a proposal."),
+    Event("SIGNAL_REJECTED", "", (), "A person rejected a proposal."),
+    Event("SIGNAL_ROLLED_BACK", "", (), "An adopted proposal was taken back."),
+    Event("ERASURE", "", (), "Content was erased by law or request."),
+    Event("KEY_CREATED", "", (), "A virtual key was made."),
+    Event("KEY_REVOKED", "", (), "A virtual key was revoked."),
+    Event("CONFIG_CHANGED", "", (), "The configuration changed."),
+)  # fmt: skip
+
+EVENTS: dict[str, Event] = {event.name: event for event in _TABLE}
+"""Every event type by name, in the order of SPEC 3.7."""

@@ -1,0 +1,276 @@
+"""From an entry to its canonical record and back: the frozen format of SPEC 3.2.
+
+``prepare`` does in the caller's thread all that needs no knowledge of the chain; ``seal``
+does the rest inside the transaction that gives the entry its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import rfc8785
+
+from remit.canonical import NotCanonicalError, canonical_json, is_fast, sha256_hex
+from remit.errors import InvalidInputError
+from remit.ledger.content import (
+    Content,
+    ContentText,
+    EncodedValue,
+    encode_content,
+)
+from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.errors import RecordTooLargeError
+
+__all__ = [
+    "INDEXED",
+    "MAX_RECORD_BYTES",
+    "Prepared",
+    "Sealed",
+    "columns_of",
+    "commitments_in",
+    "fill",
+    "prepare",
+    "seal",
+]
+
+MAX_RECORD_BYTES = 65_535
+"""The largest record, in bytes: the limit of an entry in C2SP tlog-tiles."""
+
+INDEXED = (
+    "session_id",
+    "work_order_id",
+    "agent_id",
+    "tier",
+    "contract_id",
+    "framework_id",
+    "model_id",
+    "outcome",
+)
+"""Columns taken from ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A place in the record that waits for its commitment."""
+
+    holder: Any
+    key: Any
+    encoded: EncodedValue | list[EncodedValue]
+
+
+@dataclass(slots=True)
+class Prepared:
+    """An entry checked and encoded as far as it can be before its place is known."""
+
+    fields: dict[str, Any]
+    slots: list[_Slot]
+    fast: bool
+    columns: dict[str, str | None]
+    subject_id: str | None = None
+    values: dict[bytes, EncodedValue] = field(default_factory=dict)
+
+    @property
+    def session_id(self) -> str | None:
+        """The session whose content this entry shares, when it has one."""
+        return self.columns["session_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A record in its place."""
+
+    seq: int
+    id: str
+    timestamp: str
+    previous_hash: str
+    entry_hash: str
+    record: bytes
+
+
+def prepare(
+    entry: LedgerEntry, content_keys: Collection[str], subject_id: str | None = None
+) -> Prepared:
+    """Check ``entry``, take its content out, encode it.
+
+    Raises:
+        NotCanonicalError: a value has no canonical form.
+        InvalidInputError: a field has the wrong type, or an object key starts with ``$``.
+    """
+    for name in ("event_type", "submission_id", "decision", "reason"):
+        if not isinstance(getattr(entry, name), str):
+            raise InvalidInputError(f"The entry's {name} is not a text.")
+    if not entry.event_type:
+        raise InvalidInputError("The entry has no event_type.")
+    if not isinstance(entry.metadata, dict):
+        raise InvalidInputError("The entry's metadata is not a dict.")
+    prompts = list(entry.prompts_used)
+    if not all(type(item) is str for item in prompts):
+        raise InvalidInputError("The entry's prompts_used is not a list of texts.")
+    slots: list[_Slot] = []
+    metadata = _extract(entry.metadata, content_keys, slots, 0)
+    fields: dict[str, Any] = {
+        "decision": str(entry.decision),
+        "event_type": str(entry.event_type),
+        "id": "",
+        "metadata": metadata,
+        "previous_hash": "",
+        "prompts_used": prompts,
+        "reason": entry.reason,
+        "seq": 0,
+        "submission_id": str(entry.submission_id),
+        "timestamp": "",
+    }
+    if isinstance(entry.reason, ContentText):
+        fields["reason"] = None
+        slots.append(_Slot(fields, "reason", EncodedValue.of(canonical_json(str(entry.reason)))))
+    fast = is_fast(fields)
+    prepared = Prepared(fields, slots, fast, columns_of(fields), subject_id)
+    for name, value in (
+        ("event_type", entry.event_type),
+        ("submission_id", entry.submission_id),
+        *prepared.columns.items(),
+    ):
+        if value is not None and "\x00" in value:
+            raise InvalidInputError(f"The entry's {name} holds a NUL character.")
+    try:
+        orjson.dumps(fields)  # a lone surrogate must show here, not inside a shared transaction
+    except TypeError as error:
+        raise NotCanonicalError(
+            "A text of the entry holds a lone surrogate, which UTF-8 cannot carry."
+        ) from error
+    for slot in slots:
+        for item in slot.encoded if isinstance(slot.encoded, list) else (slot.encoded,):
+            prepared.values[item.digest] = item
+    return prepared
+
+
+def seal(
+    prepared: Prepared,
+    *,
+    seq: int,
+    timestamp: str,
+    previous_hash: str,
+    commitments: Mapping[bytes, str],
+    steps: Callable[[list[str]], str],
+) -> Sealed:
+    """Give ``prepared`` its place in the chain.
+
+    Args:
+        seq: index in the ledger, from 0.
+        timestamp: ISO 8601, UTC, microseconds, ``Z``.
+        previous_hash: the entry before's hash, or the empty string.
+        commitments: by digest, the commitment of each of ``prepared.values``.
+        steps: from the commitments of a list of messages to the list's own.
+
+    Raises:
+        RecordTooLargeError: the record would exceed :data:`MAX_RECORD_BYTES`.
+    """
+    fields = prepared.fields
+    for slot in prepared.slots:
+        if isinstance(slot.encoded, list):
+            head = steps([commitments[item.digest] for item in slot.encoded])
+            slot.holder[slot.key] = {"$messages": head, "count": len(slot.encoded)}
+        else:
+            mac = commitments[slot.encoded.digest]
+            slot.holder[slot.key] = {
+                "$content": f"hmac-sha256:{mac}",
+                "bytes": len(slot.encoded.encoded),
+            }
+    fields["seq"] = seq
+    fields["id"] = entry_id(seq)
+    fields["timestamp"] = timestamp
+    fields["previous_hash"] = previous_hash
+    if prepared.fast:
+        record = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+    else:
+        record = rfc8785.dumps(fields)
+    if len(record) > MAX_RECORD_BYTES:
+        raise RecordTooLargeError(
+            f"The record of this {fields['event_type']} would be {len(record):,} bytes; the limit "
+            f"is {MAX_RECORD_BYTES:,}.",
+            next_step="Wrap its large values in remit.ledger.content(), or name their keys in "
+            "[ledger] content_keys.",
+        )
+    return Sealed(seq, fields["id"], timestamp, previous_hash, sha256_hex(record), record)
+
+
+def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
+    """The indexed columns of a record: non-empty texts only, else ``None``."""
+    metadata = fields["metadata"]
+    places = [metadata]
+    for name in ("provenance", "scope"):
+        place = metadata.get(name)
+        if isinstance(place, dict):
+            places.append(place)
+    columns: dict[str, str | None] = {}
+    for key in INDEXED:
+        columns[key] = None
+        for place in places:
+            if key in place:
+                value = place[key]
+                columns[key] = value if isinstance(value, str) and value else None
+                break
+    return columns
+
+
+def commitments_in(value: Any) -> list[dict[str, Any]]:
+    """Every commitment object below ``value``, in order of appearance."""
+    found: list[dict[str, Any]] = []
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if "$content" in item or "$messages" in item:
+                found.append(item)
+            else:
+                stack.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))
+    return found
+
+
+def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
+    """``value`` with every commitment object replaced by what ``resolve`` gives for it."""
+    if isinstance(value, dict):
+        if "$content" in value or "$messages" in value:
+            return resolve(value)
+        return {key: fill(item, resolve) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill(item, resolve) for item in value]
+    return value
+
+
+def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) -> Any:
+    """A copy of ``value`` in which content is replaced by ``None`` and noted in ``slots``."""
+    if depth > 100:
+        raise NotCanonicalError("The metadata is nested more than 100 deep.")
+    copy: Any
+    pairs: Sequence[tuple[Any, Any]]
+    if isinstance(value, dict):
+        copy = {}
+        pairs = list(value.items())
+    else:
+        copy = [None] * len(value)
+        pairs = list(enumerate(value))
+    for key, item in pairs:
+        if type(key) is str and key[:1] == "$":
+            raise InvalidInputError(
+                f"The metadata key {key!r} starts with '$', which is kept for commitments.",
+                next_step="Rename it, or mark the object that holds it as content.",
+            )
+        kind = type(item)
+        if kind is Content:
+            copy[key] = None
+            slots.append(_Slot(copy, key, encode_content(item.value, item.encoded)))
+        elif kind is ContentText or key in keys:
+            copy[key] = None
+            plain = str(item) if kind is ContentText else item
+            slots.append(_Slot(copy, key, encode_content(plain, None)))
+        elif kind is dict or kind is list or kind is tuple:
+            copy[key] = _extract(item, keys, slots, depth + 1)
+        else:
+            copy[key] = item
+    return copy

@@ -1,0 +1,120 @@
+"""A handle on the ledger that holds its user to one tier (SPEC 3.6)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from remit.errors import InvalidInputError
+from remit.ledger.content import Content
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import EntryNotFoundError, ScopeError
+from remit.ledger.record import columns_of
+
+__all__ = ["LedgerPort", "ScopedLedger"]
+
+_VISIBLE = {
+    "hot": frozenset({"hot", "ho2", "ho1", None}),
+    "ho2": frozenset({"ho2", "ho1"}),
+    "ho1": frozenset({"ho1"}),
+}
+
+
+class LedgerPort(Protocol):
+    """The part of the ledger that agents work with: the client and a scoped handle have it."""
+
+    def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str: ...
+
+    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str: ...
+
+    def read(self, entry_id: str) -> LedgerEntry: ...
+
+    @property
+    def query(self) -> Callable[..., Iterator[LedgerEntry]]: ...
+
+
+class ScopedLedger:
+    """Writes only ``tier``; reads only what that tier may see.
+
+    ``hot`` sees all, ``ho2`` sees ``ho2`` and ``ho1``, ``ho1`` the ``ho1`` entries of its own
+    work order.
+
+    Args:
+        ledger: the ledger behind it.
+        tier: ``hot``, ``ho2`` or ``ho1``.
+        work_order_id: whose entries these are; required for ``ho1`` to read anything.
+
+    Raises:
+        InvalidInputError: there is no such tier.
+    """
+
+    def __init__(
+        self, ledger: LedgerPort, *, tier: str, work_order_id: str | None = None
+    ) -> None:
+        if tier not in _VISIBLE:
+            raise InvalidInputError(f"There is no tier {tier!r}.", next_step="Use hot, ho2 or ho1.")
+        self._ledger = ledger
+        self._tier = tier
+        self._work_order_id = work_order_id
+
+    def __repr__(self) -> str:
+        return f"ScopedLedger(tier={self._tier!r}, work_order_id={self._work_order_id!r})"
+
+    def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+        """Append an entry of this tier; an entry that names none is given it.
+
+        Raises:
+            ScopeError: the entry belongs to another tier or work order.
+        """
+        return self._ledger.write(self._owned(entry), subject_id=subject_id)
+
+    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+        """:meth:`write` without blocking the event loop."""
+        return await self._ledger.awrite(self._owned(entry), subject_id=subject_id)
+
+    def read(self, entry_id: str) -> LedgerEntry:
+        """The entry with that id, when this tier may see it.
+
+        Raises:
+            EntryNotFoundError: there is none, as far as this tier can tell.
+        """
+        entry = self._ledger.read(entry_id)
+        if not self._sees(entry):
+            raise EntryNotFoundError(f"Tier {self._tier} sees no entry {entry_id!r}.")
+        return entry
+
+    def query(self, **filters: Any) -> Iterator[LedgerEntry]:
+        """:meth:`LedgerClient.query` over what this tier may see."""
+        limit = filters.pop("limit", None)
+        if self._tier == "ho1":
+            if self._work_order_id is None:
+                return iter(())
+            for key, own in (("tier", "ho1"), ("work_order_id", self._work_order_id)):
+                if filters.get(key) not in (None, own):
+                    return iter(())
+                filters[key] = own
+        entries = (entry for entry in self._ledger.query(**filters) if self._sees(entry))
+        return itertools.islice(entries, limit)
+
+    def _sees(self, entry: LedgerEntry) -> bool:
+        columns = columns_of({"metadata": entry.metadata})
+        if columns["tier"] not in _VISIBLE[self._tier]:
+            return False
+        return self._tier != "ho1" or columns["work_order_id"] == self._work_order_id
+
+    def _owned(self, entry: LedgerEntry) -> LedgerEntry:
+        columns = columns_of({"metadata": entry.metadata})
+        if columns["tier"] is None:
+            scope = entry.metadata.get("scope", {})
+            if isinstance(scope, Content) or not isinstance(scope, dict):
+                raise ScopeError("The entry's scope is not an object.")
+            entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
+        elif columns["tier"] != self._tier:
+            raise ScopeError(f"A {self._tier} handle cannot write an entry of {columns['tier']}.")
+        order = columns["work_order_id"]
+        if self._work_order_id is not None and order not in (None, self._work_order_id):
+            raise ScopeError(
+                f"A handle for {self._work_order_id} cannot write an entry of {order}."
+            )
+        return entry

@@ -1,0 +1,439 @@
+"""The embedded store: one SQLite file, WAL, every commit durable (SPEC 3.5)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
+from remit.ledger.record import INDEXED, Prepared, Sealed, prepare, seal
+from remit.ledger.sqlite_schema import APPLICATION_ID, COLUMNS, CREATE, SCHEMA_VERSION
+from remit.ledger.store import ContentRow, EntryRow, Filter, Unit
+
+__all__ = ["SqliteStore"]
+
+_NONCE_BYTES = 32
+_CHUNK = 400  # parameters in one statement, well under SQLite's limit
+_ROW = f"seq, {', '.join(COLUMNS)}, CAST(record AS BLOB)"
+_INSERT_ENTRY = (
+    f"INSERT INTO entries (seq, {', '.join(COLUMNS)}, record) "  # noqa: S608 - fixed names
+    f"VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
+)
+
+
+class SqliteStore:
+    """A ledger in one SQLite file.
+
+    Args:
+        path: the file; made, with its directory, when it is not there.
+        content_keys: metadata keys whose values are content.
+        compress_above: stored values longer than this many bytes are compressed.
+        lock_timeout_s: how long a writer waits for another process's transaction, in seconds.
+
+    Raises:
+        LedgerFormatError: the file is not a ledger, or one of a newer version.
+        LedgerError: the file cannot be opened or made.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        content_keys: frozenset[str],
+        compress_above: int,
+        lock_timeout_s: float,
+    ) -> None:
+        self._path = path
+        self._content_keys = content_keys
+        self._compress_above = compress_above
+        self._timeout = lock_timeout_s
+        try:
+            _create_if_absent(path)
+            self._writer = self._connect()
+            self._reader = self._connect()
+        except OSError as error:
+            raise LedgerError(
+                f"The ledger {path} cannot be opened: {error.strerror or error}.",
+                next_step="Check the path and its permissions.",
+            ) from error
+        self._reader.execute("PRAGMA query_only=ON")
+        self._read_lock = threading.Lock()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = None
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA secure_delete=ON")
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            if "not a database" in str(error) or "malformed" in str(error):
+                raise LedgerFormatError(
+                    f"{self._path} is not a ledger: {error}.",
+                    next_step="Give the path of a ledger, or of a file that does not exist yet.",
+                ) from error
+            raise LedgerError(
+                f"The ledger {self._path} cannot be opened: {error}.",
+                next_step="Check the path, its permissions and the free space.",
+            ) from error
+        problem = ""
+        if application != APPLICATION_ID:
+            problem = "is a SQLite file, but not a ledger."
+        elif version > SCHEMA_VERSION:
+            problem = f"was written by a newer Remit (layout {version}, known {SCHEMA_VERSION})."
+        if problem:
+            connection.close()
+            raise LedgerFormatError(
+                f"{self._path} {problem}", next_step="Give another path, or upgrade Remit."
+            )
+        return connection
+
+    # -- writing -----------------------------------------------------------------------
+
+    def run(self, units: Sequence[Unit]) -> list[Any]:
+        """See :class:`~remit.ledger.store.Store`."""
+        writer = self._writer
+        results: list[Any] = []
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+            batch = _SqliteTransaction(self, writer)
+            for unit in units:
+                results.append(batch.do(unit))
+            writer.execute("COMMIT")
+        except BaseException as error:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise LedgerWriteError(
+                    f"The ledger {self._path} did not take the write: {error}.",
+                    next_step="Nothing was recorded. Check free space, permissions and whether "
+                    "another process holds the file, then try again.",
+                ) from error
+            raise
+        return results
+
+    # -- reading -----------------------------------------------------------------------
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Store`."""
+        try:
+            with self._read_lock:
+                return self._reader.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise LedgerFormatError(
+                f"The ledger {self._path} cannot be read: {error}.",
+                next_step="Run `remit ledger verify` to see what is damaged.",
+            ) from error
+
+    def get(self, seq: int) -> EntryRow | None:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select(f"SELECT {_ROW} FROM entries WHERE seq = ?", (seq,))
+        return _entry_row(rows[0]) if rows else None
+
+    def page(self, where: Filter, limit: int) -> list[EntryRow]:
+        """See :class:`~remit.ledger.store.Store`."""
+        clauses = [f"{column} = ?" for column in where.equals]
+        parameters: list[Any] = list(where.equals.values())
+        for bound, clause in ((where.since, "timestamp >= ?"), (where.until, "timestamp < ?")):
+            if bound is not None:
+                clauses.append(clause)
+                parameters.append(bound)
+        if where.after is not None:
+            clauses.append("seq < ?" if where.descending else "seq > ?")
+            parameters.append(where.after)
+        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        order = "DESC" if where.descending else "ASC"
+        sql = f"SELECT {_ROW} FROM entries {condition}ORDER BY seq {order} LIMIT ?"
+        return [_entry_row(row) for row in self.select(sql, (*parameters, limit))]
+
+    def head(self) -> tuple[int, str] | None:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select("SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1")
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def count_by_event(self) -> dict[str, int]:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select(
+            "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
+        )
+        return {str(name): int(number) for name, number in rows}
+
+    def contents(self, commitments: Iterable[str]) -> dict[str, StoredValue]:
+        """See :class:`~remit.ledger.store.Store`."""
+        found: dict[str, StoredValue] = {}
+        for chunk in _chunks(list(commitments)):
+            rows = self.select(
+                "SELECT commitment, codec, value FROM contents "
+                f"WHERE commitment IN ({_marks(chunk)})",
+                chunk,
+            )
+            found.update({row[0]: StoredValue(row[1], row[2]) for row in rows})
+        return found
+
+    def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
+        """See :class:`~remit.ledger.store.Store`."""
+        found: dict[str, int] = {}
+        for chunk in _chunks(list(commitments)):
+            rows = self.select(
+                f"SELECT commitment, seq FROM erasures WHERE commitment IN ({_marks(chunk)})", chunk
+            )
+            found.update(rows)
+        return found
+
+    def message_commitments(self, head: str) -> list[str]:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select(
+            """WITH RECURSIVE walk(step, parent, commitment, position) AS (
+                   SELECT step, parent, commitment, position FROM message_steps WHERE step = ?
+                   UNION ALL
+                   SELECT s.step, s.parent, s.commitment, s.position
+                   FROM walk JOIN message_steps AS s ON s.step = walk.parent
+               ) SELECT commitment FROM walk ORDER BY position""",
+            (head,),
+        )
+        return [row[0] for row in rows]
+
+    def has_step(self, step: str) -> int | None:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select("SELECT position FROM message_steps WHERE step = ?", (step,))
+        return rows[0][0] if rows else None
+
+    def scan_contents(self) -> Iterator[ContentRow]:
+        """See :class:`~remit.ledger.store.Store`."""
+        last = -1
+        while rows := self.select(
+            "SELECT content_id, commitment, nonce, bytes, codec, "
+            "CASE typeof(value) WHEN 'text' THEN CAST(value AS BLOB) ELSE value END "
+            "FROM contents WHERE content_id > ? ORDER BY content_id LIMIT ?",
+            (last, _CHUNK),
+        ):
+            for content_id, commitment, nonce, length, codec, value in rows:
+                last = content_id
+                if not (
+                    isinstance(commitment, str)
+                    and isinstance(nonce, bytes)
+                    and isinstance(length, int)
+                    and isinstance(codec, str)
+                    and isinstance(value, bytes)
+                ):
+                    raise LedgerFormatError(f"Content row {content_id} has columns of wrong types.")
+                yield ContentRow(commitment, nonce, length, StoredValue(codec, value))
+
+    def scan_steps(self) -> Iterator[tuple[str, str, str, int]]:
+        """See :class:`~remit.ledger.store.Store`."""
+        last = ""
+        while rows := self.select(
+            "SELECT step, parent, commitment, position FROM message_steps "
+            "WHERE step > ? ORDER BY step LIMIT ?",
+            (last, _CHUNK),
+        ):
+            for row in rows:
+                last = row[0]
+                yield row[0], row[1], row[2], row[3]
+
+    def integrity_problem(self) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select("PRAGMA quick_check(1)")
+        return "" if rows == [("ok",)] else "; ".join(str(row[0]) for row in rows)
+
+    def close(self) -> None:
+        """Close both connections; the last process to close folds the WAL into the file."""
+        with self._read_lock:
+            self._reader.close()
+        self._writer.close()
+
+
+class _SqliteTransaction:
+    """The state of one batch: the head of the chain as it grows."""
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+        self._store = store
+        self._connection = connection
+        row = connection.execute(
+            "SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        self._seq, self._hash = (row[0] + 1, row[1]) if row else (0, "")
+
+    def do(self, unit: Unit) -> Any:
+        """Run one unit; an error of its own is returned, one of the engine's raised."""
+        connection = self._connection
+        seq, entry_hash = self._seq, self._hash
+        connection.execute("SAVEPOINT unit")
+        try:
+            if unit.call is None:
+                result: Any = [self._append(prepared) for prepared in unit.prepared]
+            else:
+                result = unit.call(self)
+        except (sqlite3.OperationalError, sqlite3.InternalError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever undid this unit is its caller's
+            connection.execute("ROLLBACK TO unit")
+            self._seq, self._hash = seq, entry_hash
+            result = error
+        connection.execute("RELEASE unit")
+        return result
+
+    def append(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        return self._append(prepare(entry, self._store._content_keys, subject_id)).id
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def _append(self, prepared: Prepared) -> Sealed:
+        connection = self._connection
+        scope = f"s:{prepared.session_id}" if prepared.session_id else f"e:{self._seq}"
+        commitments = self._commit_values(prepared, scope) if prepared.values else {}
+        steps: list[tuple[str, str, str, int]] = []
+
+        def chain(macs: list[str]) -> str:
+            head = NO_STEP
+            for position, mac in enumerate(macs, start=1):
+                parent, head = head, next_step(head, mac)
+                steps.append((head, parent, mac, position))
+            return head
+
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        sealed = seal(
+            prepared,
+            seq=self._seq,
+            timestamp=f"{now[:-6]}Z",
+            previous_hash=self._hash,
+            commitments=commitments,
+            steps=chain,
+        )
+        new_steps = []
+        for step in reversed(steps):  # a conversation grows at its end: all before is known
+            known = connection.execute("SELECT 1 FROM message_steps WHERE step = ?", step[:1])
+            if known.fetchone():
+                break
+            new_steps.append(step)
+        connection.executemany("INSERT INTO message_steps VALUES (?, ?, ?, ?)", new_steps)
+        if prepared.subject_id and commitments:
+            connection.executemany(
+                "INSERT OR IGNORE INTO content_subjects VALUES (?, ?)",
+                [(prepared.subject_id, mac) for mac in commitments.values()],
+            )
+        connection.execute(
+            _INSERT_ENTRY,
+            (
+                sealed.seq,
+                sealed.id,
+                sealed.entry_hash,
+                sealed.timestamp,
+                prepared.fields["event_type"],
+                prepared.fields["submission_id"],
+                *prepared.columns.values(),
+                sealed.record.decode(),
+            ),
+        )
+        self._seq, self._hash = sealed.seq + 1, sealed.entry_hash
+        return sealed
+
+    def _commit_values(self, prepared: Prepared, scope: str) -> dict[bytes, str]:
+        """The commitment of every content value, the known ones found, new ones stored."""
+        digests = list(prepared.values)
+        commitments: dict[bytes, str] = {}
+        if prepared.session_id:
+            for chunk in _chunks(digests):
+                commitments.update(
+                    self._connection.execute(
+                        "SELECT digest, commitment FROM contents "
+                        f"WHERE scope = ? AND digest IN ({_marks(chunk)})",
+                        (scope, *chunk),
+                    ).fetchall()
+                )
+        rows = []
+        for digest in digests:
+            if digest not in commitments:
+                encoded = prepared.values[digest].encoded
+                nonce = secrets.token_bytes(_NONCE_BYTES)
+                commitments[digest] = commit(nonce, encoded)
+                stored = StoredValue.encode(encoded, self._store._compress_above)
+                rows.append(
+                    (commitments[digest], scope, digest, nonce, len(encoded), stored.codec,
+                     stored.value)
+                )  # fmt: skip
+        if rows:
+            self._connection.executemany(
+                "INSERT INTO contents (commitment, scope, digest, nonce, bytes, codec, value) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+        return commitments
+
+
+def _create_if_absent(path: Path) -> None:
+    """Make the file whole or not at all, also when several processes try at once."""
+    if path.exists() and path.stat().st_size > 0:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        mine, there = os.fstat(handle), path.stat()
+        if mine.st_ino != there.st_ino or there.st_size > 0:
+            return  # another process was first
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+        temporary.unlink(missing_ok=True)
+        try:
+            _create(temporary)
+            os.replace(temporary, path)
+        except sqlite3.Error as error:
+            raise LedgerError(
+                f"The ledger {path} cannot be made: {error}.",
+                next_step="Check the free space and the permissions of its directory.",
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    finally:
+        os.close(handle)
+
+
+def _create(path: Path) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        # Both must be set before the first table: erased bytes leave the file, and it shrinks.
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.executescript(f"BEGIN; {CREATE} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        connection.execute("PRAGMA journal_mode=WAL")
+    finally:
+        connection.close()
+
+
+def _entry_row(row: tuple[Any, ...]) -> EntryRow:
+    columns = dict(zip(INDEXED, row[6:-1], strict=True))
+    return EntryRow(row[0], row[1], row[2], row[3], row[4], row[5], columns, row[-1])
+
+
+def _chunks(values: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(values), _CHUNK):
+        yield values[start : start + _CHUNK]
+
+
+def _marks(values: list[Any]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,137 @@
+"""What a store must do, whatever engine it is written for (SPEC 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from remit.ledger.content import StoredValue
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.record import Prepared
+
+__all__ = ["ContentRow", "EntryRow", "Filter", "Store", "Transaction", "Unit"]
+
+
+class Transaction(Protocol):
+    """One atomic change of the ledger's database, as :meth:`LedgerClient.transact` hands it out.
+
+    What is appended and executed commits together or not at all.
+    """
+
+    def append(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+        """Append one entry; returns its id."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one portable SQL statement with ``?`` placeholders; returns its rows."""
+        ...
+
+
+@dataclass(slots=True)
+class Unit:
+    """A piece of work for the writer.
+
+    Exactly one of ``prepared`` (entries, ready) and ``call`` (anything) is set.
+    """
+
+    prepared: Sequence[Prepared] = ()
+    call: Callable[[Transaction], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A stored entry as it lies there."""
+
+    seq: int
+    id: str
+    entry_hash: str
+    timestamp: str
+    event_type: str
+    submission_id: str
+    columns: Mapping[str, str | None]
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ContentRow:
+    """A stored content value with what proves it."""
+
+    commitment: str
+    nonce: bytes
+    length: int
+    stored: StoredValue
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A query. Equalities by column, bounds by time, a cursor by sequence number."""
+
+    equals: Mapping[str, str] = field(default_factory=dict)
+    since: str | None = None
+    until: str | None = None
+    after: int | None = None
+    descending: bool = False
+
+
+class Store(Protocol):
+    """One database that holds one ledger.
+
+    ``run`` is called from one thread only; the readers may be called from any.
+    """
+
+    def run(self, units: Sequence[Unit]) -> list[Any]:
+        """Do all units in one durable transaction.
+
+        Returns, per unit, its result (a list of :class:`~remit.ledger.record.Sealed` for prepared entries) or the
+        exception that undid this unit alone. Raises when the transaction as a whole failed:
+        then nothing of it is on record.
+        """
+        ...
+
+    def get(self, seq: int) -> EntryRow | None: ...
+
+    def page(self, where: Filter, limit: int) -> list[EntryRow]:
+        """At most ``limit`` rows, in the filter's order."""
+        ...
+
+    def head(self) -> tuple[int, str] | None:
+        """``(seq, entry_hash)`` of the last entry."""
+        ...
+
+    def count_by_event(self) -> dict[str, int]: ...
+
+    def contents(self, commitments: Iterable[str]) -> dict[str, StoredValue]:
+        """The values behind commitments, as far as they are there."""
+        ...
+
+    def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
+        """By commitment, the sequence number of the entry under which it was erased."""
+        ...
+
+    def message_commitments(self, head: str) -> list[str]:
+        """The commitments of a message list, oldest first, found from its last step."""
+        ...
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one portable read-only statement outside any transaction."""
+        ...
+
+    def scan_contents(self) -> Iterator[ContentRow]:
+        """Every content row; raises :class:`LedgerFormatError` for one that is malformed."""
+        ...
+
+    def scan_steps(self) -> Iterator[tuple[str, str, str, int]]:
+        """Every message step: ``(step, parent, commitment, position)``."""
+        ...
+
+    def has_step(self, step: str) -> int | None:
+        """The position of a message step, or ``None`` where there is none."""
+        ...
+
+    def integrity_problem(self) -> str:
+        """What the engine itself finds wrong with its file; empty when nothing."""
+        ...
+
+    def close(self) -> None: ...
+
