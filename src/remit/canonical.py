@@ -116,7 +116,8 @@ def _check(value: Any, path: str, depth: int) -> bool:
 
 def _plain(value: Any) -> Any:
     """A subclass instance as its plain base (an ``IntEnum`` as ``int``, and so on)."""
-    for base in (str, int, float, dict, list, tuple):
+    bases: tuple[Any, ...] = (str, int, float, dict, list, tuple)
+    for base in bases:
         if isinstance(value, base):
             return base(value)
     raise AssertionError("only called with an instance of one of these")  # pragma: no cover

@@ -1,0 +1,20 @@
+"""The one door to models: authenticated, budgeted, recorded before and after (SPEC 4)."""
+
+from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.gateway.breaker import CircuitBreaker, CircuitState
+from remit.gateway.config import CircuitBreakerConfig, RouterConfig
+from remit.gateway.gateway import LLMGateway
+
+PromptRouter = LLMGateway
+
+__all__ = [
+    "CircuitBreaker",
+    "CircuitBreakerConfig",
+    "CircuitState",
+    "LLMGateway",
+    "PromptRequest",
+    "PromptResponse",
+    "PromptRouter",
+    "RouteOutcome",
+    "RouterConfig",
+]

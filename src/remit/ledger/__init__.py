@@ -14,6 +14,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, Event
+from remit.ledger.record import Prepared
 from remit.ledger.scoped import LedgerPort, ScopedLedger
 from remit.ledger.store import Transaction
 from remit.ledger.verification import Problem, VerificationReport
@@ -32,6 +33,7 @@ __all__ = [
     "LedgerPort",
     "LedgerWriteError",
     "NoSignerError",
+    "Prepared",
     "Problem",
     "RecordTooLargeError",
     "ScopeError",

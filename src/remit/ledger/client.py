@@ -24,7 +24,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
     NoSignerError,
 )
-from remit.ledger.record import Sealed, commitments_in, fill, prepare
+from remit.ledger.record import Prepared, Sealed, commitments_in, fill, prepare
 from remit.ledger.scoped import ScopedLedger
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.store import EntryRow, Filter, Store, Transaction, Unit
@@ -47,9 +47,7 @@ class LedgerClient:
         LedgerError: it cannot be opened or made.
     """
 
-    def __init__(
-        self, path_or_url: str | Path, *, settings: LedgerSettings | None = None
-    ) -> None:
+    def __init__(self, path_or_url: str | Path, *, settings: LedgerSettings | None = None) -> None:
         settings = settings or default_settings().ledger
         if isinstance(path_or_url, str) and "://" in path_or_url:
             raise LedgerError(
@@ -115,6 +113,14 @@ class LedgerClient:
         """:meth:`write` without blocking the event loop."""
         sealed = await asyncio.wrap_future(self._submit([entry], subject_id))
         return self._finish([entry], sealed)[0]
+
+    def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
+        """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded as it is.
+        """
+        return prepare(entry, self._content_keys, subject_id)
 
     def transact(self, call: Callable[[Transaction], _T]) -> _T:
         """Run ``call`` inside one durable transaction of the ledger's database.
@@ -331,9 +337,7 @@ class LedgerClient:
                 return
             yield rows
             left = None if left is None else left - len(rows)
-            where = Filter(
-                where.equals, where.since, where.until, rows[-1].seq, where.descending
-            )
+            where = Filter(where.equals, where.since, where.until, rows[-1].seq, where.descending)
             size = min(size * 4, self._page_size)
 
     def _entries(self, rows: Sequence[EntryRow]) -> list[LedgerEntry]:
@@ -420,5 +424,3 @@ def _cursor(value: str | int | None) -> int | None:
             f"The cursor {value!r} is not an entry id.", next_step="Ids look like LED-0000002a."
         )
     return seq
-
-

@@ -40,6 +40,7 @@ class GroupCommitter:
     def submit(self, unit: Unit) -> Future[Any]:
         """Hand over one unit; the future resolves when it is durable, or has failed."""
         future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # who stops waiting does not stop the write
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")

@@ -154,7 +154,9 @@ def is_message_list(value: Any) -> bool:
     )
 
 
-def encode_content(value: Any, known: bytes | list[bytes] | None) -> list[EncodedValue] | EncodedValue:
+def encode_content(
+    value: Any, known: bytes | list[bytes] | None
+) -> list[EncodedValue] | EncodedValue:
     """The encoding of a content value: one, or one for each message of a list."""
     if is_message_list(value):
         parts = known if isinstance(known, list) else [canonical_json(item) for item in value]

@@ -43,7 +43,7 @@ _TABLE = (
           ("tools", "content_blocks", "parameters", "contract_version", "key_id", "attempt",
            "retry_of", "provider_id", "requested_model_id", "decision_id", "cost_usd",
            "price_version", "cost_certainty", "cached_input_tokens", "reasoning_tokens",
-           "error_code", "error_message", "usage_certainty")),
+           "error_code", "error_message")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
           "A request was refused; nothing was sent."),

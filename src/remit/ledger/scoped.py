@@ -49,9 +49,7 @@ class ScopedLedger:
         InvalidInputError: there is no such tier.
     """
 
-    def __init__(
-        self, ledger: LedgerPort, *, tier: str, work_order_id: str | None = None
-    ) -> None:
+    def __init__(self, ledger: LedgerPort, *, tier: str, work_order_id: str | None = None) -> None:
         if tier not in _VISIBLE:
             raise InvalidInputError(f"There is no tier {tier!r}.", next_step="Use hot, ho2 or ho1.")
         self._ledger = ledger

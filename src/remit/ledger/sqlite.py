@@ -266,7 +266,8 @@ class _SqliteTransaction:
         row = connection.execute(
             "SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1"
         ).fetchone()
-        self._seq, self._hash = (row[0] + 1, row[1]) if row else (0, "")
+        self._seq: int = row[0] + 1 if row else 0
+        self._hash: str = row[1] if row else ""
 
     def do(self, unit: Unit) -> Any:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
@@ -287,9 +288,11 @@ class _SqliteTransaction:
         connection.execute("RELEASE unit")
         return result
 
-    def append(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+    def append(self, entry: LedgerEntry | Prepared) -> str:
         """See :class:`~remit.ledger.store.Transaction`."""
-        return self._append(prepare(entry, self._store._content_keys, subject_id)).id
+        if isinstance(entry, LedgerEntry):
+            entry = prepare(entry, self._store._content_keys)
+        return self._append(entry).id
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """See :class:`~remit.ledger.store.Transaction`."""

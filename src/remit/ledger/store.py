@@ -19,8 +19,8 @@ class Transaction(Protocol):
     What is appended and executed commits together or not at all.
     """
 
-    def append(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append one entry; returns its id."""
+    def append(self, entry: LedgerEntry | Prepared) -> str:
+        """Append one entry, prepared beforehand or not; returns its id."""
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -134,4 +134,3 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
-

@@ -125,7 +125,6 @@ class _Contents:
         self._check_steps()
 
     def _check_steps(self) -> None:
-        children: dict[str, list[str]] = {}
         roots: list[str] = []
         for step, parent, commitment, position in self._store.scan_steps():
             try:
@@ -133,16 +132,18 @@ class _Contents:
             except (ValueError, TypeError):
                 sound = False
             expected = 0 if parent == NO_STEP else self._store.has_step(parent)
-            if not sound or expected is None or position != expected + 1:
+            if (
+                not sound
+                or expected is None
+                or position != expected + 1
+                or commitment in self.bad
+                or not self._accounted(commitment)
+            ):
                 roots.append(step)
-            elif commitment in self.bad or not self._accounted(commitment):
-                roots.append(step)
-            if self.bad or roots:
-                children.setdefault(parent, []).append(step)
         if not roots:
             return
         # A list is bad from its first bad message on. This second pass runs on damage only.
-        children.clear()
+        children: dict[str, list[str]] = {}
         for step, parent, _, _ in self._store.scan_steps():
             children.setdefault(parent, []).append(step)
         while roots:
@@ -176,7 +177,7 @@ class _Contents:
         self._report.erased += len(erased)
         for mac in missing:
             if mac not in erased:
-                self._report.add(seq, "content", "content is missing and no ERASURE accounts for it")
+                self._report.add(seq, "content", "content is missing and no ERASURE says why")
         for mac, stored in found.items():
             if len(canonical_json(stored.decode())) != wanted[mac]:
                 self._report.add(seq, "content", "the record states another length")
@@ -244,7 +245,7 @@ def _check_entry(
         if record[name] != value:
             report.add(seq, "column", f"column {name} differs from the record")
     columns = columns_of(record)
-    for name, value in row.columns.items():
-        if columns[name] != value:
+    for name in columns:
+        if columns[name] != row.columns[name]:
             report.add(seq, "column", f"column {name} differs from the record")
     contents.check(seq, commitments_in([metadata, record["reason"]]))

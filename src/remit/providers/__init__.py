@@ -1,0 +1,25 @@
+"""Those who run the models: adapters behind one protocol (SPEC 4.5)."""
+
+from remit.providers.anthropic import AnthropicProvider
+from remit.providers.local import LocalProvider
+from remit.providers.mock import MockProvider
+from remit.providers.openai import OpenAIProvider
+from remit.providers.protocol import (
+    AsyncProvider,
+    Provider,
+    ProviderError,
+    ProviderRequest,
+    ProviderResponse,
+)
+
+__all__ = [
+    "AnthropicProvider",
+    "AsyncProvider",
+    "LocalProvider",
+    "MockProvider",
+    "OpenAIProvider",
+    "Provider",
+    "ProviderError",
+    "ProviderRequest",
+    "ProviderResponse",
+]

@@ -1,0 +1,73 @@
+"""How a gateway is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remit.config import Settings
+
+__all__ = ["CircuitBreakerConfig", "RouterConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitBreakerConfig:
+    """When a circuit opens and closes (SPEC 4.4). Times in milliseconds."""
+
+    failure_threshold: int = 3
+    recovery_timeout_ms: int = 30_000
+    half_open_max: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """Defaults and limits of calls. Times in milliseconds.
+
+    Attributes:
+        default_provider: who is asked when neither request nor model name says.
+        default_model: the model asked when the request names none.
+        default_timeout_ms: longest attempt.
+        max_retries: attempts after the first, for retryable failures only.
+        default_models: by provider, the model asked when only the provider is named.
+        model_prefixes: model name prefix → provider, tried longest first.
+        message_overhead_tokens: what a provider may add per message, in the upper bound.
+        orphan_policy: what the reservation of an unanswered call becomes.
+    """
+
+    default_provider: str = "mock"
+    default_model: str = "mock-model-1"
+    default_timeout_ms: int = 30_000
+    max_retries: int = 2
+    retry_base_ms: int = 100
+    retry_max_ms: int = 4_000
+    lease_margin_ms: int = 30_000
+    message_overhead_tokens: int = 16
+    orphan_policy: Literal["charge", "release"] = "charge"
+    default_models: Mapping[str, str] = field(default_factory=dict)
+    model_prefixes: Mapping[str, str] = field(default_factory=dict)
+    circuit_breaker: CircuitBreakerConfig = field(default_factory=CircuitBreakerConfig)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, provider: str, model: str) -> RouterConfig:
+        """The configuration that ``remit.toml`` asks for, with the default model resolved."""
+        gateway = settings.gateway
+        return cls(
+            default_provider=provider,
+            default_model=model,
+            default_timeout_ms=gateway.timeout_ms,
+            max_retries=gateway.max_retries,
+            retry_base_ms=gateway.retry_base_ms,
+            retry_max_ms=gateway.retry_max_ms,
+            lease_margin_ms=gateway.lease_margin_ms,
+            message_overhead_tokens=settings.budget.message_overhead_tokens,
+            orphan_policy=gateway.orphan_policy,
+            default_models={
+                **{name: one.default_model for name, one in settings.providers.items()},
+                "local": settings.local.model,
+            },
+            model_prefixes=settings.model.prefixes,
+            circuit_breaker=CircuitBreakerConfig(
+                gateway.failure_threshold, gateway.recovery_timeout_ms, gateway.half_open_max
+            ),
+        )

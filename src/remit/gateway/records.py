@@ -1,0 +1,202 @@
+"""The gateway's ledger entries, exactly as SPEC 4.3 tables them."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from remit.canonical import MAX_SAFE_INTEGER
+from remit.errors import InvalidInputError
+from remit.exchange import PromptRequest, RouteOutcome
+from remit.gateway.validation import Sent
+from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
+from remit.providers import ProviderResponse
+
+__all__ = ["Attempt", "Failure", "dispatch_entry", "exchange_entry", "prepare_exchange",
+           "rejection_entry", "warning_entry"]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt brought no answer.
+
+    Attributes:
+        billed_tokens: ``(input, output)`` charged for it: 0 where the provider did not bill,
+            the upper bound where nobody knows.
+    """
+
+    outcome: RouteOutcome
+    code: str
+    message: str
+    billed_tokens: tuple[int, int] = (0, 0)
+    unknown_usage: bool = False
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt as far as it has come."""
+
+    number: int
+    provider_id: str
+    model_id: str
+    dispatch_entry_id: str = ""
+    retry_of: str = ""
+    latency_ms: float = 0.0
+    streamed: str = ""
+
+
+def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> LedgerEntry:
+    """The marker that is durable before a byte goes out."""
+    return LedgerEntry(
+        event_type="DISPATCH",
+        submission_id=request.contract_id,
+        decision="DISPATCHED",
+        reason=f"Dispatching to {provider_id}/{model_id}",
+        prompts_used=_prompts(request),
+        metadata={
+            "contract_id": request.contract_id,
+            "agent_id": request.agent_id,
+            "session_id": request.session_id,
+        },
+    )
+
+
+def exchange_entry(
+    request: PromptRequest, sent: Sent, attempt: Attempt, result: ProviderResponse | Failure
+) -> LedgerEntry:
+    """One round trip, whole: success and failure have the same keys, failure two more."""
+    failed = isinstance(result, Failure)
+    if isinstance(result, Failure):
+        tokens, finish, text = result.billed_tokens, "error", attempt.streamed
+        decision = "TIMEOUT" if result.outcome is RouteOutcome.TIMEOUT else "ERROR"
+        reason = content(f"{result.code}: {result.message}")
+        outcome, model_id = str(result.outcome), attempt.model_id
+    else:
+        tokens, finish, text = (
+            (result.input_tokens, result.output_tokens), result.finish_reason, result.content,
+        )  # fmt: skip
+        decision, reason, outcome = "SUCCESS", "Exchange completed", "success"
+        model_id = result.model or attempt.model_id
+    prompt = request.prompt if request.messages is None else list(sent.messages)
+    metadata: dict[str, Any] = {
+        "agent_id": request.agent_id,
+        "session_id": request.session_id,
+        "work_order_id": request.work_order_id,
+        "tier": request.tier,
+        "contract_id": request.contract_id,
+        "framework_id": request.framework_id,
+        "prompt": Content(prompt, sent.encoded),
+        "response": Content(text),
+        "outcome": outcome,
+        "input_tokens": tokens[0],
+        "output_tokens": tokens[1],
+        "context_hash": Content(sent.context_hash),
+        "dispatch_entry_id": attempt.dispatch_entry_id,
+        "model_id": model_id,
+        "finish_reason": finish,
+        "latency_ms": attempt.latency_ms,
+    }
+    if isinstance(result, Failure):
+        metadata["error_code"] = result.code
+        metadata["error_message"] = Content(result.message)
+        if result.unknown_usage:
+            metadata["cost_certainty"] = "upper_bound"
+    if request.provider_id is None:
+        metadata["provider_id"] = attempt.provider_id
+    if model_id != attempt.model_id:
+        metadata["requested_model_id"] = attempt.model_id
+    if attempt.number > 1:
+        metadata["attempt"] = attempt.number
+        metadata["retry_of"] = attempt.retry_of
+    if request.tools:
+        metadata["tools"] = Content([dict(tool) for tool in request.tools])
+        blocks = () if failed else result.content_blocks  # type: ignore[union-attr]
+        metadata["content_blocks"] = Content(list(blocks))
+    if isinstance(result, ProviderResponse):
+        for name in ("cached_input_tokens", "reasoning_tokens"):
+            if (value := getattr(result, name)) is not None:
+                metadata[name] = value
+    return LedgerEntry(
+        event_type="EXCHANGE",
+        submission_id=request.contract_id,
+        decision=decision,
+        reason=reason,
+        prompts_used=_prompts(request),
+        metadata=metadata,
+    )
+
+
+def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:
+    """Make an exchange ready, also one in which a provider put what JSON does not have."""
+    try:
+        return ledger.prepare(entry, subject_id=subject_id)
+    except InvalidInputError:
+        entry.metadata = {key: _recordable(value) for key, value in entry.metadata.items()}
+        entry.reason = _recordable(entry.reason)
+        return ledger.prepare(entry, subject_id=subject_id)
+
+
+def rejection_entry(request: PromptRequest, code: str, message: str) -> LedgerEntry:
+    """A request that was refused; nothing was sent."""
+    return LedgerEntry(
+        event_type="PROMPT_REJECTED",
+        submission_id=_text(request.contract_id),
+        decision="REJECTED",
+        reason=content(f"{code}: {message}"),
+        prompts_used=_prompts(request),
+        metadata=_refusal(request, code, message),
+    )
+
+
+def warning_entry(request: PromptRequest, code: str, message: str) -> LedgerEntry:
+    """A call that goes out over its limit, in the mode ``warn``."""
+    return LedgerEntry(
+        event_type="BUDGET_WARNING",
+        submission_id=request.contract_id,
+        decision="WARNED",
+        reason=content(f"{code}: {message}"),
+        metadata=_refusal(request, code, message),
+    )
+
+
+def _refusal(request: PromptRequest, code: str, message: str) -> dict[str, Any]:
+    return {
+        "agent_id": _text(request.agent_id),
+        "session_id": _text(request.session_id),
+        "contract_id": _text(request.contract_id),
+        "error_code": code,
+        "error_message": content(message),
+    }
+
+
+def _text(value: Any) -> str:
+    """An id as it came, as far as it can be recorded: refused requests may hold anything."""
+    return str(_recordable(value)) if isinstance(value, str) else ""
+
+
+def _prompts(request: PromptRequest) -> list[str]:
+    return [request.prompt_pack_id] if request.prompt_pack_id else []
+
+
+def _recordable(value: Any) -> Any:
+    """``value`` with everything that JCS cannot carry put in words."""
+    if isinstance(value, Content):
+        return Content(_recordable(value.value))
+    if isinstance(value, str):
+        kept = value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+        return content(kept) if type(value) is not str else kept
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= MAX_SAFE_INTEGER else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(_recordable(str(key))): _recordable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_recordable(item) for item in value]
+    return _recordable(repr(value))

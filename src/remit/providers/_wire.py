@@ -1,0 +1,38 @@
+"""Reading from a wire that may hold anything."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from remit.canonical import MAX_SAFE_INTEGER
+from remit.providers.protocol import ProviderError
+
+__all__ = ["count", "number_or_none", "well_formed"]
+
+
+@contextlib.contextmanager
+def well_formed() -> Iterator[None]:
+    """Turn what a misshapen answer trips over into a :class:`ProviderError`."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ProviderError(
+            "SERVER_ERROR",
+            f"the answer does not have the API's form ({type(error).__name__}: {error})",
+            True,
+            maybe_billed=True,
+        ) from error
+
+
+def number_or_none(value: Any) -> int | None:
+    """A token count, or ``None`` where ``value`` is not one."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SAFE_INTEGER:
+        return value
+    return None
+
+
+def count(value: Any) -> int:
+    """A token count; 0 where nothing was told."""
+    return number_or_none(value) or 0

@@ -1,0 +1,60 @@
+"""Scripted answers, for unit tests of one component."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from remit.providers.protocol import ProviderRequest, ProviderResponse
+
+__all__ = ["MockProvider"]
+
+
+class MockProvider:
+    """Answers without a model.
+
+    Args:
+        default_response: the text given when the script is used up.
+        responses: a script: texts, whole responses, or exceptions to raise, in order.
+        delay_s: seconds to take for each answer.
+        input_tokens: tokens reported for a text.
+        output_tokens: tokens reported for a text.
+
+    Attributes:
+        requests: every request it got.
+    """
+
+    def __init__(
+        self,
+        default_response: str = "Mock response",
+        *,
+        responses: Iterable[str | ProviderResponse | Exception] = (),
+        delay_s: float = 0.0,
+        input_tokens: int = 100,
+        output_tokens: int = 50,
+    ) -> None:
+        self._default = default_response
+        self._script = list(responses)
+        self._delay_s = delay_s
+        self._usage = (input_tokens, output_tokens)
+        self._lock = threading.Lock()
+        self.requests: list[ProviderRequest] = []
+
+    @property
+    def call_count(self) -> int:
+        """How many requests it got."""
+        return len(self.requests)
+
+    def send(self, request: ProviderRequest) -> ProviderResponse:
+        """The next answer of the script, or the default."""
+        with self._lock:
+            self.requests.append(request)
+            answer = self._script.pop(0) if self._script else self._default
+        if self._delay_s:
+            time.sleep(self._delay_s)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, ProviderResponse):
+            return answer
+        return ProviderResponse(answer, request.model_id, *self._usage)

@@ -1,0 +1,254 @@
+"""OpenAI's Chat Completions, by its wire format: OpenAI, vLLM, Ollama, llama.cpp and others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from remit.config import ProviderSettings
+from remit.exchange import Message, ModelCapabilities, TextSink, text_of
+from remit.providers._http import JsonHttpClient
+from remit.providers._wire import count, number_or_none, well_formed
+from remit.providers.protocol import ProviderError, ProviderRequest, ProviderResponse
+
+__all__ = ["OpenAIProvider", "StreamedChat", "chat_body", "chat_response"]
+
+_FINISH = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "content_filter",
+}
+
+
+class OpenAIProvider:
+    """Speaks ``POST /chat/completions``.
+
+    Args:
+        base_url: with the ``/v1``, where the server has one.
+        api_key: sent as a bearer token; empty for servers that want none.
+        settings: default model and abilities.
+    """
+
+    def __init__(self, base_url: str, api_key: str, settings: ProviderSettings) -> None:
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._http = JsonHttpClient(base_url, headers, api_key)
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"OpenAIProvider({self._http!r})"
+
+    def capabilities(self, model_id: str) -> ModelCapabilities:
+        """What its models can do, as configured."""
+        return ModelCapabilities(self._settings.native_tools, self._settings.structured_output)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        await self._http.aclose()
+
+    async def asend(
+        self, request: ProviderRequest, *, on_text: TextSink | None = None
+    ) -> ProviderResponse:
+        """See :class:`~remit.providers.AsyncProvider`."""
+        body = chat_body(request)
+        if any(map(request.model_id.startswith, self._settings.max_completion_tokens_models)):
+            body["max_completion_tokens"] = body.pop("max_tokens")
+            del body["temperature"]
+        elif not self._settings.send_temperature:
+            del body["temperature"]
+        with well_formed():
+            if on_text is None:
+                return chat_response(
+                    await self._http.post("/chat/completions", body, request.timeout_s)
+                )
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            collected = StreamedChat(on_text)
+            async for chunk in self._http.stream("/chat/completions", body, request.timeout_s):
+                collected.add(chunk)
+            return chat_response(collected.whole())
+
+
+def chat_body(request: ProviderRequest) -> dict[str, Any]:
+    """A request in the form of Chat Completions."""
+    body: dict[str, Any] = {
+        "model": request.model_id,
+        "messages": [turn for message in request.messages for turn in _turns(message)],
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+    }
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool["name"],
+                    "description": tool.get("description", ""),
+                    "parameters": tool["input_schema"],
+                },
+            }
+            for tool in request.tools
+        ]
+    if request.response_schema is not None:
+        schema = {"name": "answer", "schema": dict(request.response_schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return body
+
+
+def chat_response(answer: dict[str, Any]) -> ProviderResponse:
+    """A Chat Completions answer in neutral form.
+
+    Raises:
+        ProviderError: it holds an error.
+        KeyError, IndexError, TypeError, AttributeError: it is none.
+    """
+    if isinstance(answer.get("error"), dict):
+        said = answer["error"].get("message", "an error without a message")
+        raise ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
+    choice = answer["choices"][0]
+    message = choice["message"]
+    text = message.get("content") or ""
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        blocks.append(
+            {
+                "type": "tool_use",
+                "id": str(call["id"]),
+                "name": str(function["name"]),
+                "input": _arguments(function.get("arguments")),
+            }
+        )
+    if not isinstance(text, str):
+        raise TypeError("content is not a text")
+    usage = answer.get("usage") or {}
+    details = usage.get("prompt_tokens_details") or {}
+    thinking = usage.get("completion_tokens_details") or {}
+    uses_tool = any(block["type"] == "tool_use" for block in blocks)
+    return ProviderResponse(
+        content=text,
+        model=str(answer.get("model") or ""),
+        input_tokens=count(usage.get("prompt_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
+        finish_reason="tool_use"
+        if uses_tool
+        else _FINISH.get(str(choice.get("finish_reason")), "stop"),
+        request_id=str(answer.get("id") or ""),
+        content_blocks=tuple(blocks),
+        cached_input_tokens=number_or_none(details.get("cached_tokens")) or None,
+        reasoning_tokens=number_or_none(thinking.get("reasoning_tokens")) or None,
+    )
+
+
+class StreamedChat:
+    """Puts an answer together from the chunks of a stream."""
+
+    def __init__(self, on_text: TextSink) -> None:
+        self._on_text = on_text
+        self._answer: dict[str, Any] = {}
+        self._text: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._finish: str | None = None
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        """Take one chunk; raises :class:`ProviderError` for an error chunk."""
+        if "error" in chunk:
+            detail = chunk["error"]
+            said = detail.get("message", detail) if isinstance(detail, dict) else detail
+            raise ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
+        for key in ("id", "model", "usage"):
+            if chunk.get(key):
+                self._answer[key] = chunk[key]
+        for choice in chunk.get("choices") or ():
+            if "message" in choice:  # a server that does not stream answers whole
+                self._on_text(choice["message"].get("content") or "")
+                self._answer = chunk
+                self._finish = "whole"
+                return
+            delta = choice.get("delta") or {}
+            if delta.get("content"):
+                self._text.append(delta["content"])
+                self._on_text(delta["content"])
+            for part in delta.get("tool_calls") or ():
+                self._add_call(part)
+            self._finish = choice.get("finish_reason") or self._finish
+
+    def _add_call(self, part: dict[str, Any]) -> None:
+        empty = {"id": "", "function": {"name": "", "arguments": ""}}
+        call = self._calls.setdefault(part.get("index", 0), empty)
+        call["id"] = part.get("id") or call["id"]
+        function = part.get("function") or {}
+        call["function"]["name"] += function.get("name") or ""
+        call["function"]["arguments"] += function.get("arguments") or ""
+
+    def whole(self) -> dict[str, Any]:
+        """The answer as if it had come in one piece.
+
+        Raises:
+            ProviderError: the stream was cut off.
+        """
+        if self._finish == "whole":
+            return self._answer
+        if self._finish is None:
+            raise ProviderError(
+                "SERVER_ERROR", "the stream ended before the message did", True, maybe_billed=True
+            )
+        message: dict[str, Any] = {"content": "".join(self._text)}
+        if self._calls:
+            message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
+        choice = {"message": message, "finish_reason": self._finish}
+        return {**self._answer, "choices": [choice]}
+
+
+def _arguments(text: Any) -> dict[str, Any]:
+    """A tool call's arguments; what is not a JSON object is kept under ``_unparsed``."""
+    try:
+        value = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"_unparsed": str(text)}
+
+
+def _turns(message: Message) -> list[dict[str, Any]]:
+    """One neutral message as one or more of this API."""
+    content = message["content"]
+    if isinstance(content, str):
+        return [{"role": message["role"], "content": content}]
+    turns: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for block in content:
+        kind = block["type"]
+        if kind == "tool_result":
+            turns.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": block["tool_use_id"],
+                    "content": text_of(block["content"]),
+                }
+            )
+        elif kind == "tool_use":
+            arguments = orjson.dumps(block["input"]).decode()
+            function = {"name": block["name"], "arguments": arguments}
+            calls.append({"id": block["id"], "type": "function", "function": function})
+        elif kind == "image":
+            parts.append({"type": "image_url", "image_url": {"url": _image_url(block["source"])}})
+        else:
+            parts.append(dict(block))
+    if parts or calls:
+        only_text = all(part["type"] == "text" for part in parts)
+        turn: dict[str, Any] = {
+            "role": message["role"],
+            "content": "".join(part["text"] for part in parts) if only_text else parts,
+        }
+        if calls:
+            turn["tool_calls"] = calls
+        turns.append(turn)
+    return turns
+
+
+def _image_url(source: dict[str, Any]) -> str:
+    if source.get("type") == "url":
+        return str(source.get("url", ""))
+    return f"data:{source.get('media_type', 'image/png')};base64,{source.get('data', '')}"
