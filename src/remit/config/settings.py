@@ -110,6 +110,9 @@ class WorkerSettings(_Section):
 
     turn_limit: int = Field(ge=1, description="most model calls of one order")
     timeout_s: float = Field(gt=0, description="longest order")
+    small_model_context_turns: int = Field(
+        ge=0, description="turns shown to a model without native tools"
+    )
 
 
 class ToolSettings(_Section):
@@ -117,6 +120,7 @@ class ToolSettings(_Section):
 
     timeout_s: float = Field(gt=0, description="longest run")
     max_output_bytes: int = Field(ge=256, description="longest result")
+    hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
     reason_chars: int = Field(ge=1, description="query_ledger cuts reasons at this length")
 
 
@@ -127,10 +131,8 @@ class SupervisorSettings(_Section):
     max_retries: int = Field(ge=0, description="further attempts after a rejected answer")
     context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
     context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
+    degraded_max_tokens: int = Field(ge=1, description="longest answer of a direct call")
     error_markers: list[str] = Field(description="texts that mark a failed answer at its start")
-    small_model_context_turns: int = Field(
-        ge=0, description="turns shown to a model without native tools"
-    )
 
 
 class ChatSettings(_Section):

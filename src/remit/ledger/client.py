@@ -200,6 +200,7 @@ class LedgerClient:
         after: str | int | None = None,
         limit: int | None = None,
         order: Literal["asc", "desc"] = "asc",
+        with_content: bool = True,
     ) -> Iterator[LedgerEntry]:
         """Entries that match all that is given, streamed page by page.
 
@@ -210,6 +211,7 @@ class LedgerClient:
                 direction of ``order``.
             limit: most entries to give.
             order: ``asc`` (ledger order) or ``desc`` (newest first).
+            with_content: ``False`` leaves commitments where content would stand, and is faster.
 
         Raises:
             InvalidInputError: a bound, a cursor or the order cannot be understood.
@@ -237,7 +239,7 @@ class LedgerClient:
             after=_cursor(after),
             descending=order == "desc",
         )
-        return self._stream(where, limit)
+        return self._stream(where, limit, with_content)
 
     def count(self) -> int:
         """How many entries there are."""
@@ -324,9 +326,11 @@ class LedgerClient:
             )
         return row
 
-    def _stream(self, where: Filter, limit: int | None) -> Iterator[LedgerEntry]:
+    def _stream(
+        self, where: Filter, limit: int | None, with_content: bool
+    ) -> Iterator[LedgerEntry]:
         for rows in self._pages(where, limit):
-            yield from self._entries(rows)
+            yield from self._entries(rows, with_content)
 
     def _pages(self, where: Filter, limit: int | None) -> Iterator[list[EntryRow]]:
         left = limit
@@ -340,12 +344,12 @@ class LedgerClient:
             where = Filter(where.equals, where.since, where.until, rows[-1].seq, where.descending)
             size = min(size * 4, self._page_size)
 
-    def _entries(self, rows: Sequence[EntryRow]) -> list[LedgerEntry]:
+    def _entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
         """Rows as entries, with the content of all of them fetched at once."""
         records = [_decode(row) for row in rows]
         lists: dict[str, list[str]] = {}
         wanted: set[str] = set()
-        for record in records:
+        for record in records if with_content else ():
             for item in commitments_in([record["metadata"], record["reason"]]):
                 if "$messages" in item:
                     head = item["$messages"]
@@ -363,6 +367,8 @@ class LedgerClient:
             return Erased(entry_id(erased[mac]) if mac in erased else None)
 
         def resolve(item: dict[str, Any]) -> Any:
+            if not with_content:
+                return item
             if "$messages" in item:
                 return [value(mac) for mac in lists[item["$messages"]]]
             return value(item["$content"][12:])

@@ -1,0 +1,7 @@
+"""The wired whole: one root, opened (SPEC 13)."""
+
+from remit.runtime.conversation import Conversation
+from remit.runtime.root import Root, RootError, find_root
+from remit.runtime.runtime import Runtime
+
+__all__ = ["Conversation", "Root", "RootError", "Runtime", "find_root"]

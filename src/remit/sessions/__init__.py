@@ -1,0 +1,13 @@
+"""Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
+
+from remit.sessions.manager import SessionManager, Turn, new_session_id
+from remit.sessions.overview import SessionOverview, list_sessions, session_overview
+
+__all__ = [
+    "SessionManager",
+    "SessionOverview",
+    "Turn",
+    "list_sessions",
+    "new_session_id",
+    "session_overview",
+]

@@ -30,6 +30,7 @@ class Tool:
         function: called with the arguments by name; may be ``async``; returns a JSON value.
         examples: phrases of a user that call for it, with the arguments they mean: for models
             that cannot choose tools by themselves.
+        describe: says an output in one plain sentence, for models that cannot read data.
     """
 
     tool_id: str
@@ -37,6 +38,7 @@ class Tool:
     input_schema: Mapping[str, Any]
     function: Callable[..., Any]
     examples: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    describe: Callable[[Any], str] | None = None
 
     def definition(self) -> dict[str, Any]:
         """What a provider is offered."""

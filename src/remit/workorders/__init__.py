@@ -1,5 +1,14 @@
 """Work orders: the unit of delegated work, and its one state machine (SPEC 8.2)."""
 
+from remit.workorders.events import (
+    AnswerRejected,
+    Degraded,
+    EventSink,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEvent,
+)
 from remit.workorders.order import (
     IllegalTransitionError,
     WorkOrder,
@@ -11,7 +20,14 @@ from remit.workorders.order import (
 )
 
 __all__ = [
+    "AnswerRejected",
+    "Degraded",
+    "EventSink",
     "IllegalTransitionError",
+    "TextDelta",
+    "ToolEnded",
+    "ToolStarted",
+    "TurnEvent",
     "WorkOrder",
     "WorkOrderConstraints",
     "WorkOrderCost",

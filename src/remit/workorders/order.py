@@ -79,6 +79,10 @@ class WorkOrderCost:
     elapsed_ms: float = 0.0
     cost_usd: float | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
     def plus(self, other: WorkOrderCost) -> WorkOrderCost:
         """The sum; an unknown price stays unknown."""
         usd = None

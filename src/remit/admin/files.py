@@ -1,0 +1,78 @@
+"""Reading files of the root, and nothing outside it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remit.tools import ToolError
+
+__all__ = ["RootFiles"]
+
+_SECRET_LINE = re.compile(r"(?im)^(\s*[\"']?[\w.-]*(?:key|token|secret|password)[\"']?\s*=\s*).*$")
+_MOST_FILES = 200
+
+
+class RootFiles:
+    """The files that ADMIN may see.
+
+    Args:
+        root: the root's directory.
+        hidden: name patterns that are never listed nor read.
+        max_bytes: longest file that is read.
+    """
+
+    def __init__(self, root: Path, hidden: Sequence[str], max_bytes: int) -> None:
+        self._root = root.resolve()
+        self._hidden = tuple(hidden)
+        self._max_bytes = max_bytes
+
+    def read_file(self, path: str) -> dict[str, Any]:
+        """The text of one file; values of keys in it are blotted out."""
+        file = self._inside(path)
+        if not file.is_file():
+            raise ToolError(f"There is no file {path!r} in the root.")
+        if file.stat().st_size > self._max_bytes:
+            raise ToolError(f"{path!r} is longer than {self._max_bytes:,} bytes.")
+        try:
+            text = file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ToolError(f"{path!r} is not a text file.") from error
+        except OSError as error:
+            raise ToolError(f"{path!r} cannot be read: {error.strerror}.") from error
+        return {
+            "path": file.relative_to(self._root).as_posix(),
+            "text": _SECRET_LINE.sub(r"\1[hidden]", text),
+        }
+
+    def list_files(self, path: str = ".") -> dict[str, Any]:
+        """The files below a directory, by relative path, at most 200."""
+        directory = self._inside(path)
+        if not directory.is_dir():
+            raise ToolError(f"There is no directory {path!r} in the root.")
+        found = []
+        for file in sorted(directory.rglob("*")):
+            if file.is_file() and self._visible(file.resolve()):
+                relative = file.relative_to(self._root).as_posix()
+                found.append({"path": relative, "bytes": file.stat().st_size})
+        return {"count": len(found), "files": found[:_MOST_FILES]}
+
+    def _inside(self, path: str) -> Path:
+        try:
+            resolved = (self._root / path).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ToolError(f"{path!r} is not a usable path.") from error
+        if not self._visible(resolved):
+            raise ToolError(f"{path!r} is outside what may be read.")
+        return resolved
+
+    def _visible(self, resolved: Path) -> bool:
+        if not resolved.is_relative_to(self._root):
+            return False
+        relative = resolved.relative_to(self._root)
+        return not any(
+            fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in self._hidden
+        )

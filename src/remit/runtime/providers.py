@@ -1,0 +1,109 @@
+"""Which providers there are, and which model answers by default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.config import ProviderSettings, Settings
+from remit.errors import ConfigError
+from remit.models import ModelError, WeightStore
+from remit.providers import AnthropicProvider, AsyncProvider, LocalProvider, OpenAIProvider
+
+__all__ = ["Providers", "assemble_providers", "choose_model", "weight_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Providers:
+    """Those that can be reached, by id, and the names behind them.
+
+    Attributes:
+        configured: ids that have a key or a base URL of the user's own.
+    """
+
+    reachable: Mapping[str, AsyncProvider]
+    configured: tuple[str, ...]
+
+
+def weight_store(settings: Settings) -> WeightStore:
+    """Where the weights of local models lie."""
+    directory = settings.local.cache_dir
+    return WeightStore(Path(directory) if directory else None)
+
+
+def assemble_providers(
+    settings: Settings, local_model: str | None, environment: Mapping[str, str] | None = None
+) -> Providers:
+    """Build the adapters that the configuration and the environment allow.
+
+    Args:
+        settings: of the root.
+        local_model: the local model to run; the configured one when left out.
+        environment: variables with keys and base URLs; the process's own when left out.
+    """
+    variables = os.environ if environment is None else environment
+    reachable: dict[str, AsyncProvider] = {}
+    configured: list[str] = []
+    for name, one in settings.providers.items():
+        key = variables.get(one.api_key_env, "") or one.api_key.get_secret_value()
+        own_url = variables.get(one.base_url_env, "")
+        shipped = bool(one.base_url_env)
+        if not (key or own_url or not shipped):
+            continue
+        url = own_url or one.base_url
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"The base URL of provider {name} is {url!r}, which is not an http(s) URL.",
+                next_step=f"Set [providers.{name}] base_url.",
+            )
+        reachable[name] = _adapter(one, url, key)
+        configured.append(name)
+    model = local_model or settings.local.model
+    try:
+        reachable["local"] = LocalProvider(
+            weight_store(settings).path(model), model, settings.local
+        )
+    except ModelError:
+        pass  # said where the local model is asked for: other commands need none
+    return Providers(reachable, tuple(configured))
+
+
+def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
+    """Provider and model that ``wanted`` means (SPEC 15, model names).
+
+    Args:
+        settings: of the root.
+        wanted: ``auto``, a provider id, a model name, or ``provider/model``.
+        providers: what can be reached.
+    """
+    if wanted == "auto":
+        order = [name for name in settings.model.auto_order if name in providers.configured]
+        order += [name for name in providers.configured if name not in order]
+        wanted = order[0] if order else "local"
+    if wanted == "local":
+        return "local", settings.local.model
+    if wanted in settings.providers:
+        return wanted, settings.providers[wanted].default_model
+    stored = {model.name for model in weight_store(settings).list()}
+    head, slash, tail = wanted.partition("/")
+    if slash and tail and (head == "local" or head in settings.providers):
+        return head, tail
+    if wanted in stored or wanted == settings.local.model:
+        return "local", wanted
+    for prefix in sorted(settings.model.prefixes, key=len, reverse=True):
+        if wanted.startswith(prefix):
+            return settings.model.prefixes[prefix], wanted
+    if providers.configured:
+        return choose_model(settings, "auto", providers)[0], wanted
+    raise ConfigError(
+        f"Nobody here runs the model {wanted!r}.",
+        next_step="Name it as provider/model, set a key or base URL, or see `remit model list`.",
+    )
+
+
+def _adapter(settings: ProviderSettings, url: str, key: str) -> AsyncProvider:
+    if settings.kind == "anthropic":
+        return AnthropicProvider(url, key, settings)
+    return OpenAIProvider(url, key, settings)

@@ -1,0 +1,100 @@
+"""A root: the directory that holds one installation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from remit.errors import RemitError
+
+__all__ = ["Root", "RootError", "find_root"]
+
+_FIRST_CONFIG = """\
+# The settings of this root. What is not said here has its shipped default;
+# `remit config show` lists every setting, its meaning and where its value came from.
+
+# [model]
+# default = "auto"          # or "local", "anthropic", "openai", a model name, provider/model
+"""
+
+
+class RootError(RemitError):
+    """A root cannot be found, made or used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The places of one root."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """``remit.toml``."""
+        return self.path / "remit.toml"
+
+    def tier(self, name: str) -> Path:
+        """The folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
+        return self.path / name.upper()
+
+    def exists(self) -> bool:
+        """Whether this is a root already."""
+        return self.config.is_file()
+
+    def create(self) -> list[Path]:
+        """Make the root, or put back what is missing of it; never changes what is there.
+
+        Returns the files it made.
+
+        Raises:
+            RootError: the directory cannot be written.
+        """
+        made: list[Path] = []
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for tier in ("hot", "ho2", "ho1"):
+                self.tier(tier).mkdir(exist_ok=True)
+            if not self.config.exists():
+                self.config.write_text(_FIRST_CONFIG, "utf-8")
+                made.append(self.config)
+            assets = resources.files("remit").joinpath("assets")
+            for folder in ("contracts", "prompt_packs"):
+                target = self.tier("ho1") / folder
+                target.mkdir(exist_ok=True)
+                for item in sorted(assets.joinpath(folder).iterdir(), key=lambda one: one.name):
+                    file = target / item.name
+                    if not file.exists():
+                        file.write_bytes(item.read_bytes())
+                        made.append(file)
+        except OSError as error:
+            raise RootError(
+                f"The root {self.path} cannot be made: {error.strerror or error}.",
+                next_step="Choose another directory with --root, or mend its permissions.",
+            ) from error
+        return made
+
+
+def find_root(
+    given: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    start: Path | None = None,
+) -> Root:
+    """The root that a command means.
+
+    ``given``, else ``REMIT_ROOT``, else the nearest ``.remit`` upwards of ``start`` (the
+    working directory), else ``./.remit``.
+    """
+    variables = os.environ if environment is None else environment
+    if given is not None:
+        return Root(given)
+    if variables.get("REMIT_ROOT"):
+        return Root(Path(variables["REMIT_ROOT"]))
+    here = (start or Path.cwd()).resolve()
+    for directory in (here, *here.parents):
+        if (directory / ".remit").is_dir():
+            return Root(directory / ".remit")
+    return Root(here / ".remit")

@@ -1,0 +1,204 @@
+"""Opens a root and wires everything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from remit.admin import admin_tools
+from remit.auth import LocalOperator
+from remit.blocking import run_blocking
+from remit.budget import BudgetScope, TokenBudgeter
+from remit.config import LoadedSettings, Settings, load_settings
+from remit.contracts import ContractLoader
+from remit.gateway import LLMGateway, RouterConfig
+from remit.ledger import LedgerClient
+from remit.models import known_models
+from remit.runtime.conversation import Conversation
+from remit.runtime.providers import Providers, assemble_providers, choose_model
+from remit.runtime.root import Root, RootError, find_root
+from remit.sessions import SessionManager
+from remit.supervisor import HO2Supervisor
+from remit.tools import Tool, ToolDispatcher
+from remit.worker import HO1Executor
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """One open root: ledger, gateway, agents. Use :meth:`open`; it is a context manager.
+
+    Attributes:
+        root: where it lies.
+        ledger: the record.
+        gateway: the one door to models; it acts as the local operator.
+        loaded: the settings in force and where each came from.
+    """
+
+    def __init__(
+        self, root: Root, loaded: LoadedSettings, model: str | None, tools: Iterable[Tool]
+    ) -> None:
+        settings = loaded.settings
+        self.root = root
+        self.loaded = loaded
+        self.ledger = LedgerClient(root.path / settings.ledger.path, settings=settings.ledger)
+        try:
+            self._wire(settings, model, tools)
+        except BaseException:
+            self.ledger.close()
+            raise
+
+    @classmethod
+    def open(
+        cls,
+        root: str | Path | None = None,
+        *,
+        model: str | None = None,
+        flags: Mapping[str, Any] | None = None,
+        tools: Iterable[Tool] = (),
+        create: bool = False,
+    ) -> Self:
+        """Open a root.
+
+        Args:
+            root: its directory; found as the commands find it when left out.
+            model: which model answers, instead of the configured one.
+            flags: settings by dotted key, over all other layers.
+            tools: tools of your own, beside ADMIN's.
+            create: make the root when there is none.
+
+        Raises:
+            RootError: there is no root, or it cannot be made.
+            ConfigError: ``remit.toml`` or the environment does not fit.
+            LedgerError: the ledger cannot be opened.
+        """
+        place = find_root(Path(root) if root is not None else None)
+        if not place.exists():
+            if not create:
+                raise RootError(
+                    f"There is no root at {place.path}.",
+                    next_step="Run `remit init`, or name one with --root.",
+                )
+            place.create()
+        loaded = load_settings(place.config, flags=flags)
+        return cls(place, loaded, model, tools)
+
+    def _wire(self, settings: Settings, model: str | None, tools: Iterable[Tool]) -> None:
+        wanted = model or settings.model.default
+        providers = assemble_providers(settings, None)
+        self.provider_id, self.model_id = choose_model(settings, wanted, providers)
+        if self.provider_id == "local" and self.model_id != settings.local.model:
+            providers = assemble_providers(settings, self.model_id)
+        self._providers: Providers = providers
+        mode = settings.budget.mode
+        self._budgeter = TokenBudgeter(self.ledger) if mode != "off" else None
+        self.gateway = LLMGateway(
+            self.ledger,
+            self._budgeter,
+            RouterConfig.from_settings(settings, self.provider_id, self.model_id),
+            LocalOperator(),
+            budget_mode=mode,
+        )
+        for name, provider in providers.reachable.items():
+            self.gateway.register_provider(name, provider)
+        self.gateway.recover()
+        own = [*tools]
+        self._tool_ids = (*settings.chat.tools_allowed, *(tool.tool_id for tool in own))
+        dispatcher = ToolDispatcher(
+            [*admin_tools(self.ledger, self.root.path, settings.tools), *own], settings.tools
+        )
+        dispatcher.tools(self._tool_ids)  # a misspelt tool shows here, not in the first turn
+        self._worker = HO1Executor(
+            self.gateway,
+            self.ledger.scoped(tier="ho1"),
+            self._budgeter,
+            dispatcher,
+            ContractLoader(self.root.tier("ho1")),
+            settings.worker,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def require_model(self) -> None:
+        """Make sure that the default model can be asked.
+
+        Raises:
+            RootError: its provider is not set up; the message says how to.
+        """
+        if self.provider_id in self._providers.reachable:
+            return
+        if self.provider_id == "local":
+            name = self.model_id
+            how = (
+                f"Run `remit model pull {name}`"
+                if name in known_models()
+                else "Run `remit model add`"
+            )
+            raise RootError(
+                f"The local model {name} is not here, and no other provider is set up.",
+                next_step=f"{how}, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL.",
+            )
+        one = self.loaded.settings.providers.get(self.provider_id)
+        variable = one.api_key_env if one else ""
+        raise RootError(
+            f"The provider {self.provider_id} has no key and no base URL.",
+            next_step=f"Set {variable or f'[providers.{self.provider_id}]'}.",
+        )
+
+    def session(self, session_id: str | None = None) -> Conversation:
+        """Begin a conversation with the ADMIN agent, or go on with one.
+
+        Args:
+            session_id: the session to go on with; a new one when left out.
+
+        Raises:
+            SessionNotFoundError: the ledger has no such session.
+        """
+        settings = self.loaded.settings
+        agent_id = settings.chat.agent_id
+        ledger = self.ledger.scoped(tier="ho2")
+        session = SessionManager(ledger, session_id, agent_id=agent_id)
+        if session_id is None:
+            session.start()
+            self._allocate(session.session_id)
+        else:
+            session.require()
+        supervisor = HO2Supervisor(
+            self._worker,
+            ledger,
+            session,
+            settings.supervisor,
+            fallback=self.gateway,
+            tools_allowed=self._tool_ids,
+            work_order_tokens=settings.budget.work_order_tokens,
+            agent_id=agent_id,
+        )
+        return Conversation(session, supervisor)
+
+    def close(self) -> None:
+        """Close connections and the ledger. What was written is durable already."""
+        for provider in self._providers.reachable.values():
+            closing = getattr(provider, "aclose", None)
+            if closing is not None:
+                run_blocking(closing())
+        self.ledger.close()
+
+    def _allocate(self, session_id: str) -> None:
+        if self._budgeter is None:
+            return
+        budget = self.loaded.settings.budget
+        self._budgeter.allocate(
+            BudgetScope(session_id), budget.session_tokens or None,
+            turn_limit=budget.session_turns or None,
+        )  # fmt: skip

@@ -1,0 +1,182 @@
+"""One session. Nothing of it is remembered here that the ledger does not say."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from remit.errors import InvalidInputError, RemitError
+from remit.ledger import LedgerEntry, LedgerPort
+
+__all__ = ["SessionManager", "SessionNotFoundError", "Turn", "new_session_id"]
+
+_SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
+
+
+class SessionNotFoundError(RemitError):
+    """The ledger knows no such session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Both sides of one turn, whole."""
+
+    turn_number: int
+    user_message: str
+    response: str
+    timestamp: str
+    entry_id: str
+
+
+def new_session_id() -> str:
+    """``SES-`` and 16 random upper-case letters and digits (80 bits)."""
+    return f"SES-{base64.b32encode(secrets.token_bytes(10)).decode()}"
+
+
+class SessionManager:
+    """Starts, continues and ends a session.
+
+    Args:
+        ledger: where it is recorded; a handle of tier ``ho2`` in a wired runtime.
+        session_id: the session to continue; a new one when left out.
+        agent_id: whose conversation it is.
+        agent_class: of what class.
+
+    Raises:
+        InvalidInputError: the id is not of the form ``SES-…``.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerPort,
+        session_id: str | None = None,
+        *,
+        agent_id: str = "admin-001",
+        agent_class: str = "ADMIN",
+    ) -> None:
+        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+            raise InvalidInputError(
+                f"{session_id!r} is not a session id.",
+                next_step="They look like SES-7K2M4QX9; `remit session list` shows them.",
+            )
+        self._ledger = ledger
+        self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
+        self.session_id = session_id or new_session_id()
+        self._turn_count: int | None = None if session_id else 0
+
+    def exists(self) -> bool:
+        """Whether the ledger has this session."""
+        return any(
+            True
+            for _ in self._ledger.query(
+                session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
+            )
+        )
+
+    def require(self) -> None:
+        """Make sure that the session exists.
+
+        Raises:
+            SessionNotFoundError: it does not.
+        """
+        if not self.exists():
+            raise SessionNotFoundError(
+                f"The ledger has no session {self.session_id}.",
+                next_step="`remit session list` shows what there is.",
+            )
+
+    def start(self) -> str:
+        """Write ``SESSION_START``; returns its id."""
+        return self._ledger.write(self._entry("SESSION_START", "STARTED", "Session started"))
+
+    @property
+    def turn_count(self) -> int:
+        """Turns recorded so far."""
+        if self._turn_count is None:
+            latest = self.recent_turns(1)
+            self._turn_count = latest[-1].turn_number if latest else 0
+        return self._turn_count
+
+    def add_turn(self, user_message: str, response: str) -> str:
+        """Write ``TURN_RECORDED`` with both sides whole; returns its id."""
+        entry_id = self._ledger.write(self._turn_entry(user_message, response))
+        self._turn_count = self.turn_count + 1
+        return entry_id
+
+    async def aadd_turn(self, user_message: str, response: str) -> str:
+        """:meth:`add_turn` without blocking the event loop."""
+        entry_id = await self._ledger.awrite(self._turn_entry(user_message, response))
+        self._turn_count = self.turn_count + 1
+        return entry_id
+
+    def recent_turns(self, limit: int) -> list[Turn]:
+        """The latest turns, oldest of them first."""
+        found = self._ledger.query(
+            session_id=self.session_id, event_type="TURN_RECORDED", order="desc", limit=limit
+        )
+        turns = [
+            Turn(
+                entry.metadata["turn_number"],
+                str(entry.metadata["user_message"]),
+                str(entry.metadata["response"]),
+                entry.timestamp,
+                entry.id,
+            )
+            for entry in found
+        ]
+        return turns[::-1]
+
+    def total_cost(self) -> dict[str, Any]:
+        """What the session's exchanges used, from the ledger."""
+        calls = input_tokens = output_tokens = 0
+        for entry in self._ledger.query(
+            session_id=self.session_id, event_type="EXCHANGE", with_content=False
+        ):
+            calls += 1
+            input_tokens += entry.metadata["input_tokens"]
+            output_tokens += entry.metadata["output_tokens"]
+        return {
+            "llm_calls": calls,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "total_tokens": input_tokens + output_tokens,
+            "cost_usd": None,
+        }
+
+    def end(self) -> str:
+        """Write ``SESSION_END`` with turn count and cost; returns its id."""
+        entry = self._entry(
+            "SESSION_END",
+            "ENDED",
+            "Session ended",
+            turn_count=self.turn_count,
+            total_cost=self.total_cost(),
+        )
+        return self._ledger.write(entry)
+
+    def _turn_entry(self, user_message: str, response: str) -> LedgerEntry:
+        number = self.turn_count + 1
+        return self._entry(
+            "TURN_RECORDED",
+            "RECORDED",
+            f"Turn {number} recorded",
+            turn_number=number,
+            user_message=user_message,
+            response=response,
+        )
+
+    def _entry(self, event_type: str, decision: str, reason: str, **metadata: Any) -> LedgerEntry:
+        return LedgerEntry(
+            event_type=event_type,
+            submission_id=self.session_id,
+            decision=decision,
+            reason=reason,
+            metadata={
+                "provenance": {**self._provenance, "session_id": self.session_id},
+                "scope": {"tier": "ho2"},
+                **metadata,
+            },
+        )

@@ -1,0 +1,98 @@
+"""The supervisor's ledger entries: tier ``ho2``, never the worker's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from remit.ledger import LedgerEntry, LedgerPort
+from remit.workorders import WorkOrder, work_order_id
+
+__all__ = ["SupervisorJournal"]
+
+
+class SupervisorJournal:
+    """Writes plans, checks and ends of one session; numbers its work orders.
+
+    Args:
+        ledger: a handle of tier ``ho2``.
+        session_id: whose.
+        agent_id: who supervises.
+        agent_class: of what class.
+    """
+
+    def __init__(
+        self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
+    ) -> None:
+        self._ledger = ledger
+        self._session_id = session_id
+        self._provenance = {
+            "agent_id": agent_id,
+            "agent_class": agent_class,
+            "session_id": session_id,
+        }
+        self._last: int | None = None
+
+    def next_order_id(self) -> str:
+        """The next free work order id of the session, across restarts."""
+        if self._last is None:
+            self._last = 0
+            for entry in self._ledger.query(
+                session_id=self._session_id, event_type="WO_PLANNED", order="desc", limit=1,
+                with_content=False,
+            ):  # fmt: skip
+                number = entry.submission_id.rpartition("-")[2]
+                self._last = int(number) if number.isdigit() else 0
+        self._last += 1
+        return work_order_id(self._session_id, self._last)
+
+    async def write(self, event_type: str, submission_id: str = "", **metadata: Any) -> str:
+        """Append one entry; returns its id."""
+        subject = submission_id or self._session_id
+        provenance = dict(self._provenance)
+        if submission_id.startswith("WO-"):
+            provenance["work_order_id"] = submission_id
+        return await self._ledger.awrite(
+            LedgerEntry(
+                event_type=event_type,
+                submission_id=subject,
+                decision=event_type,
+                reason=f"{event_type} for {subject}",
+                metadata={"provenance": provenance, "scope": {"tier": "ho2"}, **metadata},
+            )
+        )
+
+    async def planned(self, order: WorkOrder) -> None:
+        """Put a new order on record, whole."""
+        limits = order.constraints
+        await self.write(
+            "WO_PLANNED",
+            order.wo_id,
+            wo_type=str(order.wo_type),
+            tier_target=order.tier_target,
+            parent_wo_id=order.parent_wo_id,
+            input_context=dict(order.input_context),
+            acceptance_criteria=dict(order.acceptance_criteria),
+            constraints={
+                "prompt_contract_id": limits.prompt_contract_id,
+                "token_budget": limits.token_budget,
+                "usd_budget": limits.usd_budget,
+                "turn_limit": limits.turn_limit,
+                "timeout_seconds": limits.timeout_seconds,
+                "tools_allowed": list(limits.tools_allowed),
+                "tools_requiring_approval": list(limits.tools_requiring_approval),
+                "domain_tags": list(limits.domain_tags),
+            },
+        )
+
+    def trace_hash(self, work_order_ids: Sequence[str]) -> str:
+        """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
+
+        They stand in ledger order; whoever holds the ledger can compute it again.
+        """
+        entries: list[tuple[int, str]] = []
+        for order_id in work_order_ids:
+            for entry in self._ledger.query(work_order_id=order_id, tier="ho1", with_content=False):
+                entries.append((int(entry.id[4:], 16), entry.entry_hash))
+        return hashlib.sha256("".join(item for _, item in sorted(entries)).encode()).hexdigest()

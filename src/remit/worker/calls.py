@@ -1,0 +1,140 @@
+"""The model calls of one order: built from its contract, counted, noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from remit.budget import BudgetScope
+from remit.contracts import PromptContract
+from remit.exchange import (
+    GatewayPort,
+    Message,
+    PromptRequest,
+    PromptResponse,
+    RouteOutcome,
+    TextSink,
+)
+from remit.worker.errors import WorkFailedError, failure_of
+from remit.worker.journal import Journal
+from remit.worker.ports import BudgetPort
+from remit.workorders import WorkOrder, WorkOrderCost
+
+__all__ = ["ModelCalls"]
+
+
+class ModelCalls:
+    """Asks the gateway on behalf of one order.
+
+    Args:
+        gateway: the port.
+        budgeter: tells what the order has left; ``None`` without budgets.
+        order: whose calls these are.
+        journal: where each is noted.
+        agent_id: who asks.
+        turn_limit: most calls.
+
+    Attributes:
+        cost: what has been used so far.
+    """
+
+    def __init__(
+        self,
+        gateway: GatewayPort,
+        budgeter: BudgetPort | None,
+        order: WorkOrder,
+        journal: Journal,
+        agent_id: str,
+        turn_limit: int,
+    ) -> None:
+        self._gateway = gateway
+        self._budgeter = budgeter
+        self._order = order
+        self._journal = journal
+        self._agent_id = agent_id
+        self._turn_limit = turn_limit
+        self.cost = WorkOrderCost()
+
+    def request(self, contract: PromptContract) -> PromptRequest:
+        """The request that ``contract`` makes of this order, still without messages."""
+        order, boundary = self._order, contract.boundary
+        return PromptRequest(
+            prompt="",
+            prompt_pack_id=contract.prompt_pack_id,
+            contract_id=contract.contract_id,
+            agent_id=self._agent_id,
+            agent_class=contract.agent_class,
+            framework_id=str(contract.metadata.get("framework_id", "")),
+            package_id=str(contract.metadata.get("package_id", "")),
+            work_order_id=order.wo_id,
+            session_id=order.session_id,
+            tier=order.tier_target,
+            provider_id=boundary.provider_id,
+            model_id=boundary.model_id,
+            max_tokens=self._bounded(boundary.max_tokens),
+            temperature=boundary.temperature,
+            structured_output=boundary.structured_output,
+            input_schema=contract.input_schema,
+            output_schema=contract.output_schema,
+            template_variables=order.input_context,
+            domain_tags=order.constraints.domain_tags or None,
+        )
+
+    async def ask(
+        self,
+        request: PromptRequest,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        schema: Mapping[str, Any] | None = None,
+        on_text: TextSink | None = None,
+    ) -> PromptResponse:
+        """One call.
+
+        Args:
+            request: from :meth:`request`.
+            messages: the conversation.
+            tools: definitions offered; structured output is left out while there are any.
+            schema: holds the output instead of what the contract says.
+            on_text: receives the answer's text.
+
+        Raises:
+            WorkFailedError: the call failed, or the order has used its calls.
+        """
+        if self.cost.llm_calls >= self._turn_limit:
+            raise WorkFailedError(
+                "turn_limit_exceeded", f"the order has used its {self._turn_limit} model calls"
+            )
+        structured = request.structured_output if schema is None else schema
+        response = await self._gateway.aroute(
+            replace(
+                request,
+                messages=list(messages),
+                tools=list(tools) or None,
+                structured_output=None if tools else structured,
+                output_schema=schema or request.output_schema,
+            ),
+            on_text=on_text,
+        )
+        self.cost = self.cost.plus(
+            WorkOrderCost(
+                response.input_tokens,
+                response.output_tokens,
+                response.input_tokens + response.output_tokens,
+                llm_calls=1,
+            )
+        )
+        await self._journal.llm_call(response)
+        if response.outcome is not RouteOutcome.SUCCESS:
+            raise failure_of(response)
+        return response
+
+    def _bounded(self, max_tokens: int) -> int:
+        """Never above what the order has left."""
+        if self._budgeter is None:
+            return max_tokens
+        left = self._budgeter.check(
+            BudgetScope(self._order.session_id, self._order.wo_id)
+        ).remaining
+        return max_tokens if left is None else max(1, min(max_tokens, left))

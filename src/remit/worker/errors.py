@@ -1,0 +1,36 @@
+"""How an order fails."""
+
+from __future__ import annotations
+
+from remit.errors import RemitError
+from remit.exchange import PromptResponse, RouteOutcome
+
+__all__ = ["WorkFailedError", "failure_of"]
+
+_OWN_WORDS = {
+    "BUDGET_EXHAUSTED": "budget_exhausted",
+    "NOT_ALLOCATED": "budget_exhausted",
+    "TURN_LIMIT": "turn_limit_exceeded",
+}
+
+
+class WorkFailedError(RemitError):
+    """The order cannot be completed.
+
+    Attributes:
+        code: one of the failure codes of SPEC 8.3, or the gateway's own.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def failure_of(response: PromptResponse) -> WorkFailedError:
+    """What an unsuccessful response means for the order."""
+    code = response.error_code or ""
+    if response.outcome is RouteOutcome.TIMEOUT:
+        name = "timeout"
+    else:
+        name = _OWN_WORDS.get(code, code or "gateway_error")
+    return WorkFailedError(name, response.error_message or "the gateway gave no answer")

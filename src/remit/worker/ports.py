@@ -1,0 +1,38 @@
+"""What the worker needs of others, as interfaces: all of it is injected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from remit.budget import BudgetCheckResult, BudgetScope
+from remit.contracts import PromptContract, PromptPack
+from remit.tools import Tool, ToolResult
+
+__all__ = ["BudgetPort", "ContractPort", "ToolPort"]
+
+
+class BudgetPort(Protocol):
+    """The worker asks and allocates; only the gateway debits."""
+
+    def allocate(
+        self, scope: BudgetScope, token_limit: int | None = None, *, turn_limit: int | None = None
+    ) -> str: ...
+
+    def check(self, scope: BudgetScope) -> BudgetCheckResult: ...
+
+
+class ContractPort(Protocol):
+    """Finds contracts and packs."""
+
+    def load(self, contract_id: str, version: str | None = None) -> PromptContract: ...
+
+    def load_pack(self, prompt_pack_id: str) -> PromptPack: ...
+
+
+class ToolPort(Protocol):
+    """Knows tools and runs them."""
+
+    def tools(self, tool_ids: Iterable[str]) -> list[Tool]: ...
+
+    async def aexecute(self, tool_id: str, arguments: Mapping[str, Any]) -> ToolResult: ...
