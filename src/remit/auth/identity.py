@@ -33,7 +33,7 @@ class AuthProvider(Protocol):
     """Tells who a token belongs to."""
 
     def authenticate(self, token: str | None) -> Identity:
-        """The identity behind ``token``; raises :class:`AuthenticationError` where there is none."""
+        """The identity behind ``token``, else :class:`AuthenticationError`."""
         ...
 
 

@@ -1,6 +1,6 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
-from remit.config.loading import LoadedSettings, default_settings, load_settings
+from remit.config.loading import LoadedSettings, default_settings, describe, load_settings
 from remit.config.settings import (
     BudgetSettings,
     ChatSettings,
@@ -29,5 +29,6 @@ __all__ = [
     "ToolSettings",
     "WorkerSettings",
     "default_settings",
+    "describe",
     "load_settings",
 ]

@@ -166,7 +166,7 @@ def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, s
     meanings: dict[str, str] = {}
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
-        inner = [arg for arg in (field.annotation, *get_args(field.annotation))]
+        inner = (field.annotation, *get_args(field.annotation))
         nested = [arg for arg in inner if isinstance(arg, type) and issubclass(arg, BaseModel)]
         if nested:
             star = ".*" if nested[0] is not field.annotation else ""

@@ -88,7 +88,7 @@ class LLMGateway:
         self._providers[provider_id] = provider
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """What the model that would get ``request`` can do; all, where its provider does not say."""
+        """What the model that would get ``request`` can do; all, where nobody says."""
         provider_id, model_id = self._resolve(request)
         told = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = told(model_id) if callable(told) else None

@@ -91,6 +91,7 @@ class EncodedValue:
 
     @classmethod
     def of(cls, encoded: bytes) -> EncodedValue:
+        """From a value's JCS encoding."""
         return cls(encoded, hashlib.sha256(encoded).digest())
 
 
@@ -103,6 +104,7 @@ class StoredValue:
 
     @classmethod
     def encode(cls, encoded: bytes, compress_above: int) -> StoredValue:
+        """From a value's JCS encoding; compressed when longer than ``compress_above`` bytes."""
         codec, text = "json", encoded
         if encoded[:1] == b'"' and b"\\u0000" not in encoded:
             codec, text = "text", orjson.loads(encoded).encode()

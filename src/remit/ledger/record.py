@@ -49,7 +49,7 @@ INDEXED = (
     "model_id",
     "outcome",
 )
-"""Columns taken from ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``."""
+"""Columns: ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``."""
 
 
 @dataclass(slots=True)

@@ -24,14 +24,22 @@ _VISIBLE = {
 class LedgerPort(Protocol):
     """The part of the ledger that agents work with: the client and a scoped handle have it."""
 
-    def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str: ...
+    def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+        """Append one entry; returns its id."""
+        ...
 
-    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str: ...
+    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
+        """Append one entry without blocking the event loop."""
+        ...
 
-    def read(self, entry_id: str) -> LedgerEntry: ...
+    def read(self, entry_id: str) -> LedgerEntry:
+        """The entry with that id."""
+        ...
 
     @property
-    def query(self) -> Callable[..., Iterator[LedgerEntry]]: ...
+    def query(self) -> Callable[..., Iterator[LedgerEntry]]:
+        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        ...
 
 
 class ScopedLedger:

@@ -25,7 +25,7 @@ _NONCE_BYTES = 32
 _CHUNK = 400  # parameters in one statement, well under SQLite's limit
 _ROW = f"seq, {', '.join(COLUMNS)}, CAST(record AS BLOB)"
 _INSERT_ENTRY = (
-    f"INSERT INTO entries (seq, {', '.join(COLUMNS)}, record) "  # noqa: S608 - fixed names
+    f"INSERT INTO entries (seq, {', '.join(COLUMNS)}, record) "
     f"VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
 )
 

@@ -83,13 +83,15 @@ class Store(Protocol):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in one durable transaction.
 
-        Returns, per unit, its result (a list of :class:`~remit.ledger.record.Sealed` for prepared entries) or the
-        exception that undid this unit alone. Raises when the transaction as a whole failed:
-        then nothing of it is on record.
+        Returns, per unit, its result (the sealed records of prepared entries) or the exception
+        that undid this unit alone. Raises when the transaction as a whole failed: then nothing
+        of it is on record.
         """
         ...
 
-    def get(self, seq: int) -> EntryRow | None: ...
+    def get(self, seq: int) -> EntryRow | None:
+        """The row at a sequence number."""
+        ...
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""
@@ -99,7 +101,9 @@ class Store(Protocol):
         """``(seq, entry_hash)`` of the last entry."""
         ...
 
-    def count_by_event(self) -> dict[str, int]: ...
+    def count_by_event(self) -> dict[str, int]:
+        """How many entries there are of each event type."""
+        ...
 
     def contents(self, commitments: Iterable[str]) -> dict[str, StoredValue]:
         """The values behind commitments, as far as they are there."""
@@ -133,4 +137,6 @@ class Store(Protocol):
         """What the engine itself finds wrong with its file; empty when nothing."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the database."""
+        ...

@@ -105,7 +105,7 @@ class LocalProvider:
                 raise _refusal(result["error"])
             if failure:
                 raise failure[0]
-            return chat_response({"model": self._model_id, **collected.whole()})
+            return chat_response({**collected.whole(), "model": self._model_id})
 
     def _load(self) -> Any:
         if self._server is not None:

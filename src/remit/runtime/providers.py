@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from remit.errors import ConfigError
 from remit.models import ModelError, WeightStore
 from remit.providers import AnthropicProvider, AsyncProvider, LocalProvider, OpenAIProvider
 
-__all__ = ["Providers", "assemble_providers", "choose_model", "weight_store"]
+__all__ = ["Providers", "assemble_providers", "choose_model", "default_model", "weight_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,9 @@ def assemble_providers(
         reachable[name] = _adapter(one, url, key)
         configured.append(name)
     model = local_model or settings.local.model
-    try:
-        reachable["local"] = LocalProvider(
-            weight_store(settings).path(model), model, settings.local
-        )
-    except ModelError:
-        pass  # said where the local model is asked for: other commands need none
+    with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
+        path = weight_store(settings).path(model)
+        reachable["local"] = LocalProvider(path, model, settings.local)
     return Providers(reachable, tuple(configured))
 
 
@@ -101,6 +99,11 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         f"Nobody here runs the model {wanted!r}.",
         next_step="Name it as provider/model, set a key or base URL, or see `remit model list`.",
     )
+
+
+def default_model(settings: Settings) -> tuple[str, str]:
+    """Provider and model that answer when nobody says otherwise."""
+    return choose_model(settings, settings.model.default, assemble_providers(settings, None))
 
 
 def _adapter(settings: ProviderSettings, url: str, key: str) -> AsyncProvider:

@@ -14,4 +14,6 @@ class WorkerPort(Protocol):
 
     async def aexecute(
         self, work_order: WorkOrder, *, on_event: EventSink | None = None
-    ) -> WorkOrder: ...
+    ) -> WorkOrder:
+        """Do the work of a dispatched order."""
+        ...

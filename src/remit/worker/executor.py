@@ -30,7 +30,6 @@ from remit.workorders import (
     EventSink,
     TextDelta,
     WorkOrder,
-    WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
 )

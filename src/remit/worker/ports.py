@@ -17,22 +17,34 @@ class BudgetPort(Protocol):
 
     def allocate(
         self, scope: BudgetScope, token_limit: int | None = None, *, turn_limit: int | None = None
-    ) -> str: ...
+    ) -> str:
+        """Set the limits of the narrowest scope named."""
+        ...
 
-    def check(self, scope: BudgetScope) -> BudgetCheckResult: ...
+    def check(self, scope: BudgetScope) -> BudgetCheckResult:
+        """Whether the scope's request would be allowed."""
+        ...
 
 
 class ContractPort(Protocol):
     """Finds contracts and packs."""
 
-    def load(self, contract_id: str, version: str | None = None) -> PromptContract: ...
+    def load(self, contract_id: str, version: str | None = None) -> PromptContract:
+        """The newest version of a contract, or the one asked for."""
+        ...
 
-    def load_pack(self, prompt_pack_id: str) -> PromptPack: ...
+    def load_pack(self, prompt_pack_id: str) -> PromptPack:
+        """The pack with that id."""
+        ...
 
 
 class ToolPort(Protocol):
     """Knows tools and runs them."""
 
-    def tools(self, tool_ids: Iterable[str]) -> list[Tool]: ...
+    def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
+        """The tools with these ids."""
+        ...
 
-    async def aexecute(self, tool_id: str, arguments: Mapping[str, Any]) -> ToolResult: ...
+    async def aexecute(self, tool_id: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Run one tool; never raises."""
+        ...

@@ -1,0 +1,54 @@
+# Two commands do everything: `make run` (a conversation) and `make test` (all tests).
+# Both make their own virtual environment in .venv; nothing else need be installed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ROOT ?= .remit
+
+.PHONY: run test test-live lint bench lock clean
+
+run: $(VENV)/.run  ## a conversation through the whole stack
+	@$(BIN)/remit model pull --if-needed --root $(ROOT)
+	@$(BIN)/remit chat --root $(ROOT)
+
+test: $(VENV)/.dev  ## every test, coverage reported
+	@$(BIN)/remit model pull smollm2-135m || echo "Tests that need the local model will be skipped."
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+test-live: $(VENV)/.dev  ## the acceptance conversation against the real Anthropic API
+	@if [ -n "$$ANTHROPIC_API_KEY" ]; then $(BIN)/python -m pytest -m live tests/live; \
+	else echo "NOT RUN: ANTHROPIC_API_KEY is not set, so nothing was asked of the real API."; fi
+
+lint: $(VENV)/.dev  ## static checks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## benchmarks; figures go to benchmarks/RESULTS.md by hand
+	$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.dev  ## write requirements.lock anew from what is installed
+	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock
+
+clean:  ## remove what make made; never a root
+	rm -rf $(VENV) .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The local model's runtime is optional weight: where it cannot be installed the rest works.
+$(VENV)/.run: pyproject.toml requirements.lock | $(VENV)/bin/python
+	$(PIP) install -c requirements.lock -e .
+	@$(PIP) install -c requirements.lock -e '.[local]' || echo "The local model's runtime could not be installed; set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL instead."
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml requirements.lock | $(VENV)/bin/python
+	$(PIP) install -c requirements.lock -e '.[dev]'
+	@$(PIP) install -c requirements.lock -e '.[local]' || echo "The local model's runtime could not be installed; tests that need it will be skipped."
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,6 @@
+"""``python -m remit``."""
+
+from remit.cli import main
+
+if __name__ == "__main__":
+    main()

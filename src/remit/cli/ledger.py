@@ -1,0 +1,184 @@
+"""``remit ledger``."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remit.cli.shared import (
+    common,
+    echo_json,
+    note,
+    open_ledger,
+    print_json_list,
+    progress,
+    reads,
+)
+
+# fmt: off
+_FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent-id", "tier",
+            "framework-id", "contract-id", "model-id", "outcome", "since", "until", "after")
+# fmt: on
+_LINE_CHARS = 100
+
+
+@click.group()
+def ledger() -> None:
+    """Read and verify the record."""
+
+
+def _filters(function: Any) -> Any:
+    for name in reversed(_FILTERS):
+        function = click.option(f"--{name}", help=f"Only this {name.replace('-', ' ')}.")(function)
+    return function
+
+
+@ledger.command()
+@_filters
+@click.option("--limit", type=click.IntRange(min=0), help="Most entries.")
+@click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True)
+@reads
+def query(root: Path | None, as_json: bool, **filters: Any) -> None:
+    """Entries that match all that is given, in ledger order."""
+    with open_ledger(root) as client:
+        found = client.query(**filters)
+        if as_json:
+            print_json_list("entries", found)
+        else:
+            for entry in found:
+                click.echo(_line(entry))
+
+
+@ledger.command()
+@click.argument("entry_id")
+@click.option("--record", is_flag=True, help="Write the canonical record's exact bytes.")
+@reads
+def show(root: Path | None, as_json: bool, entry_id: str, record: bool) -> None:
+    """One entry, its content in place."""
+    with open_ledger(root) as client:
+        if record:
+            click.echo(client.read_record(entry_id), nl=False)
+            return
+        entry = client.read(entry_id)
+        if as_json:
+            echo_json(entry)
+            return
+        for key, value in entry.to_dict().items():
+            if key != "metadata":
+                click.echo(f"{key}: {value}")
+        for key, value in entry.metadata.items():
+            click.echo(f"  {key}: {value}")
+
+
+@ledger.command()
+@click.option("-n", "number", type=click.IntRange(min=0), default=10, show_default=True)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
+@reads
+def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
+    """The latest entries."""
+    with open_ledger(root) as client:
+        latest = list(client.query(order="desc", limit=number))[::-1]
+        if as_json and not follow:
+            print_json_list("entries", latest)
+            return
+        last = client.count() - 1
+        for entry in latest:
+            click.echo(_line(entry))
+        while follow:
+            time.sleep(0.3)
+            for entry in client.query(after=last):
+                click.echo(_line(entry))
+                last = int(entry.id[4:], 16)
+
+
+@ledger.command()
+@reads
+def verify(root: Path | None, as_json: bool) -> None:
+    """Check every record, link, column and content value; exit 1 when something is wrong."""
+    with open_ledger(root) as client:
+        report = client.verify(progress=progress("verifying"))
+    problems = [str(problem) for problem in report.problems]
+    if as_json:
+        echo_json(
+            {
+                "verified": report.verified,
+                "entries": report.entries,
+                "first_bad_seq": report.first_bad_seq,
+                "problems": problems,
+                "problem_count": report.problem_count,
+                "contents": report.contents,
+                "erased": report.erased,
+                "checkpoint": report.checkpoint,
+            }
+        )
+    elif report.verified:
+        click.echo(
+            f"verified: {report.entries} entries, {report.contents} content values, "
+            f"{report.erased} erased"
+        )
+        note("No signed checkpoint was held against it: a ledger cut off at its end shows only so.")
+    else:
+        click.echo(f"NOT VERIFIED: {report.problem_count} problems in {report.entries} entries")
+        for problem in problems:
+            click.echo(f"  {problem}")
+    raise SystemExit(0 if report.verified else 1)
+
+
+@ledger.command()
+@reads
+def stats(root: Path | None, as_json: bool) -> None:
+    """How many entries of which kind."""
+    with open_ledger(root) as client:
+        head = client.head()
+        result = {
+            "entries": client.count(),
+            "events": client.count_by_event(),
+            "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
+            "location": client.location,
+        }
+    if as_json:
+        echo_json(result)
+        return
+    click.echo(f"{result['entries']} entries in {result['location']}")
+    for name, number in _by_number(result):
+        click.echo(f"  {number:>8}  {name}")
+
+
+def _by_number(result: dict[str, Any]) -> list[tuple[str, int]]:
+    """Event types by falling number."""
+    return sorted(result["events"].items(), key=lambda item: (-item[1], item[0]))
+
+
+@ledger.command()
+@common
+def recover(root: Path | None) -> None:
+    """Settle calls whose process died before their answer was on record."""
+    from remit.runtime import Runtime
+
+    with Runtime.open(root) as runtime:
+        settled = runtime.gateway.recover()
+        waiting = runtime.ledger.orphans()
+    note(f"{len(settled)} settled, {len(waiting)} still within their lease")
+
+
+def _line(entry: Any) -> str:
+    shown = itertools.islice(
+        (f"{key}={_short(value)}" for key, value in entry.metadata.items() if _is_plain(value)), 3
+    )
+    text = (
+        f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {' '.join(shown)}"
+    )
+    return text if len(text) <= 2 * _LINE_CHARS else text[: 2 * _LINE_CHARS - 1] + "…"
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != ""
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LINE_CHARS // 3 else text[: _LINE_CHARS // 3] + "…"

@@ -1,0 +1,77 @@
+"""Entry point, and what becomes of errors."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from remit._version import __version__
+from remit.errors import InvalidInputError, RemitError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "init": "remit.cli.setup:init",
+    "doctor": "remit.cli.setup:doctor",
+    "chat": "remit.cli.chat:chat",
+    "ask": "remit.cli.ask:ask",
+    "ledger": "remit.cli.ledger:ledger",
+    "session": "remit.cli.session:session",
+    "trace": "remit.cli.trace:trace",
+    "model": "remit.cli.model:model",
+    "config": "remit.cli.config:config",
+}
+
+
+class _Commands(click.Group):
+    """Loads a command's module when it is asked for: ``remit --help`` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = _COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="remit")
+def _remit() -> None:
+    """Remit: an accountable runtime for LLM agents."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; exits 0, 1 on failure, 2 on wrong use, 130 when interrupted."""
+    logging.basicConfig(level=os.environ.get("REMIT_LOG", "ERROR"), format="%(name)s: %(message)s")
+    state: dict[str, Any] = {}
+    try:
+        _remit.main(args=arguments, prog_name="remit", standalone_mode=False, obj=state)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(wrong.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has enough; what is recorded is durable.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except RemitError as error:
+        if "--debug" in (arguments if arguments is not None else sys.argv):
+            traceback.print_exc()
+        click.echo(f"error: {error.message}", err=True)
+        if error.next_step:
+            click.echo(f"  next: {error.next_step}", err=True)
+        sys.exit(2 if isinstance(error, InvalidInputError) else 1)

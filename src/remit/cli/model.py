@@ -1,0 +1,86 @@
+"""``remit model``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import common, echo_json, note, progress, reads
+
+if TYPE_CHECKING:
+    from remit.config import Settings
+    from remit.models import WeightStore
+
+
+def _settings(root: Path | None) -> Settings:
+    from remit.config import load_settings
+    from remit.runtime import find_root
+
+    return load_settings(find_root(root).config).settings
+
+
+def _store(root: Path | None) -> WeightStore:
+    from remit.runtime import weight_store
+
+    return weight_store(_settings(root))
+
+
+@click.group()
+def model() -> None:
+    """Local models: what there is, and getting more."""
+
+
+@model.command("list")
+@reads
+def list_models(root: Path | None, as_json: bool) -> None:
+    """Models that are here, and those that can be pulled."""
+    from remit.models import known_models
+
+    here = {item.name: item for item in _store(root).list()}
+    rows: list[dict[str, Any]] = [
+        {"name": item.name, "here": True, "bytes": item.bytes, "path": str(item.path)}
+        for item in here.values()
+    ]
+    rows += [
+        {"name": item.name, "here": False, "bytes": item.bytes, "title": item.title,
+         "licence": item.licence, "note": item.note}
+        for item in known_models().values()
+        if item.name not in here
+    ]  # fmt: skip
+    if as_json:
+        echo_json({"models": rows})
+        return
+    for row in rows:
+        where = row["path"] if row["here"] else f"pull it ({row['title']}, {row['licence']})"
+        click.echo(f"{row['name']}  {row['bytes'] // 1_000_000} MB  {where}")
+
+
+@model.command()
+@click.argument("name", required=False)
+@click.option("--if-needed", is_flag=True, help="Only when the configured model is a local one.")
+@common
+def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
+    """Fetch a known model (default: the configured one), check its SHA-256, keep it."""
+    from remit.runtime import default_model
+
+    settings = _settings(root)
+    if if_needed and default_model(settings)[0] != "local":
+        return
+    store = _store(root)
+    name = name or settings.local.model
+    if name not in {item.name for item in store.list()}:
+        note(f"fetching the weights of {name} …")
+    kept = store.pull(name, progress("unpacking"))
+    note(f"{kept.name} is here: {kept.path} ({kept.bytes:,} bytes)")
+
+
+@model.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", help="Its name; the file's when left out.")
+@common
+def add(file: Path, name: str | None, root: Path | None) -> None:
+    """Take a GGUF file of your own; then `remit chat --model NAME`."""
+    kept = _store(root).add(file, name)
+    note(f"{kept.name} is here: {kept.path} ({kept.bytes:,} bytes)")

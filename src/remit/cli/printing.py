@@ -1,0 +1,105 @@
+"""How a turn looks in a terminal: the model's words as they come, a tool's data beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import orjson
+
+from remit.cli.shared import note
+from remit.supervisor import TurnResult
+from remit.workorders import AnswerRejected, Degraded, TextDelta, ToolStarted, TurnEvent
+
+__all__ = ["TurnPrinter"]
+
+_MOST_ROWS = 20
+_CELL = 44
+
+
+class TurnPrinter:
+    """Hears the events of one turn and prints them.
+
+    Args:
+        quiet: print nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._shown = ""
+
+    def __call__(self, event: TurnEvent) -> None:
+        """Take one event."""
+        if self._quiet:
+            return
+        if isinstance(event, TextDelta):
+            text = event.text if self._shown else event.text.lstrip()
+            self._shown += text
+            click.echo(text, nl=False)
+        elif isinstance(event, ToolStarted):
+            self._end_line()
+            note(f"[{event.tool_id} …]")
+        elif isinstance(event, AnswerRejected):
+            self._end_line()
+            going_on = "trying again" if event.retrying else "giving up"
+            note(f"[not delivered: {'; '.join(event.reasons)}; {going_on}]")
+        elif isinstance(event, Degraded):
+            self._end_line()
+            note(f"[degraded: {event.reason}]")
+
+    def finish(self, result: TurnResult) -> None:
+        """Print what was not streamed: the answer when it differs, and the tools' data."""
+        if self._quiet:
+            return
+        if self._shown.strip() != result.response.strip():
+            self._end_line()
+            click.echo(result.response)
+            self._shown = ""
+        self._end_line()
+        for tool in result.tool_results:
+            click.echo(f"  ── {tool['tool_id']} gave ({tool['status']}):")
+            for line in _lines(tool["output"] if tool["status"] == "ok" else tool["error"]):
+                click.echo(f"  │ {line}")
+
+    def _end_line(self) -> None:
+        if self._shown and not self._shown.endswith("\n"):
+            click.echo()
+        self._shown = ""
+
+
+def _lines(output: Any) -> list[str]:
+    """A tool's output for people: rows as a table, anything else as it is."""
+    if isinstance(output, str):
+        return output.splitlines()
+    if not isinstance(output, Mapping):
+        return [orjson.dumps(output).decode()]
+    lines = []
+    for key, value in output.items():
+        if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+            lines += _table(value)
+        elif isinstance(value, str) and "\n" in value:
+            lines += [f"{key}:", *(f"  {line}" for line in value.splitlines())]
+        else:
+            shown = value if isinstance(value, str) else orjson.dumps(value).decode()
+            lines.append(f"{key}: {shown}")
+    return lines
+
+
+def _table(rows: list[Mapping[str, Any]]) -> list[str]:
+    names = list(rows[0])
+    shown = [[_cell(row.get(name)) for name in names] for row in rows[:_MOST_ROWS]]
+    widths = [max(len(text) for text in column) for column in zip(names, *shown, strict=True)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in [names, *shown]
+    ]
+    if len(rows) > _MOST_ROWS:
+        lines.append(f"… and {len(rows) - _MOST_ROWS} more")
+    return lines
+
+
+def _cell(value: Any) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"

@@ -1,0 +1,130 @@
+"""What all commands share: options, output, opening a root."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from remit.config import LoadedSettings
+    from remit.ledger import LedgerClient
+    from remit.runtime import Root
+
+__all__ = [
+    "common",
+    "echo_json",
+    "note",
+    "open_ledger",
+    "open_settings",
+    "print_json_list",
+    "progress",
+    "reads",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def common(function: _F) -> _F:
+    """``--root`` and ``--debug``."""
+
+    @click.option(
+        "--root",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="The root (default: REMIT_ROOT, else the nearest .remit upwards).",
+    )
+    @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+    @functools.wraps(function)
+    def wrapper(*args: Any, debug: bool, **kwargs: Any) -> Any:
+        click.get_current_context().find_root().obj = {"debug": debug}
+        return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def reads(function: _F) -> _F:
+    """``--json`` on top of :func:`common`: for commands that show something."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    return option(common(function))
+
+
+def echo_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(_dump(value, indent=True))
+
+
+def print_json_list(key: str, items: Iterable[Any]) -> None:
+    """``{"key": [...]}``, written as the items come: memory does not grow with them."""
+    click.echo(f'{{"{key}": [', nl=False)
+    separator = "\n"
+    for item in items:
+        click.echo(separator + _dump(item, indent=False), nl=False)
+        separator = ",\n"
+    click.echo("\n]}")
+
+
+def note(text: str) -> None:
+    """A line for people, on standard error."""
+    click.echo(text, err=True)
+
+
+def progress(label: str) -> Callable[[int, int], None]:
+    """A progress bar on standard error, only where that is a terminal."""
+    if not sys.stderr.isatty():
+        return lambda done, total: None
+
+    def show(done: int, total: int) -> None:
+        share = done / total if total else 1.0
+        bar = "#" * int(share * 30)
+        end = "\n" if done >= total else ""
+        click.echo(f"\r{label} [{bar:<30}] {share:4.0%}{end}", nl=False, err=True)
+
+    return show
+
+
+def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
+    """The root that a command means, and its settings."""
+    from remit.config import load_settings
+    from remit.runtime import RootError, find_root
+
+    place = find_root(root)
+    if not place.exists():
+        raise RootError(
+            f"There is no root at {place.path}.",
+            next_step="Run `remit init`, or name one with --root.",
+        )
+    return place, load_settings(place.config)
+
+
+def open_ledger(root: Path | None) -> LedgerClient:
+    """The ledger of a root."""
+    from remit.ledger import LedgerClient
+
+    place, loaded = open_settings(root)
+    settings = loaded.settings.ledger
+    return LedgerClient(place.path / settings.path, settings=settings)
+
+
+def _dump(value: Any, *, indent: bool) -> str:
+    option = orjson.OPT_INDENT_2 if indent else 0
+    return orjson.dumps(value, default=_plain, option=option).decode()
+
+
+def _plain(value: Any) -> Any:
+    from remit.ledger import Erased, LedgerEntry
+
+    if isinstance(value, Erased):
+        return {"$erased": value.erasure_id}
+    if isinstance(value, LedgerEntry):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(type(value).__name__)
