@@ -31,7 +31,8 @@ class NotCanonicalError(InvalidInputError):
 def canonical_json(value: Any) -> bytes:
     """Encode ``value`` as RFC 8785 canonical JSON, in UTF-8.
 
-    Accepts ``None``, ``bool``, ``int`` within ±(2**53 - 1), finite ``float``, ``str``,
+    Accepts ``None``, ``bool``, ``int`` within ±(2**53 - 1), finite ``float``
+    (not between 2**53 and 1e21, where it would read back as an inexact integer), ``str``,
     ``list``, ``tuple`` and ``dict`` with string keys, nested at most 200 deep.
 
     Raises:
@@ -81,6 +82,12 @@ def _check(value: Any, path: str, depth: int) -> bool:
             raise NotCanonicalError(
                 f"The number at {path} is NaN or infinite, which JSON does not have.",
                 next_step="Write null or a string in its place.",
+            )
+        if MAX_SAFE_INTEGER < abs(value) < 1e21:
+            # It would be written as an integer that no reader may take for exact.
+            raise NotCanonicalError(
+                f"The number at {path} is a whole one beyond ±(2**53 - 1).",
+                next_step="Write it as a string.",
             )
         # Where neither writes an exponent and a fraction remains, both write the same digits.
         return 1e-3 <= abs(value) < 1e15 and not value.is_integer()

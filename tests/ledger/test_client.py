@@ -1,0 +1,187 @@
+"""Writing, reading, querying."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.errors import InvalidInputError
+from remit.ledger import (
+    EntryNotFoundError,
+    LedgerClient,
+    LedgerClosedError,
+    LedgerEntry,
+    NoSignerError,
+    RecordTooLargeError,
+    Transaction,
+)
+
+
+def _entry(event: str = "EVENT", submission: str = "SUB", **metadata: Any) -> LedgerEntry:
+    return LedgerEntry(event, submission, "DONE", "because", metadata=metadata)
+
+
+def test_what_is_written_is_read_back(ledger: LedgerClient) -> None:
+    entry = LedgerEntry(
+        "EXCHANGE", "PRC-A-001", "SUCCESS", "ok", ["PRM-A-001"], {"prompt": "hi", "n": 1.5}
+    )
+    entry_id = ledger.write(entry)
+    assert ledger.read(entry_id) == entry
+    assert ledger.head() == (0, entry.entry_hash)
+    assert ledger.count() == 1
+
+
+def test_reads_by_event_and_submission_are_in_ledger_order(ledger: LedgerClient) -> None:
+    for number in range(30):
+        ledger.write(_entry("EVEN" if number % 2 == 0 else "ODD", f"SUB-{number % 3}", n=number))
+    assert [e.metadata["n"] for e in ledger.read_by_event_type("ODD")] == list(range(1, 30, 2))
+    assert [e.metadata["n"] for e in ledger.read_by_submission("SUB-0")] == list(range(0, 30, 3))
+    assert len(ledger.read_all()) == 30
+
+
+def test_query_takes_columns_from_metadata_provenance_and_scope(ledger: LedgerClient) -> None:
+    ledger.write(_entry(session_id="SES-1", tier="ho1"))
+    ledger.write(_entry(provenance={"session_id": "SES-1"}, scope={"tier": "ho2"}))
+    ledger.write(_entry(session_id="SES-2", provenance={"session_id": "SES-1"}))
+    assert [e.id for e in ledger.query(session_id="SES-1")] == ["LED-00000000", "LED-00000001"]
+    assert [e.id for e in ledger.query(session_id="SES-1", tier="ho2")] == ["LED-00000001"]
+    assert [e.id for e in ledger.query(session_id="SES-2")] == ["LED-00000002"]
+
+
+def test_query_pages_with_a_cursor_both_ways(ledger: LedgerClient) -> None:
+    ledger.write_many([_entry(n=n) for n in range(50)])
+    up = [e.metadata["n"] for e in ledger.query(after="LED-0000000a", limit=5)]
+    down = [e.metadata["n"] for e in ledger.query(after=10, limit=5, order="desc")]
+    assert up == [11, 12, 13, 14, 15]
+    assert down == [9, 8, 7, 6, 5]
+    assert len(list(ledger.query())) == 50
+
+
+def test_query_by_time(ledger: LedgerClient) -> None:
+    ledger.write_many([_entry(n=n) for n in range(5)])
+    now = datetime.now(UTC)
+    assert len(list(ledger.query(until=now + timedelta(seconds=5)))) == 5
+    assert list(ledger.query(since=(now + timedelta(seconds=5)).isoformat())) == []
+    third = ledger.read("LED-00000002")
+    assert next(ledger.query(since=third.timestamp)).timestamp >= third.timestamp
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"after": "nonsense"}, {"since": "yesterday"}, {"order": "up"}, {"limit": -1}],
+)
+def test_query_refuses_nonsense_at_once(ledger: LedgerClient, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        ledger.query(**arguments)
+
+
+def test_an_unknown_id_is_an_error(ledger: LedgerClient) -> None:
+    for entry_id in ("LED-00000007", "LED-7", "nonsense", "LED-0000000G"):
+        with pytest.raises(EntryNotFoundError):
+            ledger.read(entry_id)
+
+
+def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
+    with pytest.raises(RecordTooLargeError):
+        ledger.write_many([_entry(n=1, prompt="kept?"), _entry(note="x" * 70_000)])
+    assert ledger.count() == 0
+    assert ledger.select("SELECT count(*) FROM contents") == [(0,)]
+    ledger.write(_entry(n=2))
+    assert ledger.verify().verified
+
+
+def test_a_transaction_that_raises_leaves_nothing(ledger: LedgerClient) -> None:
+    def call(tx: Transaction) -> None:
+        tx.append(_entry(n=1))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ledger.transact(call)
+    assert ledger.count() == 0
+
+
+def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: LedgerClient) -> None:
+    def write(number: int) -> None:
+        if number % 5 == 0:
+            with pytest.raises(RecordTooLargeError):
+                ledger.write(_entry(note="x" * 70_000))
+        else:
+            ledger.write(_entry(n=number))
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(e.metadata["n"] for e in ledger.query()) == [n for n in range(100) if n % 5]
+    assert ledger.verify().verified
+
+
+async def test_the_async_form_is_the_same(ledger: LedgerClient) -> None:
+    ids = await asyncio.gather(*(ledger.awrite(_entry(n=n)) for n in range(40)))
+    assert sorted(ids) == [e.id for e in ledger.query()]
+
+
+async def test_who_stops_waiting_does_not_undo_the_write(ledger: LedgerClient) -> None:
+    task = asyncio.create_task(ledger.awrite(_entry(n=1)))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    ledger.flush()
+    assert ledger.write(_entry(n=2)) == "LED-00000001"
+
+
+def test_a_closed_client_says_so(tmp_path: Path) -> None:
+    client = LedgerClient(tmp_path / "l.db")
+    client.close()
+    client.close()
+    with pytest.raises(LedgerClosedError):
+        client.write(_entry())
+
+
+def _write_in_child(client: LedgerClient, answer: Any) -> None:
+    try:
+        client.write(_entry())
+    except LedgerClosedError as error:
+        answer.send(str(error))
+
+
+def test_a_client_does_not_survive_a_fork(ledger: LedgerClient) -> None:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_write_in_child, args=(ledger, theirs))
+    child.start()
+    assert ours.poll(20)
+    assert "fork" in ours.recv()
+    child.join()
+
+
+def test_without_a_key_nothing_is_signed(ledger: LedgerClient) -> None:
+    entry_id = ledger.write(_entry())
+    with pytest.raises(NoSignerError):
+        ledger.checkpoint()
+    with pytest.raises(NoSignerError):
+        ledger.prove(entry_id)
+
+
+def test_subjects_are_beside_the_content_and_never_in_the_record(ledger: LedgerClient) -> None:
+    entry_id = ledger.write(_entry(prompt="about her"), subject_id="person-17")
+    assert b"person-17" not in ledger.read_record(entry_id)
+    assert ledger.select("SELECT subject_id FROM content_subjects") == [("person-17",)]
+
+
+def test_orphans_are_dispatches_without_an_end(ledger: LedgerClient) -> None:
+    first, second = (ledger.write(_entry("DISPATCH", contract_id="PRC-A-001")) for _ in range(2))
+    ledger.write(_entry("EXCHANGE", dispatch_entry_id=first))
+    assert [e.id for e in ledger.orphans()] == [second]
+
+
+def test_stats_count_by_event(ledger: LedgerClient) -> None:
+    ledger.write_many([_entry("A"), _entry("B"), _entry("A")])
+    assert ledger.count_by_event() == {"A": 2, "B": 1}

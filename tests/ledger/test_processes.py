@@ -1,0 +1,76 @@
+"""Several processes on one ledger, and processes that die."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from remit.ledger import LedgerClient, LedgerEntry
+
+_WRITER = """
+import sys, threading
+from remit.ledger import LedgerClient, LedgerEntry
+path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+ledger = LedgerClient(path)
+lock = threading.Lock()
+def work(thread):
+    for number in range(count):
+        entry_id = ledger.write(LedgerEntry("LOAD", name, "DONE", "load", metadata={
+            "session_id": f"SES-{name}", "n": number, "thread": thread, "prompt": "p" * 200}))
+        with lock:
+            sys.stdout.write(f"{entry_id} {thread} {number}\\n")
+            sys.stdout.flush()
+threads = [threading.Thread(target=work, args=(t,)) for t in range(int(sys.argv[4]))]
+for t in threads: t.start()
+for t in threads: t.join()
+ledger.close()
+"""
+
+
+def _start(path: Path, name: str, count: int, threads: int) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", _WRITER, str(path), name, str(count), str(threads)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE)
+
+
+def test_four_processes_write_one_unforked_chain(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"  # not there yet: all four try to make it
+    writers = [_start(path, f"P{n}", 500, 1) for n in range(4)]
+    for writer in writers:
+        writer.communicate(timeout=240)
+        assert writer.returncode == 0
+    with LedgerClient(path) as client:
+        report = client.verify()
+        assert report.verified, report.problems
+        assert report.entries == client.count() == 2000
+        for n in range(4):
+            numbers = [e.metadata["n"] for e in client.query(submission_id=f"P{n}")]
+            assert numbers == list(range(500))  # each process's own order is kept
+
+
+def test_nothing_acknowledged_is_lost_at_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    chance = random.Random(20261121)
+    acknowledged: set[str] = set()
+    for round_number in range(20):
+        writer = _start(path, f"R{round_number}", 100_000, 4)
+        assert writer.stdout is not None
+        first = writer.stdout.readline()  # under way
+        time.sleep(chance.uniform(0.0, 0.25))
+        writer.send_signal(signal.SIGKILL)
+        out = first + writer.communicate()[0]
+        lines = out.split(b"\n")[:-1]  # the last may be cut short
+        acknowledged.update(line.split()[0].decode() for line in lines)
+        with LedgerClient(path) as client:
+            before = client.count()
+            client.write(LedgerEntry("AFTER", "S", "D", "the next write works"))
+            assert client.count() == before + 1
+    with LedgerClient(path) as client:
+        report = client.verify()
+        assert report.verified, report.problems
+        there = {entry.id for entry in client.query(event_type="LOAD", with_content=False)}
+    assert acknowledged <= there
+    assert len(acknowledged) > 100

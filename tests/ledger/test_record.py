@@ -1,0 +1,136 @@
+"""The frozen format, recomputed with nothing but the standard library and the reference JCS."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import rfc8785
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit.ledger import LedgerClient, LedgerEntry, content
+from tests.kernel.test_canonical import json_values, texts
+
+
+def _entry(**metadata: Any) -> LedgerEntry:
+    return LedgerEntry("EVENT", "SUB-1", "DONE", "because", metadata=metadata)
+
+
+def test_ids_are_sequence_numbers_in_hex(ledger: LedgerClient) -> None:
+    ids = [ledger.write(_entry(n=n)) for n in range(18)]
+    assert ids[0] == "LED-00000000"
+    assert ids[17] == "LED-00000011"
+
+
+def test_the_record_is_the_entry_without_its_hash_plus_seq(ledger: LedgerClient) -> None:
+    first, second = _entry(n=1), _entry(n=2, session_id="SES-AAAAAAAA")
+    ledger.write_many([first, second])
+    expected = {
+        "decision": "DONE",
+        "event_type": "EVENT",
+        "id": "LED-00000001",
+        "metadata": {"n": 2, "session_id": "SES-AAAAAAAA"},
+        "previous_hash": first.entry_hash,
+        "prompts_used": [],
+        "reason": "because",
+        "seq": 1,
+        "submission_id": "SUB-1",
+        "timestamp": second.timestamp,
+    }
+    record = ledger.read_record(second.id)
+    assert record == rfc8785.dumps(expected)
+    assert second.entry_hash == hashlib.sha256(record).hexdigest()
+    assert first.previous_hash == ""
+
+
+def test_timestamps_are_utc_with_microseconds(ledger: LedgerClient) -> None:
+    entry = _entry()
+    ledger.write(entry)
+    assert len(entry.timestamp) == len("2026-01-31T12:00:00.000000Z")
+    assert entry.timestamp.endswith("Z")
+
+
+@given(value=json_values)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_content_is_an_hmac_over_its_jcs(ledger: LedgerClient, value: Any) -> None:
+    entry_id = ledger.write(_entry(note=content(value), session_id="SES-PROPERTY"))
+    stands = json.loads(ledger.read_record(entry_id))["metadata"]["note"]
+    if "$messages" in stands:
+        return  # lists of messages have a test of their own
+    assert set(stands) == {"$content", "bytes"}
+    encoded = rfc8785.dumps(value)
+    mac = stands["$content"].removeprefix("hmac-sha256:")
+    ((nonce,),) = ledger.select("SELECT nonce FROM contents WHERE commitment = ?", (mac,))
+    assert len(nonce) == 32
+    assert hmac.new(nonce, encoded, hashlib.sha256).hexdigest() == mac
+    assert stands["bytes"] == len(encoded)
+    assert rfc8785.dumps(ledger.read(entry_id).metadata["note"]) == encoded
+
+
+@given(st.lists(texts, min_size=1, max_size=6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+def test_messages_have_one_chained_commitment(ledger: LedgerClient, said: list[str]) -> None:
+    messages = [{"role": "user", "content": text} for text in said]
+    entry_id = ledger.write(_entry(prompt=messages, session_id="SES-PROPERTY"))
+    stands = json.loads(ledger.read_record(entry_id))["metadata"]["prompt"]
+    step = bytes(32)
+    for message in messages:
+        encoded = rfc8785.dumps(message)
+        found = ledger.select(
+            "SELECT nonce, commitment FROM contents WHERE scope = 's:SES-PROPERTY' AND digest = ?",
+            (hashlib.sha256(encoded).digest(),),
+        )
+        mac = hmac.digest(found[0][0], encoded, "sha256")
+        assert mac.hex() == found[0][1]
+        step = hashlib.sha256(step + mac).digest()
+    assert stands == {"$messages": step.hex(), "count": len(messages)}
+    assert ledger.read(entry_id).metadata["prompt"] == messages
+
+
+def test_configured_keys_are_content_at_any_depth(ledger: LedgerClient) -> None:
+    entry_id = ledger.write(_entry(outer={"prompt": "deep secret"}, response="", plain="open"))
+    record = ledger.read_record(entry_id).decode()
+    assert "deep secret" not in record
+    assert record.count("$content") == 2
+    assert '"plain":"open"' in record
+
+
+def test_a_marked_reason_is_content(ledger: LedgerClient) -> None:
+    entry = LedgerEntry("EVENT", "S", "D", content("the provider said: Ada's secret"))
+    ledger.write(entry)
+    assert b"Ada" not in ledger.read_record(entry.id)
+    assert ledger.read(entry.id).reason == "the provider said: Ada's secret"
+
+
+def test_one_value_has_one_nonce_in_a_session_and_others_elsewhere(ledger: LedgerClient) -> None:
+    def commitment(session_id: str) -> str:
+        entry_id = ledger.write(_entry(prompt="yes", session_id=session_id))
+        stands = json.loads(ledger.read_record(entry_id))["metadata"]["prompt"]
+        return str(stands["$content"])
+
+    assert commitment("SES-ONE11111") == commitment("SES-ONE11111")
+    assert commitment("SES-ONE11111") != commitment("SES-TWO22222")
+    assert commitment("") != commitment("")  # without a session nothing is shared
+
+
+def test_a_growing_conversation_costs_space_linear_in_its_length(ledger: LedgerClient) -> None:
+    messages: list[dict[str, str]] = []
+    for turn in range(60):
+        messages.append({"role": "user", "content": f"question {turn}"})
+        ledger.write(_entry(prompt=list(messages), session_id="SES-GROWING1"))
+        messages.append({"role": "assistant", "content": f"answer {turn}"})
+    ((contents,),) = ledger.select("SELECT count(*) FROM contents")
+    ((steps,),) = ledger.select("SELECT count(*) FROM message_steps")
+    assert contents == steps == 2 * 60 - 1
+
+
+def test_large_values_are_compressed_and_small_ones_are_plain_text(ledger: LedgerClient) -> None:
+    ledger.write(_entry(prompt="small and readable", response="x" * 50_000))
+    rows = ledger.select("SELECT codec, value, bytes FROM contents ORDER BY bytes")
+    assert rows[0] == ("text", "small and readable", 20)
+    assert rows[1][0] == "text+zlib"
+    assert len(rows[1][1]) < 1_000
+    assert ledger.read("LED-00000000").metadata["response"] == "x" * 50_000

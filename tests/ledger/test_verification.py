@@ -1,0 +1,214 @@
+"""Tampering, one kind after the other: each is found, with its place."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit.ledger import LedgerClient, LedgerEntry, VerificationReport
+
+ENTRIES = 12
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    place = tmp_path / "ledger.db"
+    with LedgerClient(place) as client:
+        messages = []
+        for number in range(ENTRIES):
+            messages.append({"role": "user", "content": f"question {number}"})
+            client.write(
+                LedgerEntry(
+                    "EXCHANGE",
+                    "PRC-A-001",
+                    "SUCCESS",
+                    "ok",
+                    metadata={
+                        "session_id": "SES-AAAAAAAA",
+                        "prompt": list(messages),
+                        "response": f"answer {number}",
+                        "n": number,
+                    },
+                )
+            )
+    return place
+
+
+def _tamper(path: Path, *statements: str) -> VerificationReport:
+    other = sqlite3.connect(path)
+    for statement in statements:
+        other.execute(statement)
+    other.commit()
+    other.close()
+    with LedgerClient(path) as client:
+        return client.verify()
+
+
+def test_a_sound_ledger_verifies(path: Path) -> None:
+    with LedgerClient(path) as client:
+        report = client.verify()
+        assert report.verified
+        assert (report.entries, report.first_bad_seq, report.problems) == (ENTRIES, None, [])
+        assert client.verify_chain() == (True, [])
+
+
+TAMPERINGS: dict[str, tuple[str, int]] = {
+    "an edited byte of a record": (
+        "UPDATE entries SET record = replace(record, '\"n\":5', '\"n\":6') WHERE seq = 5", 5),
+    "an edited hash": (
+        "UPDATE entries SET entry_hash = replace(entry_hash, 'a', 'b') WHERE seq = 4", 4),
+    "a blanked hash": ("UPDATE entries SET entry_hash = '' WHERE seq = 4", 4),
+    "a removed entry": ("DELETE FROM entries WHERE seq = 3", 3),
+    "the first entry removed": ("DELETE FROM entries WHERE seq = 0", 0),
+    "an edited column": ("UPDATE entries SET event_type = 'OTHER' WHERE seq = 6", 6),
+    "an edited indexed column": ("UPDATE entries SET session_id = 'SES-B' WHERE seq = 6", 6),
+    "a nulled indexed column": ("UPDATE entries SET session_id = NULL WHERE seq = 6", 6),
+    "an edited id": ("UPDATE entries SET id = 'LED-000000ff' WHERE seq = 6", 6),
+    "an edited time": ("UPDATE entries SET timestamp = '1999' WHERE seq = 6", 6),
+    "a record that is not JSON": ("UPDATE entries SET record = '{nonsense' WHERE seq = 7", 7),
+    "a record with a duplicate key": (
+        "UPDATE entries SET record = '{\"seq\":7,' || substr(record, 2) WHERE seq = 7", 7),
+    "a record with a space": (
+        "UPDATE entries SET record = replace(record, ':', ': ') WHERE seq = 7", 7),
+    "an empty record": ("UPDATE entries SET record = '' WHERE seq = 7", 7),
+    "a record that is not UTF-8": (
+        "UPDATE entries SET record = CAST(x'7bff7d' AS TEXT) WHERE seq = 7", 7),
+    "an edited answer": (
+        "UPDATE contents SET value = 'forged' WHERE value = 'answer 8'", 8),
+    "an edited length": ("UPDATE contents SET bytes = 3 WHERE value = 'answer 8'", 8),
+    "an edited nonce": (
+        "UPDATE contents SET nonce = zeroblob(32) WHERE value = 'answer 8'", 8),
+    "a removed answer": ("DELETE FROM contents WHERE value = 'answer 8'", 8),
+    "an edited message": (
+        "UPDATE contents SET value = replace(value, 'question 9', 'question x') "
+        "WHERE value LIKE '%question 9%'", 9),
+    "a removed message": ("DELETE FROM contents WHERE value LIKE '%question 9%'", 9),
+    "an unknown codec": ("UPDATE contents SET codec = 'rot13' WHERE value = 'answer 8'", 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "seq"), TAMPERINGS.values(), ids=TAMPERINGS.keys())
+def test_tampering_is_found_with_its_place(path: Path, statement: str, seq: int) -> None:
+    report = _tamper(path, statement)
+    assert not report.verified
+    assert report.first_bad_seq == seq, report.problems
+
+
+def test_swapped_entries(path: Path) -> None:
+    report = _tamper(
+        path,
+        "UPDATE entries SET seq = -1 WHERE seq = 3",
+        "UPDATE entries SET seq = 3 WHERE seq = 4",
+        "UPDATE entries SET seq = 4 WHERE seq = -1",
+    )
+    assert report.first_bad_seq == 3
+
+
+def test_an_inserted_copy(path: Path) -> None:
+    columns = (
+        "id, entry_hash, timestamp, event_type, submission_id, session_id, work_order_id, "
+        "agent_id, tier, contract_id, framework_id, model_id, outcome, record"
+    )
+    report = _tamper(
+        path, f"INSERT INTO entries (seq, {columns}) SELECT 12, {columns} FROM entries "
+        "WHERE seq = 11",
+    )  # fmt: skip
+    assert report.first_bad_seq == 12
+
+
+def test_a_rewritten_entry_with_its_own_hash_recomputed(path: Path) -> None:
+    def rewrite(seq: int) -> None:
+        import hashlib
+
+        other = sqlite3.connect(path)
+        ((record,),) = other.execute("SELECT record FROM entries WHERE seq = ?", (seq,)).fetchall()
+        forged = record.replace("SUCCESS", "FAILURE")
+        digest = hashlib.sha256(forged.encode()).hexdigest()
+        other.execute(
+            "UPDATE entries SET record = ?, entry_hash = ? WHERE seq = ?", (forged, digest, seq)
+        )
+        other.commit()
+        other.close()
+
+    rewrite(5)
+    with LedgerClient(path) as client:
+        report = client.verify()
+    assert report.first_bad_seq == 6  # its own hash fits; the link from the next does not
+    assert report.problems[0].kind == "link"
+
+
+def test_steps_of_a_message_list_are_checked(path: Path) -> None:
+    report = _tamper(path, "UPDATE message_steps SET position = 99 WHERE position = 4")
+    assert report.first_bad_seq == 3
+    report = _tamper(path, "DELETE FROM message_steps WHERE position = 2")
+    assert report.first_bad_seq == 1
+
+
+def test_many_problems_are_counted_and_the_first_are_told(path: Path) -> None:
+    report = _tamper(path, "UPDATE entries SET event_type = 'OTHER'")
+    assert report.problem_count >= ENTRIES
+    assert [problem.seq for problem in report.problems][:3] == [0, 1, 2]
+
+
+def test_damage_to_the_file_itself_is_a_failure_not_a_crash(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    for offset in range(8192, len(data), 512):
+        data[offset : offset + 64] = b"\xff" * 64
+    path.write_bytes(data)
+    with LedgerClient(path) as client:
+        report = client.verify()
+    assert not report.verified
+
+
+def _cells(path: Path) -> list[tuple[str, str, int]]:
+    other = sqlite3.connect(path)
+    cells = []
+    for table, key in (("entries", "seq"), ("contents", "content_id")):
+        columns = [row[1] for row in other.execute(f"PRAGMA table_info({table})")]
+        for (row,) in other.execute(f"SELECT {key} FROM {table}").fetchall():
+            cells += [
+                (table, column, row)
+                for column in columns
+                # scope and digest only find a value again; they prove nothing and are not proved
+                if column not in (key, "scope", "digest", "content_id")
+            ]
+    other.close()
+    return cells
+
+
+@given(data=st.data())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_flipped_byte_of_any_cell_is_found(path: Path, data: st.DataObject) -> None:
+    table, column, row = data.draw(st.sampled_from(_cells(path)))
+    key = "seq" if table == "entries" else "content_id"
+    other = sqlite3.connect(path)
+    ((value,),) = other.execute(
+        f"SELECT CAST({column} AS BLOB) FROM {table} WHERE {key} = ?", (row,)
+    ).fetchall()
+    if value:
+        position = data.draw(st.integers(0, len(value) - 1))
+        bit = data.draw(st.integers(0, 7))
+        forged = bytearray(value)
+        forged[position] ^= 1 << bit
+        kind = "BLOB" if column in ("nonce",) else "TEXT"
+        other.execute(
+            f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE {key} = ?", (bytes(forged), row)
+        )
+        other.commit()
+        with LedgerClient(path) as client:
+            assert not client.verify().verified
+        kept: Callable[[bytes], object] = bytes
+        other.execute(
+            f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE {key} = ?", (kept(value), row)
+        )
+        other.commit()
+    other.close()
+    with LedgerClient(path) as client:
+        assert client.verify().verified
