@@ -97,6 +97,7 @@ def admin_tools(ledger: LedgerClient, root: Path, settings: ToolSettings) -> lis
                 ("which TOOL_CALL entries were recorded?", {"event_type": "TOOL_CALL"}),
             ),
             _describe_entries,
+            "events",
         ),
         Tool(
             "list_sessions",
@@ -121,6 +122,7 @@ def admin_tools(ledger: LedgerClient, root: Path, settings: ToolSettings) -> lis
                 ("how many sessions are there?", {}),
             ),
             _describe_sessions,
+            "sessions",
         ),
         Tool(
             "read_file",
@@ -138,9 +140,10 @@ def admin_tools(ledger: LedgerClient, root: Path, settings: ToolSettings) -> lis
                 ("open notes.txt", {"path": "notes.txt"}),
                 ("show me the file config.json", {"path": "config.json"}),
                 ("what is in README.md?", {"path": "README.md"}),
-                ("what does setup.cfg say?", {"path": "setup.cfg"}),
+                ("read src/main.py", {"path": "src/main.py"}),
             ),
-            lambda output: f"The file {output['path']} says: {output['text'][:400]}",
+            lambda output: f"The file {output['path']} says: {_first_line(output['text'])}",
+            "read",
         ),
         Tool(
             "list_files",
@@ -164,6 +167,7 @@ def admin_tools(ledger: LedgerClient, root: Path, settings: ToolSettings) -> lis
                 ("which files do you have?", {}),
             ),
             _describe_files,
+            "files",
         ),
         Tool(
             "verify_ledger",
@@ -177,6 +181,7 @@ def admin_tools(ledger: LedgerClient, root: Path, settings: ToolSettings) -> lis
                 ("is the log intact?", {}),
             ),
             _describe_verification,
+            "verify",
         ),
     ]
 
@@ -185,19 +190,18 @@ def _describe_entries(output: dict[str, Any]) -> str:
     rows = output["entries"]
     if not rows:
         return "There are no such entries."
-    kinds = ", ".join(f"{row['id']} {row['event_type']}" for row in rows[:5])
-    return f"There are {len(rows)} entries, the newest first: {kinds}."
+    return f"There are {len(rows)} entries, the latest is {rows[0]['id']}."
 
 
 def _describe_sessions(output: dict[str, Any]) -> str:
     rows = output["sessions"]
-    shown = ", ".join(f"{row['session_id']} ({row['turns']} turns)" for row in rows[:5])
+    shown = ", ".join(f"{row['session_id']} ({row['turns']} turns)" for row in rows[:3])
     noun = "is 1 session" if len(rows) == 1 else f"are {len(rows)} sessions"
     return f"There {noun}: {shown}."
 
 
 def _describe_files(output: dict[str, Any]) -> str:
-    shown = ", ".join(row["path"] for row in output["files"][:8])
+    shown = ", ".join(row["path"] for row in output["files"][:3])
     return f"There are {output['count']} files, among them: {shown}."
 
 
@@ -205,3 +209,7 @@ def _describe_verification(output: dict[str, Any]) -> str:
     if output["verified"]:
         return f"The ledger verifies: {output['entries']} entries, no problem."
     return f"The ledger does not verify: {'; '.join(output['problems'][:2])}."
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "nothing")[:200]

@@ -105,14 +105,19 @@ class BudgetSettings(_Section):
     )
 
 
+class SmallModelSettings(_Section):
+    """``[worker.small_model]``: what a model without native tools is given."""
+
+    context_turns: int = Field(ge=0, description="most recent turns shown to it")
+    max_tokens: int = Field(ge=1, description="longest answer: small models loop")
+
+
 class WorkerSettings(_Section):
     """``[worker]``: bounds of a work order."""
 
     turn_limit: int = Field(ge=1, description="most model calls of one order")
     timeout_s: float = Field(gt=0, description="longest order")
-    small_model_context_turns: int = Field(
-        ge=0, description="turns shown to a model without native tools"
-    )
+    small_model: SmallModelSettings
 
 
 class ToolSettings(_Section):

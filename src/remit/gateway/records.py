@@ -192,8 +192,8 @@ def _recordable(value: Any) -> Any:
     if isinstance(value, int):
         return value if abs(value) <= MAX_SAFE_INTEGER else str(value)
     if isinstance(value, float):
-        kept = math.isfinite(value) and not MAX_SAFE_INTEGER < abs(value) < 1e21
-        return value if kept else str(value)
+        exact = math.isfinite(value) and not MAX_SAFE_INTEGER < abs(value) < 1e21
+        return value if exact else str(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):

@@ -30,6 +30,7 @@ class Tool:
         function: called with the arguments by name; may be ``async``; returns a JSON value.
         examples: phrases of a user that call for it, with the arguments they mean: for models
             that cannot choose tools by themselves.
+        label: one plain word for it, which a small model picks more surely than an id.
         describe: says an output in one plain sentence, for models that cannot read data.
     """
 
@@ -39,6 +40,7 @@ class Tool:
     function: Callable[..., Any]
     examples: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     describe: Callable[[Any], str] | None = None
+    label: str = ""
 
     def definition(self) -> dict[str, Any]:
         """What a provider is offered."""

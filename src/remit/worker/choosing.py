@@ -6,18 +6,19 @@ anyone can replay it. The answer to the user stays the model's, in a later call.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from remit.contracts import PromptContract
-from remit.exchange import PromptResponse
-from remit.tools import Tool
+from remit.exchange import Message
+from remit.tools import Tool, ToolResult
 from remit.worker.calls import ModelCalls
 from remit.worker.journal import Journal
+from remit.worker.narrowing import narrow, narrowed_schema
 from remit.worker.ports import ContractPort
-from remit.worker.toolbox import Toolbox
+from remit.worker.toolbox import Toolbox, result_text
 
 __all__ = ["ToolChooser"]
 
@@ -44,56 +45,86 @@ class ToolChooser:
         self._toolbox = toolbox
         self._journal = journal
 
-    async def choose(
-        self, tools: Sequence[Tool], variables: Mapping[str, Any]
-    ) -> list[dict[str, Any]]:
-        """At most one tool, run; its result as data for the answer's template."""
-        ids = [tool.tool_id for tool in tools]
-        schema = {
-            "type": "object",
-            "properties": {"tool": {"enum": [_NO_TOOL, *ids]}},
-            "required": ["tool"],
-            "additionalProperties": False,
-        }
-        shown = [
-            {
-                "tool_id": tool.tool_id,
-                "description": tool.description,
-                "examples": [phrase for phrase, _ in tool.examples],
-            }
-            for tool in tools
-        ]
-        answer = await self._ask(_CHOICE, {**variables, "tools": shown}, schema)
-        chosen = next((tool for tool in tools if tool.tool_id == answer.get("tool")), None)
+    async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
+        """At most one tool, run; its result in words for the answer's template."""
+        chosen = await self._choice(tools, message)
         if chosen is None:
             return []
-        arguments: dict[str, Any] = {}
-        if chosen.input_schema.get("properties"):
-            examples = [
-                {"text": phrase, "arguments": orjson.dumps(dict(given)).decode()}
-                for phrase, given in chosen.examples
-            ]
-            fill = {**variables, "tool": chosen.definition(), "examples": examples}
-            arguments = await self._ask(_ARGUMENTS, fill, chosen.input_schema)
-        result = await self._toolbox.use(chosen.tool_id, arguments)
-        text = result.error if result.status != "ok" else orjson.dumps(result.output).decode()
-        return [{"tool_id": chosen.tool_id, "status": result.status, "text": text}]
+        result = await self._toolbox.use(chosen.tool_id, await self._arguments(chosen, message))
+        return [
+            {
+                "tool_id": chosen.tool_id,
+                "status": result.status,
+                "text": _in_words(chosen, result),
+            }
+        ]
+
+    async def _choice(self, tools: Sequence[Tool], message: str) -> Tool | None:
+        contract = self._contracts.load(_CHOICE)
+        labels = {tool.tool_id: tool.label or tool.tool_id for tool in tools}
+        labels[_NO_TOOL] = str(contract.metadata.get("none_label", _NO_TOOL))
+        about = {tool.tool_id: tool.description for tool in tools}
+        about[_NO_TOOL] = str(contract.metadata.get("none_description", "no tool"))
+        examples = {_NO_TOOL: [str(item["input"]["user_input"]) for item in contract.examples]}
+        examples |= {tool.tool_id: [phrase for phrase, _ in tool.examples] for tool in tools}
+        hints = {tool.tool_id: [tool.tool_id, tool.description] for tool in tools}
+        candidates, shown = narrow(message, examples, hints, _NO_TOOL)
+        answer = await self._ask(
+            _CHOICE,
+            {
+                "user_input": message,
+                "candidates": [{"label": labels[id_], "about": about[id_]} for id_ in candidates],
+            },
+            _turns((phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in shown),
+            {"enum": [labels[id_] for id_ in candidates]},
+        )
+        by_label = {labels[tool.tool_id]: tool for tool in tools}
+        return by_label.get(answer) if isinstance(answer, str) else None
+
+    async def _arguments(self, tool: Tool, message: str) -> dict[str, Any]:
+        schema = narrowed_schema(tool.input_schema, message)
+        if not schema["properties"]:
+            return {}
+        # With the space after the colon: small models copy what they have seen most.
+        examples = ((phrase, json.dumps(dict(given))) for phrase, given in tool.examples)
+        answer = await self._ask(
+            _ARGUMENTS,
+            {"user_input": message, "tool": tool.definition()},
+            _turns(examples),
+            schema,
+        )
+        return answer if isinstance(answer, dict) else {}
 
     async def _ask(
-        self, contract_id: str, variables: Mapping[str, Any], schema: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """One question; an answer that is no object of the schema counts as none."""
-        contract: PromptContract = self._contracts.load(contract_id)
+        self,
+        contract_id: str,
+        variables: Mapping[str, Any],
+        history: Sequence[Message],
+        schema: Mapping[str, Any],
+    ) -> Any:
+        """One question; an answer outside the schema counts as none."""
+        contract = self._contracts.load(contract_id)
         pack = self._contracts.load_pack(contract.prompt_pack_id)
         before = self._journal.prompts_used
         self._journal.prompts_used = [contract.prompt_pack_id]
         try:
-            response: PromptResponse = await self._calls.ask(
-                self._calls.request(contract), pack.render(variables), schema=schema
+            response = await self._calls.ask(
+                self._calls.request(contract), pack.render(variables, history), schema=schema
             )
         finally:
             self._journal.prompts_used = before
-        if not response.output_valid:
-            return {}
-        value = orjson.loads(response.content)
-        return value if isinstance(value, dict) else {}
+        return orjson.loads(response.content) if response.output_valid else None
+
+
+def _turns(pairs: Any) -> list[Message]:
+    messages: list[Message] = []
+    for asked, answered in pairs:
+        messages.append({"role": "user", "content": asked})
+        messages.append({"role": "assistant", "content": answered})
+    return messages
+
+
+def _in_words(tool: Tool, result: ToolResult) -> str:
+    if result.status == "ok" and tool.describe is not None:
+        return tool.describe(result.output)
+    return result_text(result)

@@ -199,10 +199,17 @@ class _Run:
         tools = self._toolbox.available()
         variables = dict(self._order.input_context)
         history = _history(variables)
-        if tools and not self._x._gateway.capabilities(request).native_tools:
+        small = self._x._config.small_model
+        native = self._x._gateway.capabilities(request).native_tools
+        variables["native_tools"] = native
+        if not native:
+            request = replace(request, max_tokens=min(request.max_tokens, small.max_tokens))
+        if tools and not native:
             chooser = ToolChooser(self._calls, self._x._contracts, self._toolbox, self._journal)
-            variables["tool_results"] = await chooser.choose(tools, variables)
+            variables["tool_results"] = await chooser.choose(tools, str(variables["user_input"]))
             tools = []
+            variables["small_talk"] = not variables["tool_results"]
+            history = [] if variables["tool_results"] else history[-2 * small.context_turns :]
         messages = pack.render(variables, history)
         definitions = [tool.definition() for tool in tools]
         while True:

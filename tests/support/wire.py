@@ -1,0 +1,229 @@
+"""A real HTTP server on loopback that speaks the providers' wire formats, or breaks them.
+
+Each request takes the next step of a script. A step is a JSON body, a :class:`Raw` reply, or a
+function of the request that gives either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass
+class Raw:
+    """A reply as bytes, possibly cut off, slow or refused."""
+
+    body: bytes = b""
+    status: int = 200
+    content_type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    cut: bool = False
+    chunks: list[bytes] = field(default_factory=list)
+
+
+Step = dict[str, Any] | Raw | Callable[[dict[str, Any]], "dict[str, Any] | Raw"]
+
+
+@dataclass
+class Call:
+    """A request as the server got it."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+class WireServer:
+    """See the module. ``calls`` holds what came in; the last step is repeated."""
+
+    def __init__(self, script: list[Step]) -> None:
+        self.script = script
+        self.calls: list[Call] = []
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        self.calls.append(Call(request.path, dict(request.headers), body))
+        step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        reply = step(body) if callable(step) else step
+        if isinstance(reply, dict):
+            return web.json_response(reply)
+        await asyncio.sleep(reply.delay_s)
+        if not reply.chunks and not reply.cut:
+            return web.Response(
+                body=reply.body,
+                status=reply.status,
+                headers={"content-type": reply.content_type, **reply.headers},
+            )
+        response = web.StreamResponse(
+            status=reply.status, headers={"content-type": reply.content_type, **reply.headers}
+        )
+        await response.prepare(request)
+        for chunk in reply.chunks or [reply.body]:
+            await response.write(chunk)
+        if reply.cut:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+
+@contextmanager
+def serve(*script: Step) -> Iterator[WireServer]:
+    """Run a server in a thread until the block ends."""
+    server = WireServer(list(script))
+    loop = asyncio.new_event_loop()
+    ready = threading.Event()
+
+    async def start() -> web.AppRunner:
+        app = web.Application()
+        app.router.add_post("/{path:.*}", server.answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.2)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        server.url = f"http://{host}:{port}"
+        ready.set()
+        return runner
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        runner = loop.run_until_complete(start())
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+# -- the Anthropic Messages API ------------------------------------------------------------
+
+
+def message(*blocks: dict[str, Any] | str, stop: str | None = None, **usage: int) -> dict[str, Any]:
+    """A whole answer of the Messages API; a text stands for a text block."""
+    content = [{"type": "text", "text": b} if isinstance(b, str) else b for b in blocks]
+    uses_tool = any(block["type"] == "tool_use" for block in content)
+    return {
+        "id": "msg_01",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-test-1",
+        "content": content,
+        "stop_reason": stop or ("tool_use" if uses_tool else "end_turn"),
+        "usage": {"input_tokens": 11, "output_tokens": 7, **usage},
+    }
+
+
+def tool_use(name: str, arguments: dict[str, Any], call_id: str = "toolu_1") -> dict[str, Any]:
+    """A tool_use block."""
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def message_stream(answer: dict[str, Any], *, cut_after: int | None = None) -> Raw:
+    """The same answer as a stream of server-sent events."""
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**answer, "content": [], "stop_reason": None,
+         "usage": {**answer["usage"], "output_tokens": 1}}},
+    ]  # fmt: skip
+    for index, block in enumerate(answer["content"]):
+        if block["type"] == "text":
+            empty, text = {"type": "text", "text": ""}, block["text"]
+            deltas = [
+                {"type": "text_delta", "text": text[i : i + 4]} for i in range(0, len(text), 4)
+            ]
+        else:
+            empty, text = {**block, "input": {}}, json.dumps(block["input"])
+            deltas = [
+                {"type": "input_json_delta", "partial_json": text[i : i + 5]}
+                for i in range(0, len(text), 5)
+            ]
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        events += [
+            {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
+        ]
+        events.append({"type": "content_block_stop", "index": index})
+    events.append(
+        {"type": "message_delta", "delta": {"stop_reason": answer["stop_reason"]},
+         "usage": {"output_tokens": answer["usage"]["output_tokens"]}}
+    )  # fmt: skip
+    events.append({"type": "message_stop"})
+    chunks = [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
+    cut = cut_after is not None
+    return Raw(content_type="text/event-stream", chunks=chunks[:cut_after], cut=cut)
+
+
+def anthropic_answer(*blocks: dict[str, Any] | str) -> Step:
+    """Streams when it is asked to."""
+    answer = message(*blocks)
+    return lambda body: message_stream(answer) if body.get("stream") else answer
+
+
+# -- OpenAI Chat Completions ---------------------------------------------------------------
+
+
+def completion(text: str = "", calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """A whole answer of Chat Completions."""
+    turn: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if calls:
+        turn["tool_calls"] = calls
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "gpt-test-1",
+        "choices": [
+            {"index": 0, "message": turn, "finish_reason": "tool_calls" if calls else "stop"}
+        ],
+        "usage": {"prompt_tokens": 13, "completion_tokens": 5, "total_tokens": 18},
+    }
+
+
+def function_call(name: str, arguments: str, call_id: str = "call_1") -> dict[str, Any]:
+    """A tool call of Chat Completions."""
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def completion_stream(answer: dict[str, Any], *, cut_after: int | None = None) -> Raw:
+    """The same answer as a stream of server-sent events."""
+    turn = answer["choices"][0]["message"]
+    text = turn.get("content") or ""
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
+    deltas += [{"content": text[i : i + 4]} for i in range(0, len(text), 4)]
+    for index, call in enumerate(turn.get("tool_calls", ())):
+        arguments = call["function"]["arguments"]
+        head = {**call, "index": index, "function": {**call["function"], "arguments": ""}}
+        deltas.append({"tool_calls": [head]})
+        deltas += [
+            {"tool_calls": [{"index": index, "function": {"arguments": arguments[i : i + 5]}}]}
+            for i in range(0, len(arguments), 5)
+        ]
+    base = {"id": answer["id"], "object": "chat.completion.chunk", "model": answer["model"]}
+    bodies = [
+        {**base, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
+    ]
+    finish = answer["choices"][0]["finish_reason"]
+    bodies.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    bodies.append({**base, "choices": [], "usage": answer["usage"]})
+    chunks = [f"data: {json.dumps(body)}\n\n".encode() for body in bodies] + [b"data: [DONE]\n\n"]
+    cut = cut_after is not None
+    return Raw(content_type="text/event-stream", chunks=chunks[:cut_after], cut=cut)
