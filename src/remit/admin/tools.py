@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.admin.files import RootFiles
 from remit.config import ToolSettings
-from remit.ledger import LedgerClient
+from remit.ledger import EVENTS, LedgerClient
 from remit.sessions import list_sessions
 from remit.tools import Tool
 
@@ -75,8 +75,8 @@ def admin_tools(ledger: LedgerClient, root: Path, settings: ToolSettings) -> lis
                 "type": "object",
                 "properties": {
                     "event_type": {
-                        "type": "string",
-                        "description": "only this event type, for instance EXCHANGE or TOOL_CALL",
+                        "enum": list(EVENTS),
+                        "description": "only this event type",
                     },
                     "max_entries": {
                         "type": "integer",

@@ -1,0 +1,261 @@
+"""Budgets through the gateway: no overspend, nothing leaked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
+from remit.errors import InvalidInputError
+from remit.exchange import ModelCapabilities
+from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
+from remit.ledger import LedgerClient
+from remit.providers import MockProvider, ProviderError, ProviderResponse
+from tests.support.requests import anthropic_provider, prompt_request
+from tests.support.wire import message, serve
+
+SESSION = BudgetScope("SES-TESTTEST")
+ORDER = BudgetScope("SES-TESTTEST", "WO-SES-TESTTEST-001")
+
+
+@pytest.fixture
+def budgeter(ledger: LedgerClient) -> TokenBudgeter:
+    return TokenBudgeter(ledger)
+
+
+def _gateway(
+    ledger: LedgerClient, budgeter: TokenBudgeter, provider: Any, mode: Any = "enforce", **more: Any
+) -> LLMGateway:
+    config = RouterConfig(retry_base_ms=1, retry_max_ms=1, **more)
+    gateway = LLMGateway(ledger, budgeter, config, dev_mode=True, budget_mode=mode)
+    gateway.register_provider("mock", provider)
+    return gateway
+
+
+def test_without_an_allocation_nothing_is_sent(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    provider = MockProvider()
+    response = _gateway(ledger, budgeter, provider).route(prompt_request())
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "NOT_ALLOCATED")
+    assert provider.call_count == 0
+
+
+def test_a_call_reserves_and_settles_on_every_scope(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, 10_000)
+    budgeter.allocate(ORDER, 2_000)
+    held: list[int] = []
+
+    def look(_: dict[str, Any]) -> dict[str, Any]:
+        held.extend(state.reserved_tokens for state in budgeter.status(ORDER))
+        return message("hi")
+
+    with serve(look) as server:
+        gateway = _gateway(ledger, budgeter, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(model_id="m"))
+    assert len(held) == 2
+    assert all(tokens > 100 for tokens in held)  # the bound, while the call was out
+    session, order = budgeter.status(ORDER)
+    assert (session.spent_tokens, session.reserved_tokens, session.turns) == (18, 0, 1)
+    assert (order.spent_tokens, order.reserved_tokens) == (18, 0)
+    assert response.budget_remaining == 2_000 - 18
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_the_narrowest_and_the_widest_limit_both_hold(
+    ledger: LedgerClient, budgeter: TokenBudgeter, narrow: bool
+) -> None:
+    budgeter.allocate(SESSION, 1_000_000 if narrow else 150)
+    budgeter.allocate(ORDER, 150 if narrow else 1_000_000)
+    provider = MockProvider()
+    response = _gateway(ledger, budgeter, provider).route(prompt_request(max_tokens=4_000))
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "BUDGET_EXHAUSTED")
+    assert response.budget_remaining == 150
+    assert provider.call_count == 0
+    assert all(state.reserved_tokens == 0 for state in budgeter.status(ORDER))
+    assert [e.event_type for e in ledger.query(contract_id="PRC-TEST-001")] == ["PROMPT_REJECTED"]
+
+
+def test_turn_limits(ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+    budgeter.allocate(SESSION, turn_limit=2)
+    gateway = _gateway(ledger, budgeter, MockProvider())
+    codes = [gateway.route(prompt_request()).error_code for _ in range(3)]
+    assert codes == [None, None, "TURN_LIMIT"]
+
+
+def test_warn_records_and_goes_on(ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+    budgeter.allocate(SESSION, 10)
+    gateway = _gateway(ledger, budgeter, MockProvider(), "warn")
+    assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
+    assert len(ledger.read_by_event_type("BUDGET_WARNING")) == 1
+    (state,) = budgeter.status(SESSION)
+    assert (state.spent_tokens, state.reserved_tokens, state.remaining) == (150, 0, -140)
+
+
+def test_unknown_usage_settles_at_the_bound_and_known_failure_at_nothing(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, 100_000)
+    script = [
+        ProviderError("INVALID_REQUEST", "no"),
+        ProviderError("SERVER_ERROR", "cut", maybe_billed=True),
+    ]
+    gateway = _gateway(ledger, budgeter, MockProvider(responses=script))
+    gateway.route(prompt_request())
+    assert budgeter.status(SESSION)[0].spent_tokens == 0
+    gateway.route(prompt_request())
+    (state,) = budgeter.status(SESSION)
+    last = ledger.read_by_event_type("EXCHANGE")[-1].metadata
+    assert state.spent_tokens == last["input_tokens"] + last["output_tokens"] > 100
+    assert state.reserved_tokens == 0
+
+
+def test_every_retry_reserves_again_and_nothing_leaks(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, 100_000, turn_limit=1)
+    script = [ProviderError("SERVER_ERROR", "busy", True), "fine"]
+    response = _gateway(ledger, budgeter, MockProvider(responses=script)).route(prompt_request())
+    assert response.outcome is RouteOutcome.SUCCESS
+    (state,) = budgeter.status(SESSION)
+    assert (state.spent_tokens, state.reserved_tokens, state.turns) == (150, 0, 1)
+
+
+class _Greedy:
+    """Uses all it may, quickly or slowly, or fails."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(7)
+        self.billed = 0
+
+    def capabilities(self, model_id: str) -> ModelCapabilities:
+        return ModelCapabilities()
+
+    async def asend(self, request: Any, *, on_text: Any = None) -> ProviderResponse:
+        await asyncio.sleep(self.chance.uniform(0, 0.01))
+        if self.chance.random() < 0.1:
+            raise ProviderError("INVALID_REQUEST", "no")
+        tokens = self.chance.randint(1, request.max_tokens)
+        self.billed += 5 + tokens
+        return ProviderResponse("x", request.model_id, 5, tokens)
+
+
+async def test_a_thousand_calls_at_once_stay_under_the_cap(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    cap = 5_000
+    budgeter.allocate(SESSION, cap)
+    provider = _Greedy()
+    gateway = _gateway(ledger, budgeter, provider)
+    outcomes = await asyncio.gather(
+        *(gateway.aroute(prompt_request(prompt="x")) for _ in range(1_000))
+    )
+    (state,) = budgeter.status(SESSION)
+    assert provider.billed == state.spent_tokens <= cap
+    assert state.reserved_tokens == 0
+    assert ledger.select("SELECT count(*) FROM reservations") == [(0,)]
+    assert ledger.select("SELECT count(*) FROM in_flight") == [(0,)]
+    refused = [r for r in outcomes if r.error_code == "BUDGET_EXHAUSTED"]
+    assert 0 < len(refused) < 1_000
+    counts = ledger.count_by_event()
+    assert counts["DISPATCH"] == counts["EXCHANGE"]
+    assert counts["PROMPT_REJECTED"] == len(refused)
+    spent = sum(
+        e.metadata["input_tokens"] + e.metadata["output_tokens"]
+        for e in ledger.query(event_type="EXCHANGE", with_content=False)
+    )
+    assert spent == state.spent_tokens  # the ledger alone tells the same
+
+
+_step = st.tuples(
+    st.sampled_from(["reserve", "settle", "release", "debit"]),
+    st.integers(0, 400),
+    st.integers(0, 3),
+)
+
+
+@given(limit=st.integers(0, 1_000), order_limit=st.integers(0, 1_000), steps=st.lists(_step))
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_reservations_never_exceed_a_limit(
+    ledger: LedgerClient, limit: int, order_limit: int, steps: list[tuple[str, int, int]]
+) -> None:
+    budgeter = TokenBudgeter(ledger)
+    session_id = f"SES-{ledger.count():08d}"
+    budgeter.allocate(BudgetScope(session_id), limit)
+    budgeter.allocate(BudgetScope(session_id, "WO-1"), order_limit)
+    held: dict[str, int] = {}
+    spent = 0
+    for number, (action, tokens, pick) in enumerate(steps):
+        name = list(held)[pick % len(held)] if held else ""
+        if action == "reserve":
+            scope = BudgetScope(session_id, "WO-1", requested_tokens=tokens)
+            allowed = budgeter.check(scope).allowed
+            try:
+                budgeter.reserve(scope, f"R{number}-{session_id}")
+                assert allowed
+                held[f"R{number}-{session_id}"] = tokens
+            except BudgetRefusedError as error:
+                assert not allowed
+                assert error.code == "BUDGET_EXHAUSTED"
+        elif action == "settle" and held:
+            used = min(tokens, held.pop(name))
+            budgeter.settle(name, TokenUsage(used, 0))
+            spent += used
+        elif action == "release" and held:
+            held.pop(name)
+            budgeter.release(name)
+        for state in budgeter.status(BudgetScope(session_id, "WO-1")):
+            assert state.spent_tokens == spent
+            assert state.reserved_tokens == sum(held.values())
+            assert state.spent_tokens + state.reserved_tokens <= (state.token_limit or 0)
+
+
+def test_settling_twice_changes_nothing(ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+    budgeter.allocate(SESSION, 1_000)
+    budgeter.reserve(BudgetScope("SES-TESTTEST", requested_tokens=100), "R1")
+    assert budgeter.settle("R1", TokenUsage(30, 10)).success
+    assert not budgeter.settle("R1", TokenUsage(30, 10)).success
+    assert budgeter.status(SESSION)[0].spent_tokens == 40
+
+
+def test_a_debit_is_on_record_and_an_allocation_too(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, 1_000)
+    result = budgeter.debit(SESSION, TokenUsage(30, 10, "m"))
+    assert (result.total_consumed, result.remaining) == (40, 960)
+    assert ledger.read(result.ledger_entry_id).event_type == "BUDGET_DEBIT"
+    assert [e.event_type for e in ledger.read_all()] == ["BUDGET_ALLOCATED", "BUDGET_DEBIT"]
+    with pytest.raises(BudgetRefusedError):
+        budgeter.debit(BudgetScope("SES-OTHER"), TokenUsage(1, 1))
+
+
+def test_a_budget_survives_a_restart_and_can_be_raised(tmp_path: Any) -> None:
+    path = tmp_path / "l.db"
+    with LedgerClient(path) as ledger:
+        budgeter = TokenBudgeter(ledger)
+        budgeter.allocate(SESSION, 1_000)
+        budgeter.debit(SESSION, TokenUsage(900, 0))
+    with LedgerClient(path) as ledger:
+        budgeter = TokenBudgeter(ledger)
+        assert budgeter.check(SESSION).remaining == 100
+        budgeter.allocate(SESSION, 2_000)
+        assert budgeter.check(SESSION).remaining == 1_100
+
+
+def test_bad_scopes_are_refused(budgeter: TokenBudgeter) -> None:
+    with pytest.raises(InvalidInputError):
+        BudgetScope("")
+    with pytest.raises(InvalidInputError):
+        BudgetScope("S", requested_tokens=-1)
+    with pytest.raises(InvalidInputError):
+        budgeter.allocate(SESSION, -5)

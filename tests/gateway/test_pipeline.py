@@ -1,0 +1,471 @@
+"""The pipeline against real HTTP providers: what is sent, what is recorded, in what order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rfc8785
+
+from remit.auth import AuthenticationError, Identity, LocalOperator
+from remit.budget import BudgetScope, TokenBudgeter
+from remit.config import default_settings
+from remit.gateway import (
+    CircuitBreakerConfig,
+    LLMGateway,
+    PromptRouter,
+    RouteOutcome,
+    RouterConfig,
+)
+from remit.ledger import LedgerClient
+from remit.providers import MockProvider, ProviderError, ProviderResponse
+from tests.support.requests import anthropic_provider, openai_provider, prompt_request
+from tests.support.wire import (
+    Raw,
+    completion,
+    message,
+    message_stream,
+    serve,
+    tool_use,
+)
+
+EXCHANGE_KEYS = {
+    "agent_id", "session_id", "work_order_id", "tier", "contract_id", "framework_id", "prompt",
+    "response", "outcome", "input_tokens", "output_tokens", "context_hash", "dispatch_entry_id",
+    "model_id", "finish_reason", "latency_ms",
+}  # fmt: skip
+NEVER = {
+    "agent_class", "package_id", "prompt_pack_id", "max_tokens", "temperature", "domain_tags",
+    "request_id",
+}  # fmt: skip
+QUICK = {"retry_base_ms": 1, "retry_max_ms": 2}
+
+
+def _gateway(ledger: LedgerClient, provider: Any, **changes: Any) -> LLMGateway:
+    config = RouterConfig(default_provider="p", default_model="model-1", **{**QUICK, **changes})
+    gateway = LLMGateway(ledger, config=config, dev_mode=True)
+    gateway.register_provider("p", provider)
+    return gateway
+
+
+def _events(ledger: LedgerClient) -> list[str]:
+    return [entry.event_type for entry in ledger.read_all()]
+
+
+def test_defaults_are_as_documented() -> None:
+    config = RouterConfig()
+    assert (config.default_provider, config.default_model) == ("mock", "mock-model-1")
+    assert config.default_timeout_ms == 30_000
+    assert PromptRouter is LLMGateway
+
+
+def test_a_successful_call_is_a_pair_with_exactly_the_tabled_keys(ledger: LedgerClient) -> None:
+    with serve(message("A scoped order.")) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(provider_id="p", model_id="claude-test-1"))
+    dispatch, exchange = ledger.read_all()
+    assert (dispatch.event_type, dispatch.decision) == ("DISPATCH", "DISPATCHED")
+    assert dispatch.reason == "Dispatching to p/claude-test-1"
+    assert set(dispatch.metadata) == {"contract_id", "agent_id", "session_id"}
+    assert (exchange.event_type, exchange.decision) == ("EXCHANGE", "SUCCESS")
+    assert exchange.reason == "Exchange completed"
+    assert set(exchange.metadata) == EXCHANGE_KEYS
+    assert exchange.metadata["prompt"] == "What is a remit?"
+    assert exchange.metadata["response"] == "A scoped order."
+    assert exchange.metadata["outcome"] == "success"
+    assert exchange.metadata["dispatch_entry_id"] == dispatch.id
+    assert exchange.metadata["finish_reason"] == "stop"
+    assert dispatch.submission_id == exchange.submission_id == "PRC-TEST-001"
+    assert dispatch.prompts_used == exchange.prompts_used == ["PRM-TEST-001"]
+    assert response.outcome is RouteOutcome.SUCCESS
+    assert response.content == "A scoped order."
+    assert (response.input_tokens, response.output_tokens) == (11, 7)
+    assert (response.dispatch_entry_id, response.exchange_entry_id) == (dispatch.id, exchange.id)
+    expected = hashlib.sha256(b"What is a remit?").hexdigest()
+    assert response.context_hash == exchange.metadata["context_hash"] == expected
+    # what is derived from content is content: the record holds no unsalted hash of a short text
+    assert expected.encode() not in ledger.read_record(exchange.id)
+
+
+def test_messages_are_what_is_sent_and_recorded(ledger: LedgerClient) -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hello"},
+    ]
+    with serve(message("hi")) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(prompt="ignored", messages=messages))
+        assert server.calls[0].body["messages"] == [{"role": "user", "content": "hello"}]
+    exchange = ledger.read(response.exchange_entry_id)
+    assert exchange.metadata["prompt"] == messages
+    assert response.context_hash == hashlib.sha256(rfc8785.dumps(messages)).hexdigest()
+
+
+def test_tools_and_blocks_are_recorded_when_tools_were_offered(ledger: LedgerClient) -> None:
+    tools = [{"name": "read_file", "description": "d", "input_schema": {"type": "object"}}]
+    use = tool_use("read_file", {"path": "a"})
+    with serve(message("Looking.", use)) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(tools=tools))
+    exchange = ledger.read(response.exchange_entry_id)
+    assert exchange.metadata["tools"] == tools
+    assert exchange.metadata["content_blocks"][1] == use
+    assert response.content_blocks == ({"type": "text", "text": "Looking."}, use)
+    assert response.finish_reason == exchange.metadata["finish_reason"] == "tool_use"
+
+
+def test_keys_are_added_only_when_they_apply(ledger: LedgerClient) -> None:
+    with serve(message("hi", cache_read_input_tokens=5)) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request())
+    metadata = ledger.read(response.exchange_entry_id).metadata
+    extra = {"provider_id", "requested_model_id", "cached_input_tokens"}
+    assert set(metadata) == EXCHANGE_KEYS | extra
+    assert metadata["requested_model_id"] == "model-1"
+    assert metadata["model_id"] == "claude-test-1"
+    assert not NEVER & set(metadata)
+
+
+def test_the_intent_is_durable_before_a_byte_goes_out(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    seen: list[list[str]] = []
+
+    def look(_: dict[str, Any]) -> dict[str, Any]:
+        with LedgerClient(path) as other:
+            seen.append(_events(other))
+        return message("hi")
+
+    with LedgerClient(path) as ledger, serve(look) as server:
+        _gateway(ledger, anthropic_provider(server.url)).route(prompt_request())
+    assert seen == [["DISPATCH"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": " \n"}, "prompt"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user"}]}, "content"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "role"),
+        ({"messages": ["x"]}, "object"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "text"),
+        ({"contract_id": ""}, "contract_id"),
+        ({"session_id": " "}, "session_id"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": 9.0}, "temperature"),
+        ({"prompt": "\ud800"}, "surrogate"),
+        ({"messages": [{"role": "user", "content": "\udfff"}]}, "surrogate"),
+        ({"input_schema": {"required": ["name"]}, "template_variables": {}}, "required"),
+        ({"input_schema": {"type": "nonsense"}, "template_variables": {}}, "schema"),
+    ],
+)
+def test_invalid_input_is_rejected_and_nothing_is_sent(
+    ledger: LedgerClient, changes: dict[str, Any], word: str
+) -> None:
+    provider = MockProvider()
+    response = _gateway(ledger, provider).route(prompt_request(**changes))
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "INVALID_INPUT")
+    assert word in str(response.error_message)
+    (entry,) = ledger.read_all()
+    assert (entry.event_type, entry.decision) == ("PROMPT_REJECTED", "REJECTED")
+    assert set(entry.metadata) == {
+        "agent_id", "session_id", "contract_id", "error_code", "error_message",
+    }  # fmt: skip
+    assert entry.reason == f"INVALID_INPUT: {response.error_message}"
+    assert response.exchange_entry_id == entry.id
+    assert response.dispatch_entry_id == ""
+    assert provider.call_count == 0
+
+
+class _Door:
+    def authenticate(self, token: str | None) -> Identity:
+        if token != "right":
+            raise AuthenticationError("the token is not known")
+        return Identity("someone", "agent")
+
+
+class _BrokenDoor:
+    def authenticate(self, token: str | None) -> Identity:
+        raise KeyError(token)
+
+
+def test_who_asks_is_checked(ledger: LedgerClient) -> None:
+    provider = MockProvider()
+    for auth in (None, _Door(), _BrokenDoor()):
+        gateway = LLMGateway(ledger, auth_provider=auth)
+        gateway.register_provider("mock", provider)
+        response = gateway.route(prompt_request(auth_token="wrong"))
+        assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "AUTH_ERROR")
+    assert provider.call_count == 0
+    for auth, token in ((_Door(), "right"), (LocalOperator(), None)):
+        gateway = LLMGateway(ledger, auth_provider=auth)
+        gateway.register_provider("mock", provider)
+        assert gateway.route(prompt_request(auth_token=token)).outcome is RouteOutcome.SUCCESS
+    assert "wrong" not in repr(prompt_request(auth_token="wrong"))
+
+
+def test_an_unregistered_provider_is_a_rejection(ledger: LedgerClient) -> None:
+    gateway = _gateway(ledger, MockProvider())
+    for _ in range(5):
+        response = gateway.route(prompt_request(provider_id="nobody"))
+        assert response.error_code == "PROVIDER_NOT_FOUND"
+    assert set(_events(ledger)) == {"PROMPT_REJECTED"}
+
+
+def test_a_failure_has_all_keys_and_two_more(ledger: LedgerClient) -> None:
+    with serve(Raw(b'{"error":{"message":"no such field: ssn"}}', 400)) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(provider_id="p"))
+    assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "INVALID_REQUEST")
+    dispatch, exchange = ledger.read_all()
+    assert exchange.decision == "ERROR"
+    assert exchange.reason == f"INVALID_REQUEST: {response.error_message}"
+    assert set(exchange.metadata) == EXCHANGE_KEYS | {"error_code", "error_message"}
+    assert exchange.metadata["outcome"] == "error"
+    assert exchange.metadata["finish_reason"] == "error"
+    assert (exchange.metadata["input_tokens"], exchange.metadata["output_tokens"]) == (0, 0)
+    assert response.finish_reason == "stop"
+    assert response.content_blocks is None
+    assert b"ssn" not in ledger.read_record(exchange.id)  # it quotes a provider
+    assert dispatch.id == exchange.metadata["dispatch_entry_id"]
+
+
+def test_the_gateway_enforces_the_timeout_itself(ledger: LedgerClient) -> None:
+    gateway = _gateway(ledger, MockProvider(delay_s=30), default_timeout_ms=100)
+    started = time.monotonic()
+    response = gateway.route(prompt_request())
+    assert time.monotonic() - started < 5
+    assert (response.outcome, response.error_code) == (RouteOutcome.TIMEOUT, "TIMEOUT")
+    exchange = ledger.read(response.exchange_entry_id)
+    assert (exchange.decision, exchange.metadata["outcome"]) == ("TIMEOUT", "timeout")
+    assert exchange.metadata["cost_certainty"] == "upper_bound"
+    assert exchange.metadata["output_tokens"] == 100
+
+
+async def test_a_provider_that_ignores_cancellation_cannot_hold_the_gateway(
+    ledger: LedgerClient,
+) -> None:
+    class Stubborn:
+        async def asend(self, request: Any, *, on_text: Any = None) -> ProviderResponse:
+            for _ in range(20):
+                try:
+                    await asyncio.sleep(0.1)
+                except asyncio.CancelledError:
+                    continue
+            return ProviderResponse("late", "m", 1, 1)
+
+    gateway = _gateway(ledger, Stubborn(), default_timeout_ms=100)
+    response = await asyncio.wait_for(gateway.aroute(prompt_request()), 1)
+    assert response.outcome is RouteOutcome.TIMEOUT
+    await asyncio.sleep(0)
+
+
+def test_each_attempt_is_a_pair(ledger: LedgerClient) -> None:
+    overloaded = Raw(b'{"error":{"message":"overloaded"}}', 529)
+    with serve(overloaded, overloaded, message("at last")) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request())
+        assert len(server.calls) == 3
+    assert response.content == "at last"
+    assert _events(ledger) == ["DISPATCH", "EXCHANGE"] * 3
+    exchanges = ledger.read_by_event_type("EXCHANGE")
+    assert "attempt" not in exchanges[0].metadata
+    assert [e.metadata.get("attempt") for e in exchanges[1:]] == [2, 3]
+    assert [e.metadata.get("retry_of") for e in exchanges[1:]] == [exchanges[0].id, exchanges[1].id]
+    assert response.exchange_entry_id == exchanges[2].id
+
+
+def test_only_retryable_failures_are_retried(ledger: LedgerClient) -> None:
+    with serve(Raw(b"{}", 401)) as server:
+        _gateway(ledger, anthropic_provider(server.url)).route(prompt_request())
+        assert len(server.calls) == 1
+
+
+def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
+    config = CircuitBreakerConfig(failure_threshold=2, recovery_timeout_ms=60_000)
+    with serve(Raw(b"{}", 500)) as server:
+        gateway = _gateway(
+            ledger, anthropic_provider(server.url), max_retries=5, circuit_breaker=config
+        )
+        response = gateway.route(prompt_request())
+        assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "SERVER_ERROR")
+        assert len(server.calls) == 2
+        refused = gateway.route(prompt_request())
+        assert (refused.outcome, refused.error_code) == (RouteOutcome.REJECTED, "CIRCUIT_OPEN")
+        other = gateway.route(prompt_request(model_id="model-2"))
+        assert other.error_code == "SERVER_ERROR"  # one breaker per model, never one for all
+    assert _events(ledger)[4] == "PROMPT_REJECTED"
+
+
+def test_a_circuit_closes_again_when_the_provider_is_well(ledger: LedgerClient) -> None:
+    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=50)
+    with serve(Raw(b"{}", 500), message("well again")) as server:
+        gateway = _gateway(
+            ledger, anthropic_provider(server.url), max_retries=0, circuit_breaker=config
+        )
+        gateway.route(prompt_request())
+        assert gateway.route(prompt_request()).error_code == "CIRCUIT_OPEN"
+        time.sleep(0.1)
+        assert gateway.route(prompt_request()).content == "well again"
+        assert gateway.breaker("p", "model-1").state == "closed"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, "text", 7, {"content": "x"}, ProviderResponse(None, "m", 1, 1),  # type: ignore[arg-type]
+     ProviderResponse("x", "m", -1, 1), ProviderResponse("x", "m", 1.5, 1),  # type: ignore[arg-type]
+     ProviderResponse("x", "m", 1, 1, content_blocks=("x",))],  # type: ignore[arg-type]
+)  # fmt: skip
+def test_a_provider_that_breaks_its_protocol_is_on_record(
+    ledger: LedgerClient, answer: Any
+) -> None:
+    class Broken:
+        def send(self, request: Any) -> Any:
+            return answer
+
+    response = _gateway(ledger, Broken(), max_retries=0).route(prompt_request())
+    assert response.outcome is RouteOutcome.ERROR
+    assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
+
+
+def test_a_provider_that_raises_anything_is_on_record(ledger: LedgerClient) -> None:
+    for error in (RuntimeError("boom"), StopIteration(), ValueError("\ud800")):
+        provider = MockProvider(responses=[error])
+        response = _gateway(ledger, provider).route(prompt_request())
+        assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "PROVIDER_ERROR")
+    assert _events(ledger) == ["DISPATCH", "EXCHANGE"] * 3
+
+
+def test_what_json_cannot_carry_is_recorded_in_words(ledger: LedgerClient) -> None:
+    block = {"type": "tool_use", "id": "1", "name": "t", "input": {"n": 2**70, "x": float("nan")}}
+    odd = ProviderResponse("a\ud800b", "m", 1, 1, content_blocks=(block,))
+    tools = [{"name": "t", "input_schema": {}}]
+    gateway = _gateway(ledger, MockProvider(responses=[odd]))
+    response = gateway.route(prompt_request(tools=tools))
+    assert response.outcome is RouteOutcome.SUCCESS
+    exchange = ledger.read(response.exchange_entry_id)
+    assert exchange.metadata["response"] == "a?b"
+    assert exchange.metadata["content_blocks"][0]["input"] == {"n": str(2**70), "x": "nan"}
+    assert ledger.verify().verified
+
+
+async def test_a_caller_that_goes_away_leaves_a_whole_pair(ledger: LedgerClient) -> None:
+    with serve(Raw(json.dumps(message("late")).encode(), delay_s=10)) as server:
+        provider = anthropic_provider(server.url)
+        gateway = _gateway(ledger, provider)
+        task = asyncio.create_task(gateway.aroute(prompt_request()))
+        while not server.calls:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await provider.aclose()
+    assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
+    exchange = ledger.read("LED-00000001")
+    assert exchange.metadata["error_code"] == "CANCELLED"
+    assert ledger.select("SELECT count(*) FROM in_flight") == [(0,)]
+
+
+async def test_a_caller_that_goes_away_while_the_intent_is_written(ledger: LedgerClient) -> None:
+    provider = MockProvider()
+    gateway = _gateway(ledger, provider)
+    for yields in range(8):
+        task = asyncio.create_task(gateway.aroute(prompt_request()))
+        for _ in range(yields):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    ledger.flush()
+    assert ledger.orphans() == []
+    counts = ledger.count_by_event()
+    assert counts.get("DISPATCH", 0) == counts.get("EXCHANGE", 0)
+
+
+def test_a_broken_stream_is_recorded_with_what_arrived(ledger: LedgerClient) -> None:
+    cut = message_stream(message("Hello, world"), cut_after=4)
+    heard: list[str] = []
+    with serve(cut) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(), on_text=heard.append)
+        assert len(server.calls) == 1  # words were heard: it is not started over
+    assert response.outcome is RouteOutcome.ERROR
+    exchange = ledger.read(response.exchange_entry_id)
+    assert exchange.metadata["response"] == "".join(heard) == response.content != ""
+    assert exchange.metadata["output_tokens"] > 0
+
+
+def test_a_listener_that_raises_changes_nothing(ledger: LedgerClient) -> None:
+    def listener(_: str) -> None:
+        raise BrokenPipeError
+
+    with serve(message_stream(message("Hello, world"))) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+        response = gateway.route(prompt_request(), on_text=listener)
+    assert response.content == "Hello, world"
+
+
+def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None:
+    schema = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+    answers = ['{"a": 1}', '{"a": "one"}', "no JSON"]
+    with serve(*[completion(text) for text in answers]) as server:
+        gateway = _gateway(ledger, openai_provider(server.url))
+        results = [gateway.route(prompt_request(output_schema=schema)) for _ in answers]
+    assert [r.output_valid for r in results] == [True, False, False]
+    assert [r.content for r in results] == answers
+    assert "a fails 'type'" in results[1].output_validation_errors
+    assert all(r.outcome is RouteOutcome.SUCCESS for r in results)
+
+
+def test_model_names_find_their_provider(ledger: LedgerClient) -> None:
+    names = {"anthropic": MockProvider(), "openai": MockProvider(), "mock": MockProvider()}
+    config = RouterConfig(model_prefixes=default_settings().model.prefixes)
+    gateway = LLMGateway(ledger, config=config, dev_mode=True)
+    for name, provider in names.items():
+        gateway.register_provider(name, provider)
+    for model, expected in (
+        ("claude-sonnet-4-5", "anthropic"),
+        ("gpt-4o-mini", "openai"),
+        ("o3-mini", "openai"),
+        ("openai/whatever", "openai"),
+        ("meta/llama", "mock"),
+        (None, "mock"),
+    ):
+        assert gateway.route(prompt_request(model_id=model)).provider_id == expected
+    assert names["openai"].requests[-1].model_id == "whatever"
+    assert names["mock"].requests[0].model_id == "meta/llama"
+
+
+def test_no_key_is_ever_in_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    echo = Raw(b'{"error":{"message":"wrong key sk-secret"}}', 401)
+    with LedgerClient(path) as ledger, serve(echo) as server:
+        for provider in (anthropic_provider(server.url), openai_provider(server.url)):
+            response = _gateway(ledger, provider).route(prompt_request(auth_token="tok-secret"))
+            assert "secret" not in repr(response)
+    for file in tmp_path.iterdir():
+        assert b"secret" not in file.read_bytes()
+
+
+async def test_both_forms_behave_the_same(ledger: LedgerClient) -> None:
+    script = ["hello", ProviderError("INVALID_REQUEST", "no"), RuntimeError()]
+    one = _gateway(ledger, MockProvider(responses=list(script)))
+    two = _gateway(ledger, MockProvider(responses=list(script)))
+    for _ in script:
+        first = await asyncio.to_thread(one.route, prompt_request())
+        second = await two.aroute(prompt_request())
+        for name in ("content", "outcome", "error_code", "input_tokens", "context_hash"):
+            assert getattr(first, name) == getattr(second, name)
+
+
+def test_a_budget_is_optional(ledger: LedgerClient) -> None:
+    budgeter = TokenBudgeter(ledger)
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True, budget_mode="off")
+    gateway.register_provider("mock", MockProvider())
+    assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
+    assert budgeter.status(BudgetScope("SES-TESTTEST")) == []
