@@ -4,12 +4,19 @@ Every model call is authenticated, budgeted, recorded before it is sent and whol
 an append-only ledger that can be verified. Start with :class:`Runtime`.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from remit._version import __version__
 from remit.errors import RemitError
-from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.ledger import LedgerClient, LedgerEntry
-from remit.runtime import Runtime
-from remit.tools import Tool
+
+if TYPE_CHECKING:
+    from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+    from remit.ledger import LedgerClient, LedgerEntry
+    from remit.runtime import Runtime
+    from remit.tools import Tool
 
 __all__ = [
     "LedgerClient",
@@ -22,3 +29,22 @@ __all__ = [
     "Tool",
     "__version__",
 ]
+
+_PLACES = {
+    "LedgerClient": "remit.ledger",
+    "LedgerEntry": "remit.ledger",
+    "PromptRequest": "remit.exchange",
+    "PromptResponse": "remit.exchange",
+    "RouteOutcome": "remit.exchange",
+    "Runtime": "remit.runtime",
+    "Tool": "remit.tools",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a command that reads the ledger starts fast."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'remit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value

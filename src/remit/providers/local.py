@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import secrets
 import threading
@@ -17,6 +18,8 @@ from remit.providers.openai import StreamedChat, chat_body, chat_response
 from remit.providers.protocol import ProviderError, ProviderRequest, ProviderResponse
 
 __all__ = ["LocalProvider"]
+
+_LONGEST_STEP_S = 60.0  # reading a full context window, the one thing that cannot be stopped
 
 
 class LocalProvider:
@@ -34,6 +37,9 @@ class LocalProvider:
         self._settings = settings
         self._server: Any = None
         self._turn = threading.Lock()
+        self._ending = False
+        # A process that ends inside native code crashes: stop it and wait for it first.
+        atexit.register(self._end)
 
     def __repr__(self) -> str:
         return f"LocalProvider({self._model_id!r})"
@@ -43,9 +49,16 @@ class LocalProvider:
         return ModelCapabilities(self._settings.native_tools, structured_output=True)
 
     async def aclose(self) -> None:
-        """Free the model."""
-        server, self._server = self._server, None
-        del server
+        """Free the model, once no call is using it."""
+        await call_in_thread("remit-local-close", self._end)
+        atexit.unregister(self._end)
+
+    def _end(self) -> None:
+        self._ending = True
+        if self._turn.acquire(timeout=_LONGEST_STEP_S):
+            self._server = None
+            self._turn.release()
+        self._ending = False
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
@@ -87,12 +100,14 @@ class LocalProvider:
         def take(chunk: Any) -> bool:
             try:
                 for part in chunk if isinstance(chunk, list) else [chunk]:
+                    if isinstance(part, dict) and "error" in part:
+                        raise _refusal(part["error"])
                     if isinstance(part, dict):
                         collected.add(part)
             except BaseException as error:  # noqa: BLE001 - must not cross into C++
                 failure.append(error)
                 return True
-            return stop.is_set()
+            return stop.is_set() or self._ending
 
         with self._turn, well_formed():
             try:

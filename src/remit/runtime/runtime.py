@@ -188,11 +188,15 @@ class Runtime:
 
     def close(self) -> None:
         """Close connections and the ledger. What was written is durable already."""
+        run_blocking(self.aclose())
+        self.ledger.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop; then :meth:`close` the rest."""
         for provider in self._providers.reachable.values():
             closing = getattr(provider, "aclose", None)
             if closing is not None:
-                run_blocking(closing())
-        self.ledger.close()
+                await closing()
 
     def _allocate(self, session_id: str) -> None:
         if self._budgeter is None:

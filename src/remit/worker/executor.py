@@ -25,7 +25,7 @@ from remit.worker.choosing import ToolChooser
 from remit.worker.errors import WorkFailedError
 from remit.worker.journal import Journal
 from remit.worker.ports import BudgetPort, ContractPort, ToolPort
-from remit.worker.toolbox import Toolbox
+from remit.worker.toolbox import Toolbox, sendable
 from remit.workorders import (
     EventSink,
     TextDelta,
@@ -220,7 +220,7 @@ class _Run:
             uses = [block for block in blocks if block.get("type") == "tool_use"]
             if not uses or not definitions:
                 break
-            messages.append({"role": "assistant", "content": blocks})
+            messages.append({"role": "assistant", "content": sendable(blocks)})
             messages.append({"role": "user", "content": await self._toolbox.use_all(uses)})
         if contract.output_schema is not None:
             return _checked(contract.output_schema, response.content)

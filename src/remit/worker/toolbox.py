@@ -117,6 +117,22 @@ class Toolbox:
         return result
 
 
+def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A model's blocks as they can be sent back to it.
+
+    Arguments that JSON readers cannot keep (an integer beyond 2**53, say) are left out: the
+    tool was not run with them, and the result beside says why.
+    """
+    kept = []
+    for block in blocks:
+        try:
+            canonical_json(block)
+            kept.append(dict(block))
+        except InvalidInputError:
+            kept.append({**block, "input": {}})
+    return kept
+
+
 def result_text(result: ToolResult) -> str:
     """A tool's result as the model reads it."""
     if result.status != "ok":

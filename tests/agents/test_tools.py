@@ -1,0 +1,153 @@
+"""Tools: contained, bounded, and kept inside the root."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.admin import admin_tools
+from remit.config import default_settings
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.sessions import SessionManager
+from remit.tools import Tool, ToolDispatcher, UnknownToolError
+
+SETTINGS = default_settings().tools.model_copy(update={"timeout_s": 0.3, "max_output_bytes": 4096})
+OPEN = {"type": "object"}
+
+
+def _run(function: Any, schema: dict[str, Any] | None = None, **arguments: Any) -> Any:
+    return ToolDispatcher([Tool("t", "d", schema or OPEN, function)], SETTINGS).execute(
+        "t", arguments
+    )
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+async def _later() -> str:
+    await asyncio.sleep(0)
+    return "later"
+
+
+def test_what_a_tool_gives_back() -> None:
+    assert _run(lambda: {"a": 1}).output == {"a": 1}
+    assert _run(lambda: None).status == "ok"
+    assert _run(_later).output == "later"
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "word"),
+    [
+        (lambda: _raise(ValueError("broken")), "error", "ValueError: broken"),
+        (lambda: _raise(StopIteration()), "error", "StopIteration"),
+        (lambda: time.sleep(5), "timeout", "0.3 s"),
+        (lambda: "x" * 50_000_000, "error", "limit"),
+        (lambda: b"bytes", "error", "bytes"),
+        (lambda: object(), "error", "no JSON"),
+        (lambda: float("nan"), "error", "no JSON"),
+        (lambda: "\ud800", "error", "no JSON"),
+    ],
+)
+def test_what_goes_wrong_is_a_result_never_a_crash(function: Any, status: str, word: str) -> None:
+    result = _run(function)
+    assert result.status == status
+    assert word in result.error
+    assert result.output is None
+
+
+def test_arguments_are_checked() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    called: list[int] = []
+    assert _run(lambda n: called.append(n), schema, n="one").status == "error"
+    assert _run(lambda n: called.append(n), schema).status == "error"
+    assert called == []
+    assert _run(lambda n: n + 1, schema, n=1).output == 2
+
+
+def test_an_unknown_tool() -> None:
+    dispatcher = ToolDispatcher([], SETTINGS)
+    assert dispatcher.execute("x", {}).status == "error"
+    with pytest.raises(UnknownToolError):
+        dispatcher.tools(["x"])
+
+
+# -- ADMIN's own ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def admin(ledger: LedgerClient, tmp_path: Path) -> ToolDispatcher:
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    (root / "sub" / "note.txt").write_text("a note")
+    (root / "remit.toml").write_text('[providers.openai]\napi_key = "sk-secret"\nkind = "openai"\n')
+    (root / "keys").mkdir()
+    (root / "keys" / "ledger.key").write_text("secret")
+    (root / "binary").write_bytes(b"\xff\xfe")
+    outside = tmp_path / "root-sibling"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    (root / "link.txt").symlink_to(outside / "secret.txt")
+    (root / "dirlink").symlink_to(outside)
+    os.mkfifo(root / "pipe")
+    settings = default_settings().tools
+    return ToolDispatcher(admin_tools(ledger, root, settings), settings)
+
+
+def test_files_of_the_root_are_read(admin: ToolDispatcher) -> None:
+    assert admin.execute("read_file", {"path": "sub/note.txt"}).output["text"] == "a note"
+    listed = admin.execute("list_files", {}).output
+    assert [row["path"] for row in listed["files"]] == ["binary", "remit.toml", "sub/note.txt"]
+
+
+def test_keys_in_files_are_blotted_out(admin: ToolDispatcher) -> None:
+    text = admin.execute("read_file", {"path": "remit.toml"}).output["text"]
+    assert "secret" not in text
+    assert 'kind = "openai"' in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../root-sibling/secret.txt", "/etc/passwd", "link.txt", "dirlink/secret.txt",
+     "keys/ledger.key",
+     "sub/../../root-sibling/secret.txt", "../root-sibling", "no.txt", "", "sub", "binary", "pipe",
+     "\x00", "x" * 5000, "~root/.ssh/id_rsa"],
+)  # fmt: skip
+def test_nothing_else_is(admin: ToolDispatcher, path: str) -> None:
+    result = admin.execute("read_file", {"path": path})
+    assert result.status == "error"
+    assert "secret" not in result.error.replace("secret.txt", "")
+
+
+def test_query_ledger_is_cut_at_the_boundary(admin: ToolDispatcher, ledger: LedgerClient) -> None:
+    for number in range(12):
+        metadata = {"prompt": "whole text", "b": 1, "a": number}
+        ledger.write(LedgerEntry("EXCHANGE", "S", "OK", "r" * 500, metadata=metadata))
+    output = admin.execute("query_ledger", {"event_type": "EXCHANGE"}).output
+    assert (output["status"], output["count"]) == ("ok", 10)
+    first = output["entries"][0]
+    assert set(first) == {
+        "id", "event_type", "submission_id", "decision", "reason", "timestamp", "metadata_keys",
+    }  # fmt: skip
+    assert first["id"] == "LED-0000000b"
+    assert len(first["reason"]) == 200
+    assert first["metadata_keys"] == ["a", "b", "prompt"]
+    assert admin.execute("query_ledger", {"max_entries": 3}).output["count"] == 3
+    assert admin.execute("query_ledger", {"max_entries": 0}).status == "error"
+
+
+def test_sessions_and_verification(admin: ToolDispatcher, ledger: LedgerClient) -> None:
+    session = SessionManager(ledger)
+    session.start()
+    session.add_turn("hi", "hello")
+    (row,) = admin.execute("list_sessions", {}).output["sessions"]
+    assert (row["session_id"], row["turns"], row["ended"]) == (session.session_id, 1, False)
+    session.end()
+    (row,) = admin.execute("list_sessions", {}).output["sessions"]
+    assert row["ended"]
+    assert admin.execute("verify_ledger", {}).output["verified"] is True

@@ -1,0 +1,342 @@
+"""Whole turns through the wired runtime: recorded, checked, continued after a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import RemitError, Runtime, Tool
+from remit.errors import ConfigError, InvalidInputError
+from remit.ledger import EVENTS, LedgerClient
+from remit.runtime import Conversation, RootError
+from remit.workorders import AnswerRejected, Degraded
+from tests.support.agents import CLASSIFIED, anthropic_runtime
+from tests.support.wire import Raw, Step, message, tool_use
+
+CLASSIFY = message(tool_use("answer", CLASSIFIED))
+
+
+def _by_kind(*answers: Step) -> Step:
+    """Classification requests get a class, others the next answer."""
+    left = list(answers)
+
+    def step(body: dict[str, Any]) -> Any:
+        if body.get("tool_choice"):
+            return CLASSIFY
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        return answer(body) if callable(answer) else answer
+
+    return step
+
+
+def test_a_turn_is_on_record_from_plan_to_delivery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = _by_kind(
+        message("Looking.", tool_use("list_sessions", {})), message("There is one session.")
+    )
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+        with runtime.session() as conversation:
+            result = conversation.turn("list the sessions")
+        entries = runtime.ledger.read_all()
+        report = runtime.ledger.verify()
+    assert report.verified, report.problems
+    assert result.response == "There is one session."
+    assert result.quality_gate_passed
+    assert result.classification == CLASSIFIED
+    assert result.tool_results[0]["tool_id"] == "list_sessions"
+    assert result.cost_summary["llm_calls"] == 3
+    names = [e.event_type for e in entries if e.event_type not in ("DISPATCH", "BUDGET_ALLOCATED")]
+    assert names == [
+        "SESSION_START",
+        "WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "EXCHANGE", "LLM_CALL", "WO_COMPLETED",
+        "WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "EXCHANGE", "LLM_CALL",
+        "TOOL_INTENT", "TOOL_CALL", "EXCHANGE", "LLM_CALL", "WO_COMPLETED",
+        "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "TURN_RECORDED", "SESSION_END",
+    ]  # fmt: skip
+    for entry in entries:
+        event = EVENTS[entry.event_type]
+        missing = set(event.keys) - set(entry.metadata)
+        assert not missing, (entry.event_type, missing)
+        known = {*event.keys, *event.optional}
+        if entry.event_type in ("DISPATCH", "EXCHANGE", "PROMPT_REJECTED", "TURN_RECORDED"):
+            assert set(entry.metadata) <= known | {"scope"}
+
+
+def test_the_trace_hash_can_be_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("hi"))) as (runtime, _):
+        with runtime.session() as conversation:
+            conversation.turn("hello")
+        (gate,) = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
+        (chain,) = runtime.ledger.read_by_event_type("WO_CHAIN_COMPLETE")
+        hashes = [
+            entry.entry_hash
+            for entry in runtime.ledger.query(tier="ho1")
+            if entry.metadata.get("work_order_id") in gate.metadata["work_order_ids"]
+            or entry.metadata.get("provenance", {}).get("work_order_id")
+            in gate.metadata["work_order_ids"]
+        ]
+    expected = hashlib.sha256("".join(hashes).encode()).hexdigest()
+    assert gate.metadata["trace_hash"] == chain.metadata["trace_hash"] == expected
+
+
+def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, _by_kind(message("Nice to meet you."))) as (first, _):
+        conversation = first.session()
+        conversation.turn("my name is Ada")
+        session_id = conversation.session_id  # no end: the process just goes away
+
+    def recall(body: dict[str, Any]) -> dict[str, Any]:
+        said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
+        return message(f"You said: {said[-2]}")
+
+    with anthropic_runtime(root, monkeypatch, _by_kind(recall)) as (second, _):
+        with second.session(session_id) as conversation:
+            assert conversation.turn_count == 1
+            assert conversation.turn("what did I just say?").response == "You said: my name is Ada"
+        turns = second.ledger.read_by_event_type("TURN_RECORDED")
+        assert [turn.metadata["turn_number"] for turn in turns] == [1, 2]
+        assert [turn.submission_id for turn in turns] == [session_id] * 2
+        orders = [e.submission_id for e in second.ledger.read_by_event_type("WO_PLANNED")]
+        assert len(set(orders)) == len(orders) == 4
+        (end,) = second.ledger.read_by_event_type("SESSION_END")
+        used = sum(
+            e.metadata["input_tokens"] + e.metadata["output_tokens"]
+            for e in second.ledger.read_by_event_type("EXCHANGE")
+        )
+    assert end.metadata["turn_count"] == 2
+    assert end.metadata["total_cost"]["total_tokens"] == used
+
+
+def test_an_unknown_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        with pytest.raises(RemitError, match="no session"):
+            runtime.session("SES-UNKNOWN1")
+        with pytest.raises(InvalidInputError):
+            runtime.session("nonsense")
+
+
+def test_a_rejected_answer_is_tried_once_more_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    script = _by_kind(message("  "), message("A real answer."))
+    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+        result = runtime.session().turn("hello", on_event=heard.append)
+        gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
+        second = server.calls[-1].body["system"]
+    assert result.response == "A real answer."
+    assert [gate.metadata["verdict"] for gate in gates] == ["reject", "accept"]
+    assert "the answer is empty" in second
+    assert next(event for event in heard if isinstance(event, AnswerRejected)).retrying
+
+
+def test_no_answer_is_made_in_the_models_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message(""))) as (runtime, _):
+        result = runtime.session().turn("hello")
+        (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
+    assert not result.quality_gate_passed
+    assert "the answer is empty" in result.response
+    assert escalation.metadata["reasons"] == ["the answer is empty"]
+
+
+def test_a_provider_that_is_down_is_said_plainly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, Raw(b"<html>", 503, "text/html")) as (
+        runtime,
+        _,
+    ):
+        result = runtime.session().turn("hello")
+        counts = runtime.ledger.count_by_event()
+        verified = runtime.ledger.verify().verified
+    assert not result.quality_gate_passed
+    assert "SERVER_ERROR" in result.response or "CIRCUIT_OPEN" in result.response
+    assert counts["DISPATCH"] == counts["EXCHANGE"]
+    assert counts["TURN_RECORDED"] == 1
+    assert verified
+
+
+@pytest.mark.parametrize("breaks", ["remove", "garble"])
+def test_a_broken_loop_degrades_on_record_and_still_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    heard: list[Any] = []
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("Direct."))) as (
+        runtime,
+        _,
+    ):
+        contract = runtime.root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json"
+        if breaks == "remove":
+            contract.unlink()
+        else:
+            contract.write_text("{")
+        result = runtime.session().turn("hello", on_event=heard.append)
+        (entry,) = runtime.ledger.read_by_event_type("DEGRADATION")
+    assert result.response == "Direct."
+    assert result.degraded
+    assert not result.quality_gate_passed
+    assert entry.metadata["error_code"].startswith("contract_")
+    assert any(isinstance(event, Degraded) for event in heard)
+
+
+def test_a_failed_classification_costs_the_label_not_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = message(tool_use("answer", {"speech_act": "song"}))
+    step = lambda body: odd if body.get("tool_choice") else message("Still here.")  # noqa: E731
+    with anthropic_runtime(tmp_path / "root", monkeypatch, step) as (runtime, _):
+        result = runtime.session().turn("hello")
+    assert result.response == "Still here."
+    assert result.classification is None
+
+
+def test_classification_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {"supervisor.classify": False}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi"), flags=flags) as (
+        runtime,
+        server,
+    ):
+        runtime.session().turn("hello")
+        assert len(server.calls) == 1
+
+
+def test_a_blank_message_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi")) as (runtime, server):
+        conversation = runtime.session()
+        before = runtime.ledger.count()
+        with pytest.raises(InvalidInputError):
+            conversation.turn(" \n ")
+        assert runtime.ledger.count() == before
+        assert server.calls == []
+
+
+def test_a_spent_session_budget_refuses_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {"budget.session_tokens": 50}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi"), flags=flags) as (
+        runtime,
+        server,
+    ):
+        result = runtime.session().turn("hello")
+        assert server.calls == []
+        assert "budget_exhausted" in result.response
+        assert runtime.ledger.count_by_event().get("DISPATCH", 0) == 0
+
+
+def test_ones_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Tool(
+        "add",
+        "Add two numbers.",
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
+        lambda a, b: a + b,
+    )
+
+    def sum_up(body: dict[str, Any]) -> dict[str, Any]:
+        last = body["messages"][-1]["content"]
+        if isinstance(last, str):
+            return message(tool_use("add", {"a": 2, "b": 3}))
+        return message(f"It is {last[0]['content']}.")
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(sum_up), tools=[add]) as (
+        runtime,
+        _,
+    ):
+        assert runtime.session().turn("2 + 3?").response == "It is 5."
+
+
+async def test_the_async_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("hi"))) as (runtime, _):
+        conversation: Conversation = runtime.session()
+        assert (await conversation.aturn("hello")).response == "hi"
+        await runtime.aclose()
+
+
+def test_a_root_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RootError, match="no root"):
+        Runtime.open(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RootError, match="cannot be made"):
+        Runtime.open(tmp_path / "file" / "root", create=True)
+
+
+def test_an_unknown_provider_or_model_is_refused_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="Nobody here runs"):
+        Runtime.open(tmp_path / "root", create=True, model="unheard-of")
+    with Runtime.open(tmp_path / "root", model="anthropic") as runtime:
+        with pytest.raises(RootError) as caught:
+            runtime.require_model()
+        assert "ANTHROPIC_API_KEY" in caught.value.next_step
+    with Runtime.open(tmp_path / "root") as runtime, pytest.raises(RootError) as caught:
+        runtime.require_model()
+    assert "remit model pull smollm2-135m" in caught.value.next_step
+
+
+def test_keys_are_nowhere_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, _by_kind(message("hi"))) as (runtime, server):
+        runtime.session().turn("hello")
+        assert server.calls[0].headers["x-api-key"] == "sk-secret"
+        assert "sk-secret" not in json.dumps([str(row) for row in runtime.loaded.rows()])
+    for file in root.rglob("*"):
+        if file.is_file():
+            assert b"sk-secret" not in file.read_bytes()
+
+
+def test_the_ledger_is_plain_sqlite_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    with anthropic_runtime(root, monkeypatch, _by_kind(message("The answer."))) as (runtime, _):
+        runtime.session().turn("The question?")
+    import sqlite3
+
+    other = sqlite3.connect(root / "ledger.db")
+    rows = other.execute(
+        "SELECT path, value FROM entry_contents WHERE event_type = 'EXCHANGE' ORDER BY seq"
+    ).fetchall()
+    assert ("$.metadata.response", "The answer.") in rows
+    said = other.execute(
+        "SELECT json_extract(value, '$.content') FROM entry_messages "
+        "WHERE event_type = 'EXCHANGE' ORDER BY seq, position"
+    ).fetchall()
+    assert ("The question?",) in said
+    (pairs,) = other.execute(
+        "SELECT count(*) FROM entries d JOIN entries x ON x.event_type = 'EXCHANGE' "
+        "AND json_extract(x.record, '$.metadata.dispatch_entry_id') = d.id "
+        "WHERE d.event_type = 'DISPATCH'"
+    ).fetchone()
+    assert pairs == 2
+    other.close()
+
+
+def test_a_full_disk_stops_the_turn_with_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("x" * 9_000))) as (
+        runtime,
+        _,
+    ):
+        conversation = runtime.session()
+        ledger: LedgerClient = runtime.ledger
+        ((pages,),) = ledger.select("PRAGMA page_count")
+        ledger.transact(lambda tx: tx.execute(f"PRAGMA max_page_count={pages + 3}"))
+        with pytest.raises(RemitError, match="full"):
+            for _ in range(50):
+                conversation.turn("write " * 500)
+        ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
+        assert ledger.verify().verified
+        assert conversation.turn("and now?").response

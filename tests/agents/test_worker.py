@@ -1,0 +1,363 @@
+"""The worker: a native tool loop over the real wire, refusals, bounds, failure codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.budget import BudgetScope, TokenBudgeter
+from remit.config import default_settings
+from remit.contracts import ContractLoader
+from remit.gateway import LLMGateway, RouterConfig
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.providers import AsyncProvider
+from remit.runtime import Root
+from remit.tools import Tool, ToolDispatcher
+from remit.worker import HO1Executor
+from remit.workorders import (
+    IllegalTransitionError,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    WorkOrder,
+    WorkOrderConstraints,
+    WorkOrderState,
+    WorkOrderType,
+)
+from tests.support.requests import anthropic_provider, openai_provider
+from tests.support.wire import (
+    Raw,
+    Step,
+    completion,
+    function_call,
+    message,
+    serve,
+    tool_use,
+)
+
+SESSION = "SES-TESTTEST"
+ORDER = f"WO-{SESSION}-001"
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+
+class _Bench:
+    """A worker with everything it needs."""
+
+    def __init__(self, ledger: LedgerClient, root: Root, provider: AsyncProvider) -> None:
+        self.ledger = ledger
+        self.root = root
+        self.budgeter = TokenBudgeter(ledger)
+        self.budgeter.allocate(BudgetScope(SESSION), 1_000_000)
+        self.shouted: list[str] = []
+        config = RouterConfig("p", "m", retry_base_ms=1, retry_max_ms=1)
+        gateway = LLMGateway(ledger, self.budgeter, config, dev_mode=True)
+        gateway.register_provider("p", provider)
+        settings = default_settings()
+        tools = [
+            Tool("shout", "Say it loud.", TEXT, self._shout),
+            Tool("forbidden", "Never.", TEXT, self._shout),
+            Tool("fails", "Fails.", {"type": "object"}, self._fail),
+        ]
+        self.executor = HO1Executor(
+            gateway,
+            ledger.scoped(tier="ho1"),
+            self.budgeter,
+            ToolDispatcher(tools, settings.tools),
+            ContractLoader(root.tier("ho1")),
+            settings.worker,
+        )
+
+    def _shout(self, text: str) -> dict[str, str]:
+        self.shouted.append(text)
+        return {"shouted": text.upper()}
+
+    def _fail(self) -> None:
+        raise RuntimeError("out of order")
+
+    def run(self, message: str = "hello", **limits: Any) -> WorkOrder:
+        wo_type = limits.pop("wo_type", WorkOrderType.SYNTHESIZE)
+        context = limits.pop("input_context", {"user_input": message})
+        on_event = limits.pop("on_event", None)
+        limits.setdefault("prompt_contract_id", "PRC-SYNTHESIZE-001")
+        order = WorkOrder(
+            ORDER,
+            SESSION,
+            wo_type,
+            input_context=context,
+            constraints=WorkOrderConstraints(**limits),
+        ).moved_to(WorkOrderState.DISPATCHED)
+        return self.executor.execute(order, on_event=on_event)
+
+    def events(self) -> list[LedgerEntry]:
+        return [e for e in self.ledger.read_all() if e.submission_id == ORDER]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    place = Root(tmp_path / "root")
+    place.create()
+    return place
+
+
+def test_a_tool_loop_over_the_anthropic_wire(ledger: LedgerClient, root: Root) -> None:
+    script: list[Step] = [
+        message("Shouting.", tool_use("shout", {"text": "hi"})),
+        message("I shouted HI."),
+    ]
+    heard: list[Any] = []
+    with serve(*script) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(tools_allowed=("shout",), token_budget=50_000)
+        first, second = (call.body for call in server.calls)
+    assert done.state is WorkOrderState.COMPLETED
+    assert done.output_result["text"] == "I shouted HI."
+    assert [tool["name"] for tool in first["tools"]] == ["shout"]
+    # the second call holds the tool's use and its native result, nothing glued to a prompt
+    assistant, result = second["messages"][-2:]
+    assert assistant["content"][1] == tool_use("shout", {"text": "hi"})
+    assert result["role"] == "user"
+    assert result["content"] == [
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_1",
+            "content": '{"shouted":"HI"}',
+            "is_error": False,
+        }
+    ]
+    names = [entry.event_type for entry in bench.events() if entry.event_type != "BUDGET_ALLOCATED"]
+    assert names == [
+        "WO_EXECUTING", "LLM_CALL", "TOOL_INTENT", "TOOL_CALL", "LLM_CALL", "WO_COMPLETED",
+    ]  # fmt: skip
+    for entry in bench.events():
+        if entry.event_type == "BUDGET_ALLOCATED":
+            continue
+        assert entry.decision == entry.event_type
+        assert entry.reason == f"{entry.event_type} for {ORDER}"
+        assert entry.prompts_used == ["PRM-SYNTHESIZE-001"]
+        assert entry.metadata["scope"] == {"tier": "ho1"}
+        assert entry.metadata["provenance"] == {
+            "agent_id": "ho1-worker",
+            "agent_class": "KERNEL.semantic",
+            "work_order_id": ORDER,
+            "session_id": SESSION,
+        }
+    (call,) = ledger.read_by_event_type("TOOL_CALL")
+    assert call.metadata["arguments"] == {"text": "hi"}
+    assert call.metadata["result"] == {"shouted": "HI"}
+    assert call.metadata["status"] == "ok"
+    assert done.cost.llm_calls == 2
+    assert done.cost.tool_calls == 1
+    assert done.cost.total_tokens == 36
+    assert done.completed_at
+    assert heard == []
+
+
+def test_the_same_over_the_openai_wire(ledger: LedgerClient, root: Root) -> None:
+    calls = [
+        function_call("shout", '{"text":"a"}', "c1"),
+        function_call("shout", '{"text":"b"}', "c2"),
+    ]
+    with serve(completion("", calls), completion("Done.")) as server:
+        bench = _Bench(ledger, root, openai_provider(server.url))
+        done = bench.run(tools_allowed=("shout",))
+        turns = server.calls[1].body["messages"]
+    assert done.output_result["text"] == "Done."
+    assert [turn["role"] for turn in turns[-3:]] == ["assistant", "tool", "tool"]
+    assert [turn["tool_call_id"] for turn in turns[-2:]] == ["c1", "c2"]
+    assert sorted(bench.shouted) == ["a", "b"]
+
+
+def test_tools_of_one_answer_run_side_by_side(ledger: LedgerClient, root: Root) -> None:
+    both = threading.Barrier(2, timeout=10)
+    with serve(
+        message(tool_use("meet", {}, "1"), tool_use("meet", {}, "2")), message("met")
+    ) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        meet = Tool("meet", "Meet.", {"type": "object"}, lambda: both.wait() >= 0)
+        bench.executor._tools = ToolDispatcher([meet], default_settings().tools)
+        done = bench.run(tools_allowed=("meet",))
+    assert done.output_result["text"] == "met"
+    assert [entry.metadata["status"] for entry in ledger.read_by_event_type("TOOL_CALL")] == [
+        "ok", "ok",
+    ]  # fmt: skip
+
+
+def test_a_forbidden_tool_is_refused_recorded_and_the_model_is_told(
+    ledger: LedgerClient, root: Root
+) -> None:
+    with serve(message(tool_use("forbidden", {"text": "x"})), message("Sorry.")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(tools_allowed=("shout",))
+        told = server.calls[1].body["messages"][-1]["content"][0]
+    assert done.state is WorkOrderState.COMPLETED
+    assert bench.shouted == []
+    assert told["is_error"]
+    assert "tool_not_allowed" in told["content"]
+    (call,) = ledger.read_by_event_type("TOOL_CALL")
+    assert call.metadata["status"] == "refused"
+    assert ledger.read_by_event_type("TOOL_INTENT") == []
+
+
+@pytest.mark.parametrize(
+    ("use", "word"),
+    [
+        (tool_use("fails", {}), "out of order"),
+        (tool_use("shout", {"text": 7}), "text"),
+        (tool_use("shout", {"text": 2**60}), "recorded"),
+    ],
+)
+def test_a_tool_that_fails_is_told_to_the_model(
+    ledger: LedgerClient, root: Root, use: dict[str, Any], word: str
+) -> None:
+    with serve(message(use), message("I see.")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(tools_allowed=("shout", "fails"))
+        assert word in server.calls[1].body["messages"][-1]["content"][0]["content"]
+    assert done.state is WorkOrderState.COMPLETED
+    assert done.output_result["tool_results"][0]["status"] == "error"
+
+
+def test_text_and_tools_are_heard_as_they_come(ledger: LedgerClient, root: Root) -> None:
+    heard: list[Any] = []
+    from tests.support.wire import anthropic_answer
+
+    with serve(
+        anthropic_answer(tool_use("shout", {"text": "hi"})), anthropic_answer("It is done.")
+    ) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench.run(tools_allowed=("shout",), on_event=heard.append)
+    assert "".join(e.text for e in heard if isinstance(e, TextDelta)) == "It is done."
+    assert [type(e) for e in heard if not isinstance(e, TextDelta)] == [ToolStarted, ToolEnded]
+
+
+Break = Callable[[Root], None]
+
+
+def _remove_contract(root: Root) -> None:
+    (root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json").unlink()
+
+
+def _break_contract(root: Root) -> None:
+    (root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json").write_text("{ broken")
+
+
+def _remove_pack(root: Root) -> None:
+    (root.tier("ho1") / "prompt_packs" / "PRM-SYNTHESIZE-001.txt").unlink()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "options", "code"),
+    [
+        (_remove_contract, {}, "contract_not_found"),
+        (_break_contract, {}, "contract_schema_invalid"),
+        (_remove_pack, {}, "prompt_pack_not_found"),
+        (None, {"input_context": {}}, "input_schema_invalid"),
+        (None, {"token_budget": 5}, "budget_exhausted"),
+        (None, {"tools_allowed": ("unheard-of",)}, "tool_not_allowed"),
+        (None, {"timeout_seconds": 0.05}, "timeout"),
+    ],
+)
+def test_failure_codes(
+    ledger: LedgerClient, root: Root, breaks: Break | None, options: dict[str, Any], code: str
+) -> None:
+    if breaks:
+        breaks(root)
+    slow = Raw(json.dumps(message("late")).encode(), delay_s=0.5)
+    with serve(slow) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(**options)
+    assert done.state is WorkOrderState.FAILED
+    assert done.error is not None
+    assert done.error["code"] == code
+    assert done.completed_at
+    (failed,) = ledger.read_by_event_type("WO_FAILED")
+    assert failed.metadata["error_code"] == code
+    assert failed.metadata["cost"]["llm_calls"] == done.cost.llm_calls
+    assert ledger.orphans() == []
+
+
+def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None:
+    with serve(message(tool_use("shout", {"text": "again"}))) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(tools_allowed=("shout",), turn_limit=3)
+        assert len(server.calls) == 3
+    assert done.error is not None
+    assert done.error["code"] == "turn_limit_exceeded"
+    assert done.cost.llm_calls == 3
+
+
+def test_a_provider_in_trouble(ledger: LedgerClient, root: Root) -> None:
+    with serve(Raw(b"<html>", 502, "text/html")) as server:
+        done = _Bench(ledger, root, anthropic_provider(server.url)).run()
+    assert done.error is not None
+    assert done.error["code"] == "SERVER_ERROR"
+
+
+def test_an_answer_off_its_schema(ledger: LedgerClient, root: Root) -> None:
+    answers = ["not JSON", '{"speech_act":"shouting","ambiguity":"low"}']
+    for text in answers:
+        with serve(completion(text)) as server:
+            done = _Bench(ledger, root, openai_provider(server.url)).run(
+                prompt_contract_id="PRC-CLASSIFY-001", wo_type=WorkOrderType.CLASSIFY
+            )
+        assert done.error is not None
+        assert done.error["code"] == "output_schema_invalid"
+
+
+def test_a_tool_call_order_asks_no_model(ledger: LedgerClient, root: Root) -> None:
+    with serve(message("never")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        context = {"tool_id": "shout", "arguments": {"text": "x"}}
+        done = bench.run(
+            wo_type=WorkOrderType.TOOL_CALL, input_context=context, tools_allowed=("shout",)
+        )
+        refused = bench.run(wo_type=WorkOrderType.TOOL_CALL, input_context=context)
+        assert server.calls == []
+    assert done.output_result["tool_results"][0]["output"] == {"shouted": "X"}
+    assert refused.error is not None
+    assert refused.error["code"] == "tool_not_allowed"
+    assert all(entry.prompts_used == [] for entry in bench.events())
+
+
+def test_only_a_dispatched_order_is_executed(ledger: LedgerClient, root: Root) -> None:
+    bench = _Bench(ledger, root, anthropic_provider("http://127.0.0.1:9"))
+    with pytest.raises(IllegalTransitionError):
+        bench.executor.execute(WorkOrder(ORDER, SESSION, WorkOrderType.EXECUTE))
+
+
+async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root: Root) -> None:
+    with serve(Raw(b"{}", delay_s=5)) as server:
+        provider = anthropic_provider(server.url)
+        bench = _Bench(ledger, root, provider)
+        order = WorkOrder(
+            ORDER,
+            SESSION,
+            WorkOrderType.SYNTHESIZE,
+            input_context={"user_input": "hi"},
+            constraints=WorkOrderConstraints("PRC-SYNTHESIZE-001"),
+        ).moved_to(WorkOrderState.DISPATCHED)
+        task = asyncio.create_task(bench.executor.aexecute(order))
+        while not server.calls:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await provider.aclose()
+    (failed,) = ledger.read_by_event_type("WO_FAILED")
+    assert failed.metadata["error_code"] == "cancelled"
+    assert ledger.orphans() == []
+
+
+def test_max_tokens_is_never_above_what_the_order_has_left(
+    ledger: LedgerClient, root: Root
+) -> None:
+    with serve(message("ok")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench.run(token_budget=700)
+    assert all(call.body["max_tokens"] <= 700 for call in server.calls)

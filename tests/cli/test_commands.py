@@ -1,0 +1,313 @@
+"""Every command, as a process, against a real server where a model is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.test_turns import _by_kind
+from tests.cli.conftest import Run
+from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
+
+
+@pytest.fixture
+def talked(remit: Run, tmp_path: Path) -> Path:
+    """A root in which a two-turn conversation took place."""
+    script = _by_kind(
+        anthropic_answer("Hello there!"),
+        anthropic_answer("Let me see.", tool_use("list_sessions", {})),
+        anthropic_answer("There is one session."),
+    )
+    with serve(script) as server:
+        result = remit(
+            "chat",
+            stdin="hello\n\nlist the sessions\n/session\n/cost\n/trace\n/verify\n/nonsense\n"
+            "/exit\nnever\n",
+            ANTHROPIC_BASE_URL=server.url,
+            ANTHROPIC_API_KEY="sk-secret",
+        )
+    assert result.returncode == 0, result.stderr
+    assert "Hello there!" in result.stdout
+    assert "There is one session." in result.stdout
+    assert "list_sessions gave (ok)" in result.stdout
+    assert "verified: " in result.stdout
+    assert "There is no /nonsense" in result.stderr
+    assert "never" not in result.stderr
+    assert "secret" not in result.stdout + result.stderr
+    return tmp_path / "work" / ".remit"
+
+
+def _json(remit: Run, *arguments: str) -> Any:
+    result = remit(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_what_a_conversation_leaves(remit: Run, talked: Path) -> None:
+    turns = _json(remit, "ledger", "query", "--event-type", "TURN_RECORDED")["entries"]
+    said = [(t["metadata"]["user_message"], t["metadata"]["response"]) for t in turns]
+    assert said == [("hello", "Hello there!"), ("list the sessions", "There is one session.")]
+    (call,) = _json(remit, "ledger", "query", "--event-type", "TOOL_CALL")["entries"]
+    assert call["metadata"]["tool_id"] == "list_sessions"
+    stats = _json(remit, "ledger", "stats")
+    assert stats["events"]["DISPATCH"] == stats["events"]["EXCHANGE"] == 5
+    assert stats["entries"] == sum(stats["events"].values())
+    (session,) = _json(remit, "session", "list")["sessions"]
+    assert (session["turns"], session["ended"]) == (2, True)
+    shown = remit("session", "show", "--last").stdout
+    for text in ("hello", "Hello there!", "list the sessions", "There is one session."):
+        assert text in shown
+    shown = _json(remit, "session", "show", session["session_id"])
+    assert len(shown["turn_list"]) == 2
+
+
+def test_verify_and_what_it_finds(remit: Run, talked: Path) -> None:
+    report = _json(remit, "ledger", "verify")
+    assert report["verified"] is True
+    assert report["first_bad_seq"] is None
+    assert report["problems"] == []
+    assert report["erased"] == 0
+    assert remit("ledger", "verify").stdout.startswith(f"verified: {report['entries']} entries")
+    with sqlite3.connect(talked / "ledger.db") as other:
+        other.execute("UPDATE entries SET record = replace(record, 'hot', 'hat') WHERE seq = 0")
+        other.execute("UPDATE entries SET record = replace(record, 'STARTED', 'STOPPED')")
+    other.close()
+    result = remit("ledger", "verify", "--json")
+    assert result.returncode == 1
+    assert json.loads(result.stdout)["verified"] is False
+    assert json.loads(result.stdout)["first_bad_seq"] == 0
+    assert "NOT VERIFIED" in remit("ledger", "verify").stdout
+
+
+def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Path) -> None:
+    entry = _json(remit, "ledger", "show", "LED-00000000")
+    record = remit("ledger", "show", "LED-00000000", "--record").stdout
+    assert hashlib.sha256(record.encode()).hexdigest() == entry["entry_hash"]
+    assert "SESSION_START" in remit("ledger", "show", "LED-00000000").stdout
+    missing = remit("ledger", "show", "LED-0000ffff")
+    assert missing.returncode == 1
+    assert "has no entry" in missing.stderr
+    assert missing.stdout == ""
+
+
+def test_tail_query_and_filters(remit: Run, talked: Path) -> None:
+    assert len(remit("ledger", "tail", "-n", "3").stdout.splitlines()) == 3
+    last = _json(remit, "ledger", "tail", "-n", "1")["entries"][0]
+    assert last["event_type"] == "SESSION_END"
+    newest = _json(remit, "ledger", "query", "--order", "desc", "--limit", "2")["entries"]
+    assert newest[0] == last
+    none = remit("ledger", "query", "--since", "2999-01-01", "--json")
+    assert json.loads(none.stdout) == {"entries": []}
+    assert remit("ledger", "query", "--since", "yesterday").returncode == 2
+    assert remit("ledger", "query", "--after", "x").returncode == 2
+
+
+def test_trace_shows_each_step_and_its_hashes(remit: Run, talked: Path) -> None:
+    (session,) = _json(remit, "session", "list")["sessions"]
+    trace = _json(remit, "trace", session["session_id"], "--verify")
+    assert [turn["turn_number"] for turn in trace["turns"][:2]] == [1, 2]
+    steps = [s["event_type"] for o in trace["turns"][1]["work_orders"] for s in o["steps"]]
+    assert "TOOL_CALL" in steps
+    assert "WO_QUALITY_GATE" in steps
+    assert all(item["agrees"] for item in trace["trace_hashes"])
+    assert "list_sessions" in remit("trace", session["session_id"]).stdout
+    assert remit("trace", "SES-UNKNOWN1").returncode == 1
+
+
+def test_a_session_is_resumed_by_another_process(remit: Run, talked: Path) -> None:
+    (session,) = _json(remit, "session", "list")["sessions"]
+
+    def recall(body: dict[str, Any]) -> Any:
+        said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
+        return anthropic_answer(f"Before that: {said[-2]}.")(body)  # type: ignore[operator]
+
+    with serve(_by_kind(recall)) as server:
+        result = remit(
+            "session",
+            "resume",
+            session["session_id"],
+            stdin="what did I just say?\n",
+            ANTHROPIC_BASE_URL=server.url,
+        )
+    assert "Before that: list the sessions." in result.stdout
+    assert _json(remit, "session", "list")["sessions"][0]["turns"] == 3
+
+
+def test_ask(remit: Run) -> None:
+    with serve(_by_kind(anthropic_answer("Four."))) as server:
+        env = {"ANTHROPIC_BASE_URL": server.url}
+        plain = remit("ask", "what", "is", "2+2?", **env)
+        data = remit("ask", "again", "--json", **env)
+    assert plain.returncode == 0
+    assert plain.stdout == "Four.\n"
+    answer = json.loads(data.stdout)
+    assert answer["response"] == "Four."
+    assert answer["quality_gate_passed"] is True
+    with serve(Raw(b"", 500)) as server:
+        failed = remit("ask", "hello", ANTHROPIC_BASE_URL=server.url)
+    assert failed.returncode == 1
+
+
+def test_a_message_that_is_not_utf8_is_still_a_message(tmp_path: Path) -> None:
+    with serve(_by_kind(message("ok"))) as server:
+        result = subprocess.run(
+            [sys.executable, "-m", "remit", "chat", "--root", str(tmp_path / "root")],
+            input=b"gr\xfc\xdfe\n",
+            capture_output=True,
+            env={**os.environ, "ANTHROPIC_BASE_URL": server.url},
+            timeout=60,
+            check=False,
+        )
+        said = server.calls[-1].body["messages"][-1]["content"]
+    assert result.returncode == 0
+    assert said == "gr\ufffd\ufffde"
+
+
+def test_init_is_repeatable_and_puts_back_what_is_missing(remit: Run, tmp_path: Path) -> None:
+    root = tmp_path / "work" / ".remit"
+    assert remit("init").returncode == 0
+    names = {str(path.relative_to(root)) for path in root.rglob("*")}
+    assert {"remit.toml", "ledger.db", "HOT", "HO2", "HO1/contracts/PRC-CLASSIFY-001.json"} <= names
+    (root / "HO1/contracts/PRC-CLASSIFY-001.json").unlink()
+    (root / "remit.toml").write_text("[supervisor]\nclassify = false\n")
+    assert remit("init").returncode == 0
+    assert (root / "HO1/contracts/PRC-CLASSIFY-001.json").exists()
+    assert "classify = false" in (root / "remit.toml").read_text()
+    assert remit("init", "elsewhere").returncode == 0
+    assert (tmp_path / "work" / "elsewhere" / "remit.toml").exists()
+
+
+def test_config_show_tells_where_each_value_came_from(remit: Run, tmp_path: Path) -> None:
+    remit("init")
+    (tmp_path / "work" / ".remit" / "remit.toml").write_text(
+        '[gateway]\ntimeout_ms = 5\n[providers.openai]\napi_key = "sk-secret"\n'
+        '[providers.mine]\nkind = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    )
+    result = remit("config", "show", "--json", REMIT_WORKER__TURN_LIMIT="3")
+    rows = {row["key"]: row for row in json.loads(result.stdout)["settings"]}
+    assert rows["gateway.timeout_ms"]["value"] == 5
+    assert rows["gateway.timeout_ms"]["source"].endswith("remit.toml")
+    assert rows["gateway.max_retries"]["source"] == "default"
+    assert rows["worker.turn_limit"]["value"] == 3
+    assert rows["worker.turn_limit"]["source"] == "environment REMIT_WORKER__TURN_LIMIT"
+    assert rows["providers.mine.base_url"]["value"] == "http://127.0.0.1:1/v1"
+    assert all(row["meaning"] or row["key"].startswith("model.prefixes") for row in rows.values())
+    assert "sk-secret" not in result.stdout
+    assert "gateway.timeout_ms = 5" in remit("config", "show").stdout
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[gatewy]\n", ["gatewy", "gateway"]),
+        ("[gateway]\ntimeout_sm = 5\n", ["timeout_sm", "gateway.timeout_ms"]),
+        ("[gateway]\ntimeout_ms = -5\n", ["gateway.timeout_ms"]),
+        ('[gateway]\ntimeout_ms = "soon"\n', ["gateway.timeout_ms"]),
+        ("[gateway\n", ["not valid TOML"]),
+        ('[providers.mine]\nbase_url = "x"\n', ["providers.mine"]),
+        ('[providers.openai]\napi_kye = "x"\n', ["api_kye", "api_key"]),
+    ],
+)
+def test_a_bad_setting_is_named_with_the_nearest_right_one(
+    remit: Run, tmp_path: Path, toml: str, words: list[str]
+) -> None:
+    remit("init")
+    (tmp_path / "work" / ".remit" / "remit.toml").write_text(toml)
+    result = remit("chat", stdin="hello\n")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:
+    nothing = remit("ledger", "stats")
+    assert nothing.returncode == 1
+    assert "error: There is no root" in nothing.stderr
+    assert "next: Run `remit init`" in nothing.stderr
+    assert "Traceback" in remit("ledger", "stats", "--debug").stderr
+    assert remit("ledger", "stats", "--nonsense").returncode == 2
+    assert remit("nonsense").returncode == 2
+    no_model = remit("chat", stdin="hi\n", XDG_CACHE_HOME=str(tmp_path / "empty"))
+    assert no_model.returncode == 1
+    assert "remit model pull" in no_model.stderr
+    remit("init")
+    (tmp_path / "work" / ".remit" / "ledger.db").write_text("not a database at all, only words")
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / "work" / ".remit" / f"ledger.db{suffix}").unlink(missing_ok=True)
+    broken = remit("ledger", "stats")
+    assert broken.returncode == 1
+    assert "not a ledger" in broken.stderr
+
+
+def test_root_is_found_as_documented(remit: Run, tmp_path: Path) -> None:
+    remit("init", "one")
+    assert _json(remit, "ledger", "stats", "--root", "one")["entries"] == 0
+    result = remit("ledger", "stats", "--json", REMIT_ROOT=str(tmp_path / "work" / "one"))
+    assert json.loads(result.stdout)["entries"] == 0
+
+
+def test_models_of_ones_own(remit: Run, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    mine = tmp_path / "Mine.gguf"
+    mine.write_bytes(b"GGUF" + b"\x00" * 100)
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"nope")
+    env = {"XDG_CACHE_HOME": cache}
+    listed = json.loads(remit("model", "list", "--json", **env).stdout)["models"]
+    assert [(m["name"], m["here"]) for m in listed] == [("smollm2-135m", False)]
+    assert remit("model", "add", str(mine), **env).returncode == 0
+    assert remit("model", "add", str(mine), **env).returncode == 1  # there already
+    assert remit("model", "add", str(other), **env).returncode == 1
+    assert remit("model", "add", str(tmp_path / "absent"), **env).returncode == 1
+    assert remit("model", "add", str(mine), "--name", "../up", **env).returncode == 1
+    assert remit("model", "pull", "unheard-of", **env).returncode == 1
+    listed = json.loads(remit("model", "list", "--json", **env).stdout)["models"]
+    assert [(m["name"], m["here"]) for m in listed] == [("mine", True), ("smollm2-135m", False)]
+    assert remit("model", "pull", "--if-needed", ANTHROPIC_API_KEY="k", **env).returncode == 0
+
+
+def test_doctor(remit: Run, tmp_path: Path) -> None:
+    assert remit("doctor").returncode == 1
+    remit("init")
+    result = remit("doctor", "--json", ANTHROPIC_API_KEY="k")
+    assert result.returncode == 0
+    checks = {item["check"]: item for item in json.loads(result.stdout)["checks"]}
+    assert checks["model"]["message"] == "anthropic/claude-sonnet-4-5"
+    assert checks["ledger"]["passed"]
+    nothing = remit("doctor", XDG_CACHE_HOME=str(tmp_path / "empty"))
+    assert nothing.returncode == 1
+    assert "FAIL" in nothing.stdout
+
+
+def test_recover_settles_what_a_dead_process_left(remit: Run) -> None:
+    remit("init")
+    result = remit("ledger", "recover")
+    assert result.returncode == 0
+    assert "0 settled" in result.stderr
+
+
+def test_help_and_version(remit: Run) -> None:
+    assert remit("--version").stdout.startswith("remit, version ")
+    out = remit("--help").stdout
+    for command in (
+        "init",
+        "chat",
+        "ask",
+        "ledger",
+        "session",
+        "trace",
+        "model",
+        "config",
+        "doctor",
+    ):
+        assert command in out
