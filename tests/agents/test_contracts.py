@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.contracts import ContractError, ContractLoader, PromptPack
-from remit.runtime import Root
+from remit.root import Root
 
 CONTRACT = {
     "contract_id": "PRC-TEST-001",

@@ -12,7 +12,8 @@ import pytest
 from remit import RemitError, Runtime, Tool
 from remit.errors import ConfigError, InvalidInputError
 from remit.ledger import EVENTS, LedgerClient
-from remit.runtime import Conversation, RootError
+from remit.root import RootError
+from remit.runtime import Conversation
 from remit.workorders import AnswerRejected, Degraded
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.wire import Raw, Step, message, tool_use

@@ -17,7 +17,7 @@ from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import AsyncProvider
-from remit.runtime import Root
+from remit.root import Root
 from remit.tools import Tool, ToolDispatcher
 from remit.worker import HO1Executor
 from remit.workorders import (

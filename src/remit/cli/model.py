@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _settings(root: Path | None) -> Settings:
     from remit.config import load_settings
-    from remit.runtime import find_root
+    from remit.root import find_root
 
     return load_settings(find_root(root).config).settings
 

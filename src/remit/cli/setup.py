@@ -21,7 +21,7 @@ def init(directory: Path | None, root: Path | None) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
     from remit.config import load_settings
     from remit.ledger import LedgerClient
-    from remit.runtime import Root, find_root
+    from remit.root import Root, find_root
 
     given = directory or root
     place = Root(given) if given is not None else find_root()

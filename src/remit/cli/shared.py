@@ -15,7 +15,7 @@ import orjson
 if TYPE_CHECKING:
     from remit.config import LoadedSettings
     from remit.ledger import LedgerClient
-    from remit.runtime import Root
+    from remit.root import Root
 
 __all__ = [
     "common",
@@ -91,7 +91,7 @@ def progress(label: str) -> Callable[[int, int], None]:
 def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
     """The root that a command means, and its settings."""
     from remit.config import load_settings
-    from remit.runtime import RootError, find_root
+    from remit.root import RootError, find_root
 
     place = find_root(root)
     if not place.exists():

@@ -16,9 +16,9 @@ from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
 from remit.models import known_models
+from remit.root import Root, RootError, find_root
 from remit.runtime.conversation import Conversation
 from remit.runtime.providers import Providers, assemble_providers, choose_model
-from remit.runtime.root import Root, RootError, find_root
 from remit.sessions import SessionManager
 from remit.supervisor import HO2Supervisor
 from remit.tools import Tool, ToolDispatcher

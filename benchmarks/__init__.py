@@ -1,0 +1,1 @@
+"""What Remit costs, as ratios against a floor measured in the same run."""

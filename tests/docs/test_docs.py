@@ -1,0 +1,96 @@
+"""The documentation is held to the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from remit.cli.main import _COMMANDS
+from remit.ledger import EVENTS
+
+TOP = Path(__file__).parents[2]
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *TOP.glob("docs/**/*.md")]
+NAMES = [str(page.relative_to(TOP)) for page in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)):
+        exec(compile(code, f"{page.name}#{number}", "exec"), {"__name__": "example"})
+
+
+def test_the_table_of_events_is_the_one_in_the_code() -> None:
+    rows = {}
+    for line in (TOP / "docs/events.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0].startswith("`"):
+            rows[cells[0].strip("`")] = cells
+    assert list(rows) == list(EVENTS)
+    for name, event in EVENTS.items():
+        _, writer, keys, meaning = rows[name]
+        assert writer == (event.writer or "–")
+        assert meaning == event.meaning
+        assert tuple(re.findall(r"(?<!\[)`(\w+)`", keys)) == event.keys
+        assert tuple(re.findall(r"\[`(\w+)`\]", keys)) == event.optional
+
+
+def test_the_readme_names_every_command() -> None:
+    text = (TOP / "README.md").read_text()
+    for command in _COMMANDS:
+        assert f"remit {command}" in text, command
+
+
+def test_the_changelog_and_licence_are_there() -> None:
+    assert "## [Unreleased]" in (TOP / "CHANGELOG.md").read_text()
+    assert "Apache License" in (TOP / "LICENSE").read_text()
+
+
+def test_public_names_are_importable_and_documented() -> None:
+    import importlib
+    import pkgutil
+
+    import remit
+
+    for info in pkgutil.iter_modules(remit.__path__, "remit."):
+        if info.name in ("remit.__main__", "remit._version"):
+            continue
+        module = importlib.import_module(info.name)
+        assert module.__doc__, info.name
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if callable(value):
+                assert value.__doc__, f"{info.name}.{name}"
+    for name in remit.__all__:
+        assert getattr(remit, name)
+
+
+def test_the_interface_that_scripts_rely_on() -> None:
+    from remit import (  # noqa: F401
+        LedgerClient,
+        LedgerEntry,
+        PromptRequest,
+        PromptResponse,
+        RemitError,
+        RouteOutcome,
+        Runtime,
+    )
+    from remit.gateway import (  # noqa: F401
+        CircuitBreakerConfig,
+        LLMGateway,
+        PromptRouter,
+        RouterConfig,
+    )
+    from remit.providers import MockProvider, Provider, ProviderError, ProviderResponse  # noqa: F401
+
+    response = MockProvider().send(__import__("tests.support.requests", fromlist=["x"]).provider_request())
+    assert (response.content, response.input_tokens, response.output_tokens) == ("Mock response", 100, 50)
