@@ -195,7 +195,7 @@ def _describe_entries(output: dict[str, Any]) -> str:
 
 def _describe_sessions(output: dict[str, Any]) -> str:
     rows = output["sessions"]
-    shown = ", ".join(f"{row['session_id']} ({row['turns']} turns)" for row in rows[:3])
+    shown = ", ".join(f"{row['session_id']} with {row['turns']} turns" for row in rows[:3])
     noun = "is 1 session" if len(rows) == 1 else f"are {len(rows)} sessions"
     return f"There {noun}: {shown}."
 

@@ -148,7 +148,7 @@ class HO2Supervisor:
             reasons = check_answer(order, self._config.error_markers)
             await self._gate(turn, reasons, attempt)
             if not reasons:
-                return str(order.output_result["text"]), True
+                return str(order.output_result["text"]).strip(), True
             again = attempt <= self._config.max_retries and code not in _HOPELESS
             listen(AnswerRejected(tuple(reasons), again))
             if not again:
