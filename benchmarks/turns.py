@@ -12,7 +12,6 @@ from benchmarks.floor import BareCommitter, payload_of
 from benchmarks.provider import InstantProvider
 from benchmarks.rounds import ROUNDS, new_directory
 from benchmarks.table import Comparison
-from remit.ledger import LedgerClient
 from remit.runtime import Conversation, Runtime
 
 TURNS = 300

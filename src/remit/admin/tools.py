@@ -195,7 +195,10 @@ def _describe_entries(output: dict[str, Any]) -> str:
 
 def _describe_sessions(output: dict[str, Any]) -> str:
     rows = output["sessions"]
-    shown = ", ".join(f"{row['session_id']} with {row['turns']} turns" for row in rows[:3])
+    shown = ", ".join(
+        f"{row['session_id']} with {row['turns']} turn{'' if row['turns'] == 1 else 's'}"
+        for row in rows[:3]
+    )
     noun = "is 1 session" if len(rows) == 1 else f"are {len(rows)} sessions"
     return f"There {noun}: {shown}."
 
