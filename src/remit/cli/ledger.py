@@ -122,7 +122,9 @@ def verify(root: Path | None, as_json: bool) -> None:
         )
         note("No signed checkpoint was held against it: a ledger cut off at its end shows only so.")
     else:
-        click.echo(f"NOT VERIFIED: {report.problem_count} problems in {report.entries} entries")
+        number = report.problem_count
+        noun = "problem" if number == 1 else "problems"
+        click.echo(f"NOT VERIFIED: {number} {noun} in {report.entries} entries")
         for problem in problems:
             click.echo(f"  {problem}")
     raise SystemExit(0 if report.verified else 1)
