@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import TemplateError, Undefined
+from jinja2 import Template, TemplateError, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from remit.contracts.contract import ContractError
@@ -33,7 +33,7 @@ class PromptPack:
     """A pack, ready to render."""
 
     prompt_pack_id: str
-    sections: tuple[tuple[str, str], ...]
+    sections: tuple[tuple[str, Template], ...]
 
     @classmethod
     def parse(cls, prompt_pack_id: str, text: str) -> PromptPack:
@@ -45,14 +45,13 @@ class PromptPack:
         parts = _SECTION.split(text)
         sections = [("user", parts[0])] if parts[0].strip() else []
         sections += list(zip(parts[1::2], parts[2::2], strict=True))
-        for _, source in sections:
-            try:
-                _environment.parse(source)
-            except TemplateError as error:
-                raise ContractError(
-                    "contract_schema_invalid", f"{prompt_pack_id} is not a template: {error}."
-                ) from error
-        return cls(prompt_pack_id, tuple(sections))
+        try:
+            compiled = tuple((role, _environment.from_string(text)) for role, text in sections)
+        except TemplateError as error:
+            raise ContractError(
+                "contract_schema_invalid", f"{prompt_pack_id} is not a template: {error}."
+            ) from error
+        return cls(prompt_pack_id, compiled)
 
     def render(
         self, variables: Mapping[str, Any], history: Sequence[Message] = ()
@@ -63,12 +62,12 @@ class PromptPack:
             ContractError: the template asks for something that values do not have.
         """
         messages: list[Message] = []
-        for role, source in self.sections:
+        for role, template in self.sections:
             if role == "history":
                 messages.extend(history)
                 continue
             try:
-                text = _environment.from_string(source).render(variables).strip()
+                text = template.render(variables).strip()
             except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
                 raise ContractError(
                     "contract_schema_invalid",
