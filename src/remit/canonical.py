@@ -16,7 +16,14 @@ import rfc8785
 
 from remit.errors import InvalidInputError
 
-__all__ = ["MAX_SAFE_INTEGER", "NotCanonicalError", "canonical_json", "is_fast", "sha256_hex"]
+__all__ = [
+    "MAX_SAFE_INTEGER",
+    "NotCanonicalError",
+    "canonical_json",
+    "is_fast",
+    "sha256_hex",
+    "surrogate_error",
+]
 
 MAX_SAFE_INTEGER = 2**53 - 1
 """Largest integer that every JSON reader keeps exact (RFC 7493, I-JSON)."""
@@ -45,10 +52,15 @@ def canonical_json(value: Any) -> bytes:
         return rfc8785.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         # The walk above leaves one thing to the encoders: that text is valid UTF-8.
-        raise NotCanonicalError(
-            "A text holds a lone surrogate, which UTF-8 cannot carry.",
-            next_step="Decode the text with errors='replace' before handing it over.",
-        ) from error
+        raise surrogate_error() from error
+
+
+def surrogate_error() -> NotCanonicalError:
+    """The error for a text that is not valid Unicode."""
+    return NotCanonicalError(
+        "A text holds a lone surrogate, which UTF-8 cannot carry.",
+        next_step="Decode the text with errors='replace' before handing it over.",
+    )
 
 
 def is_fast(value: Any) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections import OrderedDict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from remit.ledger import (
     LedgerError,
     LedgerFormatError,
     LedgerWriteError,
+    Transaction,
+    content,
 )
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -34,6 +38,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "reserved key": {"$content": "forged"},
     "reserved key below": {"map": {"$messages": "forged"}},
     "NUL in a column": {"session_id": "SES-\x00"},
+    "reserved key in a subclass": {"map": OrderedDict({"$content": "forged"})},
+    "a mapping that is no dict": {"map": MappingProxyType({"prompt": "secret"})},
 }
 
 
@@ -56,6 +62,9 @@ def test_refused(ledger: LedgerClient, metadata: dict[str, Any]) -> None:
         LedgerEntry("E", "S", "D", "\ud800"),
         LedgerEntry("E\x00", "S", "D", "r"),
         LedgerEntry("E", "S", "D", "r", [1]),  # type: ignore[list-item]
+        LedgerEntry("E", "S", "D", "r", "PRM-X-001"),  # type: ignore[arg-type]
+        LedgerEntry("E", "S", content("secret"), "r"),
+        LedgerEntry("E", content("secret"), "D", "r"),
         LedgerEntry("E", "S", "D", "r", metadata=[1]),  # type: ignore[arg-type]
     ],
 )
@@ -148,3 +157,71 @@ def test_secure_delete_and_incremental_vacuum_are_on_from_the_first_write(tmp_pa
         assert client.transact(lambda tx: tx.execute("PRAGMA secure_delete")) == [(1,)]
         assert client.transact(lambda tx: tx.execute("PRAGMA synchronous")) == [(2,)]
     assert (tmp_path / "ledger.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_content_inside_subclasses_is_content_too(ledger: LedgerClient) -> None:
+    import enum
+    from collections import namedtuple
+
+    class Ratio(float):
+        pass
+
+    class Kind(enum.StrEnum):
+        ONE = "one"
+
+    pair = namedtuple("pair", "a b")
+    metadata = {
+        "map": OrderedDict(prompt="secret"), "pair": pair(1, {"response": "secret"}),
+        "ratio": Ratio(0.5), "kind": Kind.ONE,
+    }  # fmt: skip
+    entry_id = ledger.write(LedgerEntry("E", "S", "D", "r", metadata=metadata))
+    assert b"secret" not in ledger.read_record(entry_id)
+    read = ledger.read(entry_id).metadata
+    assert read["map"] == {"prompt": "secret"}
+    assert (read["ratio"], read["kind"]) == (0.5, "one")
+    assert ledger.verify().verified
+
+
+def test_a_bad_statement_harms_only_its_own_caller(ledger: LedgerClient) -> None:
+    import sqlite3 as engine
+    import threading
+
+    failures: list[BaseException] = []
+
+    def bad() -> None:
+        for _ in range(20):
+            try:
+                ledger.transact(lambda tx: tx.execute("SELECT nonsense FROM nowhere"))
+            except engine.OperationalError as error:
+                failures.append(error)
+
+    def stop(_: Transaction) -> None:
+        raise StopIteration
+
+    thread = threading.Thread(target=bad)
+    thread.start()
+    for number in range(50):
+        ledger.write(LedgerEntry("E", "S", "D", "r", metadata={"n": number}))
+    thread.join()
+    assert len(failures) == 20
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        ledger.transact(stop)
+    assert ledger.count() == 50
+
+
+def test_closing_twice_at_once_loses_nothing(tmp_path: Path) -> None:
+    import threading
+
+    client = LedgerClient(tmp_path / "ledger.db")
+    waiting = [
+        client._submit([LedgerEntry("E", "S", "D", "r", metadata={"n": n})], None)
+        for n in range(200)
+    ]
+    closers = [threading.Thread(target=client.close) for _ in range(3)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join()
+    assert all(future.result() for future in waiting)
+    with LedgerClient(tmp_path / "ledger.db") as again:
+        assert again.count() == 200

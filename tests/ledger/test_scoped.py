@@ -58,6 +58,10 @@ def test_it_writes_only_its_own(ledger: LedgerClient) -> None:
         with pytest.raises(ScopeError):
             worker.write(foreign)
     assert ledger.count() == 1
+    with pytest.raises(ScopeError):
+        worker.write(LedgerEntry("E", "S", "D", "r", metadata={"tier": ""}))
+    unnamed = worker.write(LedgerEntry("E", "S", "D", "r"))
+    assert worker.read(unnamed).metadata["provenance"] == {"work_order_id": "WO-1"}
 
 
 def test_there_are_three_tiers(ledger: LedgerClient) -> None:

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.ledger import LedgerClient, LedgerEntry, VerificationReport
+from remit.ledger import (
+    LedgerClient,
+    LedgerEntry,
+    LedgerError,
+    LedgerFormatError,
+    VerificationReport,
+)
 
 ENTRIES = 12
 
@@ -171,12 +177,7 @@ def _cells(path: Path) -> list[tuple[str, str, int]]:
     for table, key in (("entries", "seq"), ("contents", "content_id")):
         columns = [row[1] for row in other.execute(f"PRAGMA table_info({table})")]
         for (row,) in other.execute(f"SELECT {key} FROM {table}").fetchall():
-            cells += [
-                (table, column, row)
-                for column in columns
-                # scope and digest only find a value again; they prove nothing and are not proved
-                if column not in (key, "scope", "digest", "content_id")
-            ]
+            cells += [(table, column, row) for column in columns if column != key]
     other.close()
     return cells
 
@@ -197,7 +198,7 @@ def test_any_flipped_byte_of_any_cell_is_found(path: Path, data: st.DataObject) 
         bit = data.draw(st.integers(0, 7))
         forged = bytearray(value)
         forged[position] ^= 1 << bit
-        kind = "BLOB" if column in ("nonce",) else "TEXT"
+        kind = "BLOB" if column in ("nonce", "digest") else "TEXT"
         other.execute(
             f"UPDATE {table} SET {column} = CAST(? AS {kind}) WHERE {key} = ?", (bytes(forged), row)
         )
@@ -212,3 +213,163 @@ def test_any_flipped_byte_of_any_cell_is_found(path: Path, data: st.DataObject) 
     other.close()
     with LedgerClient(path) as client:
         assert client.verify().verified
+
+
+# -- what a careful forger would try ---------------------------------------------------------
+
+
+def test_an_erasure_must_be_accounted_for_by_an_erasure_entry(path: Path) -> None:
+    ((mac,),) = _rows(path, "SELECT commitment FROM contents WHERE value = 'answer 8'")
+    for seq in (0, 99):
+        report = _tamper(
+            path,
+            "DELETE FROM contents WHERE value = 'answer 8'",
+            "DELETE FROM erasures",
+            f"INSERT INTO erasures VALUES ('{mac}', {seq})",
+        )
+        assert not report.verified
+        assert {problem.kind for problem in report.problems} >= {"erasure", "content"}
+
+
+def test_a_sound_erasure_verifies_and_one_more_value_under_it_does_not(path: Path) -> None:
+    from remit.ledger import Erased, erasure_digest
+
+    ((mac,),) = _rows(path, "SELECT commitment FROM contents WHERE value = 'answer 8'")
+    with LedgerClient(path) as client:
+        entry_id = client.write(
+            LedgerEntry(
+                "ERASURE", "SES-AAAAAAAA", "ERASED", "on request",
+                metadata={"erased_count": 1, "erased_hash": erasure_digest([mac])},
+            )
+        )  # fmt: skip
+    report = _tamper(
+        path,
+        "DELETE FROM contents WHERE value = 'answer 8'",
+        f"INSERT INTO erasures VALUES ('{mac}', {ENTRIES})",
+    )
+    assert report.verified, report.problems
+    assert report.erased == 1
+    with LedgerClient(path) as client:
+        assert client.read("LED-00000008").metadata["response"] == Erased(entry_id)
+    ((other,),) = _rows(path, "SELECT commitment FROM contents WHERE value = 'answer 9'")
+    report = _tamper(
+        path,
+        "DELETE FROM contents WHERE value = 'answer 9'",
+        f"INSERT INTO erasures VALUES ('{other}', {ENTRIES})",
+    )
+    assert not report.verified
+
+
+def test_rows_that_only_find_values_are_held_to_them_too(path: Path) -> None:
+    import hashlib
+
+    forged = hashlib.sha256(b'"answer 1"').hexdigest()
+    steps = (
+        "UPDATE contents SET digest = zeroblob(32) WHERE value = 'answer 1'",
+        f"UPDATE contents SET digest = x'{forged}' WHERE value = 'answer 2'",
+    )
+    report = _tamper(path, *steps)
+    assert {problem.seq for problem in report.problems} == {1, 2}
+    with LedgerClient(path) as client, pytest.raises(LedgerFormatError, match="not what it was"):
+        client.write(
+            LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-AAAAAAAA",
+                                                       "response": "answer 1"})
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE contents SET scope = 's:SES-OTHER' WHERE value = 'answer 3'",
+        "UPDATE contents SET scope = 's:SES-OTHER' WHERE value LIKE '%question 3%'",
+        "INSERT INTO contents (commitment, scope, digest, nonce, bytes, codec, value) "
+        "VALUES ('ab', 's:SES-AAAAAAAA', x'00', zeroblob(32), 3, 'text', 'planted')",
+        "UPDATE contents SET nonce = 'text' WHERE value = 'answer 3'",
+        "CREATE TRIGGER t AFTER INSERT ON entries BEGIN DELETE FROM contents; END",
+        "DROP INDEX entries_event_type",
+        "UPDATE entries SET record = CAST(record AS BLOB) WHERE seq = 3",
+        "UPDATE entries SET seq = -5 WHERE seq = 0",
+        "UPDATE entries SET timestamp = CAST(x'ff' AS TEXT) WHERE seq = 3",
+    ],
+)
+def test_other_forgeries(path: Path, statement: str) -> None:
+    assert not _tamper(path, statement).verified
+
+
+def test_a_replaced_view_is_noticed(path: Path) -> None:
+    report = _tamper(
+        path,
+        "DROP VIEW entry_contents",
+        "CREATE VIEW entry_contents AS SELECT 1 AS seq, 'forged' AS value",
+    )
+    assert not report.verified
+    assert "entry_contents" in report.problems[0].message
+
+
+def test_one_unreadable_row_does_not_hide_the_others(path: Path) -> None:
+    report = _tamper(
+        path,
+        "UPDATE entries SET event_type = CAST(x'ff' AS TEXT) WHERE seq = 9",
+        "UPDATE contents SET nonce = 'text' WHERE value = 'answer 4'",
+        "UPDATE entries SET event_type = 'OTHER' WHERE seq = 2",
+    )
+    assert {problem.seq for problem in report.problems} == {2, 4, 9}
+    assert report.entries == ENTRIES
+
+
+def _rewritten(path: Path, change: dict[str, object]) -> VerificationReport:
+    """The last entry rewritten with a hash that fits: only its form can give it away."""
+    import hashlib
+    import json
+
+    import rfc8785
+
+    ((record,),) = _rows(path, f"SELECT record FROM entries WHERE seq = {ENTRIES - 1}")
+    forged = rfc8785.dumps({**json.loads(record), **change}).decode()  # type: ignore[dict-item]
+    other = sqlite3.connect(path)
+    other.execute(
+        "UPDATE entries SET record = ?, entry_hash = ? WHERE seq = ?",
+        (forged, hashlib.sha256(forged.encode()).hexdigest(), ENTRIES - 1),
+    )
+    other.commit()
+    other.close()
+    with LedgerClient(path) as client:
+        return client.verify()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompts_used": 5},
+        {"prompts_used": [1]},
+        {"decision": {}},
+        {"reason": ["x"]},
+        {"metadata": {"$foo": 1}},
+        {"metadata": {"prompt": {"$messages": "ab", "count": None}}},
+        {"metadata": {"prompt": {"$messages": ["x"], "count": None}}},
+        {"metadata": {"prompt": {"$content": "hmac-sha256:zz", "bytes": 1}}},
+        {"metadata": [1]},
+        {"extra": 1},
+        {"seq": True},
+    ],
+)
+def test_a_record_of_another_form_does_not_verify(path: Path, change: dict[str, object]) -> None:
+    report = _rewritten(path, change)
+    assert report.first_bad_seq == ENTRIES - 1
+    with LedgerClient(path) as client, pytest.raises(LedgerFormatError):
+        client.read_all()
+
+
+def test_a_ledger_that_was_removed_is_not_a_sound_one(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="no ledger"):
+        LedgerClient(tmp_path / "gone.db", create=False)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(LedgerError, match="no ledger"):
+        LedgerClient(tmp_path / "empty.db", create=False)
+
+
+def _rows(path: Path, sql: str) -> list[tuple[str, ...]]:
+    other = sqlite3.connect(path)
+    rows = other.execute(sql).fetchall()
+    other.close()
+    return rows

@@ -108,7 +108,7 @@ def open_ledger(root: Path | None) -> LedgerClient:
 
     place, loaded = open_settings(root)
     settings = loaded.settings.ledger
-    return LedgerClient(place.path / settings.path, settings=settings)
+    return LedgerClient(place.path / settings.path, settings=settings, create=False)
 
 
 def _dump(value: Any, *, indent: bool) -> str:

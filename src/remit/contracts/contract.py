@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-import jsonschema
 import orjson
-from jsonschema.exceptions import SchemaError, best_match
 
 from remit.errors import RemitError
+from remit.schemas import first_problem, schema_problem
 
-__all__ = ["Boundary", "ContractError", "PromptContract", "schema_problem"]
+__all__ = ["Boundary", "ContractError", "PromptContract"]
 
 
 class ContractError(RemitError):
@@ -74,11 +73,8 @@ class PromptContract:
             raise ContractError(
                 "contract_schema_invalid", f"{source} is not JSON: {error}."
             ) from error
-        misfit = best_match(_contract_validator().iter_errors(value))
-        if misfit is not None:
-            raise ContractError(
-                "contract_schema_invalid", f"{source}, at {misfit.json_path}: {misfit.message}."
-            )
+        if problem := first_problem(_contract_schema(), value):
+            raise ContractError("contract_schema_invalid", f"{source}, at {problem}.")
         for name in ("input_schema", "output_schema"):
             if problem := schema_problem(value.get(name, {})):
                 raise ContractError("contract_schema_invalid", f"{source}, {name}: {problem}.")
@@ -99,18 +95,8 @@ class PromptContract:
         return (*numbers, not pre, identifiers)
 
 
-def schema_problem(schema: Mapping[str, Any]) -> str:
-    """What makes ``schema`` no JSON Schema; empty when nothing."""
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        return f"not a JSON Schema: {error.message}"
-    return ""
-
-
 @functools.cache
-def _contract_validator() -> jsonschema.Draft202012Validator:
+def _contract_schema() -> dict[str, Any]:
     path = "assets/schemas/prompt_contract.schema.json"
-    return jsonschema.Draft202012Validator(
-        orjson.loads(resources.files("remit").joinpath(path).read_bytes())
-    )
+    schema: dict[str, Any] = orjson.loads(resources.files("remit").joinpath(path).read_bytes())
+    return schema

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema
 import orjson
-from jsonschema.exceptions import SchemaError
 
 from remit.canonical import canonical_json
-from remit.errors import InvalidInputError
 from remit.exchange import Message, PromptRequest, check_messages
+from remit.schemas import problems
 
-__all__ = ["Sent", "check_output", "check_request", "encode_sent"]
+__all__ = ["MAX_ID_CHARS", "Sent", "check_output", "check_request", "encode_sent"]
+
+MAX_ID_CHARS = 512
+"""Longest id of any kind: ids stand in records as they are, and a record has a limit."""
 
 _MOST_ERRORS = 10
+_IDS = (
+    "contract_id", "session_id", "agent_id", "agent_class", "work_order_id", "framework_id",
+    "package_id", "prompt_pack_id", "tier", "model_id", "provider_id", "subject_id",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,14 @@ class Sent:
         encoded: JCS bytes: of the prompt, or of each message.
         context_hash: SHA-256 of the prompt's UTF-8, or of the messages' JCS.
         size: bytes of what is sent, tool definitions and schema included.
+        remote_images: images sent by reference, whose size nobody here knows.
     """
 
     messages: tuple[Message, ...]
     encoded: bytes | list[bytes]
     context_hash: str
     size: int
+    remote_images: int = 0
 
 
 def check_request(request: PromptRequest) -> str:
@@ -46,17 +52,22 @@ def check_request(request: PromptRequest) -> str:
     elif not isinstance(request.prompt, str) or not request.prompt.strip():
         return "prompt is blank"
     for name in ("contract_id", "session_id"):
-        value = getattr(request, name)
-        if not isinstance(value, str) or not value.strip():
+        if not str(getattr(request, name) or "").strip():
             return f"{name} is missing"
+    for name in _IDS:
+        value = getattr(request, name)
+        if value is not None and not isinstance(value, str):
+            return f"{name} is not a text"
+        if value and ("\x00" in value or len(value) > MAX_ID_CHARS):
+            return f"{name} holds a NUL or is longer than {MAX_ID_CHARS} characters"
     if not isinstance(request.max_tokens, int) or request.max_tokens < 1:
         return "max_tokens is not a positive integer"
     if not isinstance(request.temperature, (int, float)) or not 0 <= request.temperature <= 2:
         return "temperature is not between 0 and 2"
     if request.input_schema is not None:
-        problems = _schema_problems(request.input_schema, dict(request.template_variables or {}))
-        if problems:
-            return f"template_variables: {problems[0]}"
+        found = problems(request.input_schema, dict(request.template_variables or {}), 1)
+        if found:
+            return f"template_variables: {found[0]}"
     return ""
 
 
@@ -66,7 +77,7 @@ def encode_sent(request: PromptRequest) -> Sent:
     Raises:
         InvalidInputError: it has no canonical form (a lone surrogate, NaN, …).
     """
-    extra = len(canonical_json([list(request.tools or ()), request.structured_output or None]))
+    extra = len(canonical_json([list(request.tools or ()), response_schema(request)]))
     if request.messages is None:
         encoded = canonical_json(request.prompt)
         plain = request.prompt.encode()
@@ -75,7 +86,15 @@ def encode_sent(request: PromptRequest) -> Sent:
         return Sent((message,), encoded, digest, len(plain) + extra)
     parts = [canonical_json(message) for message in request.messages]
     digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
-    return Sent(tuple(request.messages), parts, digest, sum(map(len, parts)) + extra)
+    size = sum(map(len, parts)) + extra
+    return Sent(tuple(request.messages), parts, digest, size, _remote_images(request.messages))
+
+
+def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
+    """The JSON Schema that the provider is asked to hold its output to."""
+    if request.structured_output is True:
+        return request.output_schema
+    return request.structured_output or None
 
 
 def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
@@ -84,25 +103,13 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         return [f"the output is not JSON: {error}"]
-    return _schema_problems(schema, value)
+    return problems(schema, value, _MOST_ERRORS)
 
 
-def _schema_problems(schema: Mapping[str, Any], value: Any) -> list[str]:
-    try:
-        validator = _validator(canonical_json(dict(schema)))
-    except (SchemaError, InvalidInputError) as invalid:
-        return [f"the schema itself is invalid: {invalid.message}"]
-    problems = []
-    for error in validator.iter_errors(value):
-        place = "/".join(str(part) for part in error.absolute_path) or "value"
-        problems.append(f"{place} fails {error.validator!r}")
-        if len(problems) >= _MOST_ERRORS:
-            break
-    return problems
-
-
-@functools.lru_cache(maxsize=256)
-def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
-    loaded = orjson.loads(schema)
-    jsonschema.Draft202012Validator.check_schema(loaded)
-    return jsonschema.Draft202012Validator(loaded)
+def _remote_images(messages: Sequence[Message]) -> int:
+    return sum(
+        block.get("type") == "image" and "url" in block.get("source", {})
+        for message in messages
+        if not isinstance(message["content"], str)
+        for block in message["content"]
+    )

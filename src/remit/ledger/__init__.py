@@ -17,7 +17,7 @@ from remit.ledger.events import EVENTS, Event
 from remit.ledger.record import Prepared
 from remit.ledger.scoped import LedgerPort, ScopedLedger
 from remit.ledger.store import Transaction
-from remit.ledger.verification import Problem, VerificationReport
+from remit.ledger.verification import Problem, VerificationReport, erasure_digest
 
 __all__ = [
     "EVENTS",
@@ -41,4 +41,5 @@ __all__ = [
     "Transaction",
     "VerificationReport",
     "content",
+    "erasure_digest",
 ]

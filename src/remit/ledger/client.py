@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
     NoSignerError,
 )
-from remit.ledger.record import Prepared, Sealed, commitments_in, fill, prepare
+from remit.ledger.record import Prepared, Sealed, commitments_in, fill, prepare, record_problem
 from remit.ledger.scoped import ScopedLedger
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.store import EntryRow, Filter, Store, Transaction, Unit
@@ -41,13 +40,20 @@ class LedgerClient:
     Args:
         path_or_url: the SQLite file of the ledger, made when it is not there.
         settings: content keys and limits; the shipped defaults when left out.
+        create: make the ledger when there is none; ``False`` makes that an error.
 
     Raises:
         LedgerFormatError: what lies there is not a ledger.
         LedgerError: it cannot be opened or made.
     """
 
-    def __init__(self, path_or_url: str | Path, *, settings: LedgerSettings | None = None) -> None:
+    def __init__(
+        self,
+        path_or_url: str | Path,
+        *,
+        settings: LedgerSettings | None = None,
+        create: bool = True,
+    ) -> None:
         settings = settings or default_settings().ledger
         if isinstance(path_or_url, str) and "://" in path_or_url:
             raise LedgerError(
@@ -62,6 +68,7 @@ class LedgerClient:
             content_keys=self._content_keys,
             compress_above=settings.compress_above_bytes,
             lock_timeout_s=settings.lock_timeout_s,
+            create=create,
         )
         self._committer = GroupCommitter(self._store, max_batch=settings.max_batch)
 
@@ -396,10 +403,10 @@ def _text(reason: Any) -> str:
 
 def _decode(row: EntryRow) -> dict[str, Any]:
     try:
-        record = orjson.loads(row.record)
-        if not isinstance(record, dict) or not isinstance(record.get("metadata"), dict):
-            raise ValueError("not a record")
-    except (ValueError, json.JSONDecodeError) as error:
+        record: dict[str, Any] = orjson.loads(row.record)
+        if problem := record_problem(record):
+            raise ValueError(problem)
+    except ValueError as error:
         raise LedgerFormatError(
             f"The record at sequence number {row.seq} cannot be read: {error}.",
             next_step="Run `remit ledger verify` to see what is damaged.",

@@ -41,26 +41,26 @@ class GroupCommitter:
         """Hand over one unit; the future resolves when it is durable, or has failed."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # who stops waiting does not stop the write
+        if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
+            raise LedgerClosedError(
+                "This ledger client was opened before a fork.",
+                next_step="Open a new LedgerClient in the child process.",
+            )
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
-            if self._pid != os.getpid():
-                raise LedgerClosedError(
-                    "This ledger client was opened before a fork.",
-                    next_step="Open a new LedgerClient in the child process.",
-                )
             self._queue.put((unit, future))
         return future
 
     def close(self) -> None:
-        """Commit what is waiting, then end the thread."""
+        """Commit what is waiting, then end the thread; returns when it has ended."""
+        if self._pid != os.getpid():
+            return
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._queue.put(None)
-        if self._pid == os.getpid():
-            self._thread.join()
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
 
     def _work(self) -> None:
         ended = False
@@ -87,7 +87,9 @@ class GroupCommitter:
                 future.set_exception(error)
             return
         for (_, future), result in zip(batch, results, strict=True):
-            if isinstance(result, BaseException):
+            if isinstance(result, StopIteration):  # which no future can carry
+                future.set_exception(RuntimeError("a transaction raised StopIteration"))
+            elif isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)

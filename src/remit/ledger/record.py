@@ -6,6 +6,7 @@ does the rest inside the transaction that gives the entry its place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,13 @@ from typing import Any
 import orjson
 import rfc8785
 
-from remit.canonical import NotCanonicalError, canonical_json, is_fast, sha256_hex
+from remit.canonical import (
+    NotCanonicalError,
+    canonical_json,
+    is_fast,
+    sha256_hex,
+    surrogate_error,
+)
 from remit.errors import InvalidInputError
 from remit.ledger.content import (
     Content,
@@ -31,8 +38,10 @@ __all__ = [
     "Sealed",
     "columns_of",
     "commitments_in",
+    "content_scope",
     "fill",
     "prepare",
+    "record_problem",
     "seal",
 ]
 
@@ -50,6 +59,21 @@ INDEXED = (
     "outcome",
 )
 """Columns: ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``."""
+
+
+_FIELD_TYPES: Mapping[str, type] = {
+    "decision": str,
+    "event_type": str,
+    "id": str,
+    "metadata": dict,
+    "previous_hash": str,
+    "prompts_used": list,
+    "reason": str,
+    "seq": int,
+    "submission_id": str,
+    "timestamp": str,
+}
+_HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(slots=True)
@@ -102,11 +126,13 @@ def prepare(
     for name in ("event_type", "submission_id", "decision", "reason"):
         if not isinstance(getattr(entry, name), str):
             raise InvalidInputError(f"The entry's {name} is not a text.")
+        if name != "reason" and isinstance(getattr(entry, name), ContentText):
+            raise InvalidInputError(f"The entry's {name} cannot be content; only its reason can.")
     if not entry.event_type:
         raise InvalidInputError("The entry has no event_type.")
     if not isinstance(entry.metadata, dict):
         raise InvalidInputError("The entry's metadata is not a dict.")
-    prompts = list(entry.prompts_used)
+    prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
     if not all(type(item) is str for item in prompts):
         raise InvalidInputError("The entry's prompts_used is not a list of texts.")
     slots: list[_Slot] = []
@@ -138,9 +164,7 @@ def prepare(
     try:
         orjson.dumps(fields)  # a lone surrogate must show here, not inside a shared transaction
     except TypeError as error:
-        raise NotCanonicalError(
-            "A text of the entry holds a lone surrogate, which UTF-8 cannot carry."
-        ) from error
+        raise surrogate_error() from error
     for slot in slots:
         for item in slot.encoded if isinstance(slot.encoded, list) else (slot.encoded,):
             prepared.values[item.digest] = item
@@ -197,6 +221,49 @@ def seal(
     return Sealed(seq, fields["id"], timestamp, previous_hash, sha256_hex(record), record)
 
 
+def record_problem(record: Any) -> str:
+    """Why a parsed record is none of this format; empty when it is one."""
+    if not isinstance(record, dict) or record.keys() != _FIELD_TYPES.keys():
+        return "it does not have exactly the ten members of a record"
+    for name, kind in _FIELD_TYPES.items():
+        if type(record[name]) is not kind and not (
+            name == "reason" and _is_commitment(record[name])
+        ):
+            return f"its {name} is not a {kind.__name__}"
+    if not all(type(item) is str for item in record["prompts_used"]):
+        return "its prompts_used is not a list of texts"
+    stack: list[Any] = [record["metadata"]]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if any(key.startswith("$") for key in item):
+                if not _is_commitment(item):
+                    return "a commitment is malformed"
+            else:
+                stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+    return ""
+
+
+def _is_commitment(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if value.keys() == {"$content", "bytes"}:
+        name, number = value["$content"], value["bytes"]
+        digits = name[12:] if isinstance(name, str) and name.startswith("hmac-sha256:") else ""
+    elif value.keys() == {"$messages", "count"}:
+        digits, number = value["$messages"], value["count"]
+    else:
+        return False
+    return (
+        isinstance(digits, str)
+        and _HEX64.fullmatch(digits) is not None
+        and type(number) is int
+        and number > 0
+    )
+
+
 def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
     """The indexed columns of a record: non-empty texts only, else ``None``."""
     metadata = fields["metadata"]
@@ -214,6 +281,11 @@ def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
                 columns[key] = value if isinstance(value, str) and value else None
                 break
     return columns
+
+
+def content_scope(session_id: str | None, seq: int) -> str:
+    """Where an entry's values are looked for again: its session, or itself alone."""
+    return f"s:{session_id}" if session_id else f"e:{seq}"
 
 
 def commitments_in(value: Any) -> list[dict[str, Any]]:
@@ -269,8 +341,10 @@ def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) 
             copy[key] = None
             plain = str(item) if kind is ContentText else item
             slots.append(_Slot(copy, key, encode_content(plain, None)))
-        elif kind is dict or kind is list or kind is tuple:
+        elif isinstance(item, (dict, list, tuple)):  # subclasses too: content may be inside
             copy[key] = _extract(item, keys, slots, depth + 1)
+        elif isinstance(item, (str, int, float)) and kind not in (str, int, float, bool):
+            copy[key] = next(base(item) for base in (str, int, float) if isinstance(item, base))
         else:
             copy[key] = item
     return copy

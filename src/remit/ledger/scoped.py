@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from remit.errors import InvalidInputError
-from remit.ledger.content import Content
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
 from remit.ledger.record import columns_of
@@ -111,16 +110,29 @@ class ScopedLedger:
 
     def _owned(self, entry: LedgerEntry) -> LedgerEntry:
         columns = columns_of({"metadata": entry.metadata})
-        if columns["tier"] is None:
-            scope = entry.metadata.get("scope", {})
-            if isinstance(scope, Content) or not isinstance(scope, dict):
-                raise ScopeError("The entry's scope is not an object.")
+        scope = _object(entry.metadata, "scope")
+        named = columns["tier"] or ("" if "tier" in entry.metadata else None)
+        if named is None:
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
-        elif columns["tier"] != self._tier:
-            raise ScopeError(f"A {self._tier} handle cannot write an entry of {columns['tier']}.")
+        elif named != self._tier:
+            raise ScopeError(f"A {self._tier} handle cannot write an entry of {named!r}.")
         order = columns["work_order_id"]
-        if self._work_order_id is not None and order not in (None, self._work_order_id):
+        if self._work_order_id is None or order == self._work_order_id:
+            return entry
+        if order is not None or "work_order_id" in entry.metadata:
             raise ScopeError(
-                f"A handle for {self._work_order_id} cannot write an entry of {order}."
+                f"A handle for {self._work_order_id} cannot write an entry of {order!r}."
             )
+        provenance = _object(entry.metadata, "provenance")
+        entry.metadata = {
+            **entry.metadata,
+            "provenance": {**provenance, "work_order_id": self._work_order_id},
+        }
         return entry
+
+
+def _object(metadata: dict[str, Any], name: str) -> dict[str, Any]:
+    value = metadata.get(name, {})
+    if not isinstance(value, dict):
+        raise ScopeError(f"The entry's {name} is not an object.")
+    return value

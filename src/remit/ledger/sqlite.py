@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -15,15 +16,30 @@ from typing import Any
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
-from remit.ledger.record import INDEXED, Prepared, Sealed, prepare, seal
+from remit.ledger.record import INDEXED, Prepared, Sealed, content_scope, prepare, seal
 from remit.ledger.sqlite_schema import APPLICATION_ID, COLUMNS, CREATE, SCHEMA_VERSION
-from remit.ledger.store import ContentRow, EntryRow, Filter, Unit
+from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, RawStep, Unit
 
 __all__ = ["SqliteStore"]
 
 _NONCE_BYTES = 32
+_ENGINE_FAILURES = frozenset(
+    {
+        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
+    }
+)  # fmt: skip
 _CHUNK = 400  # parameters in one statement, well under SQLite's limit
 _ROW = f"seq, {', '.join(COLUMNS)}, CAST(record AS BLOB)"
+_STEPS = """
+    SELECT s.step, s.parent, s.commitment, s.position, p.position, c.scope, pc.scope, e.seq
+    FROM message_steps AS s
+    LEFT JOIN message_steps AS p ON p.step = s.parent
+    LEFT JOIN contents AS c ON c.commitment = s.commitment
+    LEFT JOIN contents AS pc ON pc.commitment = p.commitment
+    LEFT JOIN erasures AS e ON e.commitment = s.commitment"""
+_LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 _NARROWEST_FIRST = (
     "work_order_id",
     "session_id",
@@ -50,6 +66,7 @@ class SqliteStore:
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
         lock_timeout_s: how long a writer waits for another process's transaction, in seconds.
+        create: make the file when it is not there.
 
     Raises:
         LedgerFormatError: the file is not a ledger, or one of a newer version.
@@ -63,13 +80,21 @@ class SqliteStore:
         content_keys: frozenset[str],
         compress_above: int,
         lock_timeout_s: float,
+        create: bool,
     ) -> None:
         self._path = path
         self._content_keys = content_keys
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
         try:
-            _create_if_absent(path)
+            if create:
+                _create_if_absent(path)
+            elif not path.exists() or path.stat().st_size == 0:
+                raise LedgerError(
+                    f"There is no ledger at {path}.",
+                    next_step="If there should be one, it was removed. `remit init` starts a new "
+                    "one.",
+                )
             self._writer = self._connect()
             self._reader = self._connect()
         except OSError as error:
@@ -224,48 +249,98 @@ class SqliteStore:
         )
         return [row[0] for row in rows]
 
-    def has_step(self, step: str) -> int | None:
+    def content_facts(self, commitments: Iterable[str]) -> dict[str, tuple[str, int]]:
         """See :class:`~remit.ledger.store.Store`."""
-        rows = self.select("SELECT position FROM message_steps WHERE step = ?", (step,))
-        return rows[0][0] if rows else None
+        found: dict[str, tuple[str, int]] = {}
+        for chunk in _chunks(list(commitments)):
+            rows = self.select(
+                "SELECT commitment, scope, bytes FROM contents "
+                f"WHERE commitment IN ({_marks(chunk)})",
+                chunk,
+            )
+            found.update({row[0]: (row[1], row[2]) for row in rows})
+        return found
 
-    def scan_contents(self) -> Iterator[ContentRow]:
+    def erasure_seqs(self) -> list[int]:
         """See :class:`~remit.ledger.store.Store`."""
-        last = -1
+        return [row[0] for row in self.select("SELECT DISTINCT seq FROM erasures ORDER BY seq")]
+
+    def erased_under(self, seq: int) -> list[str]:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
+        return [str(row[0]) for row in rows]
+
+    def scan_entries(self) -> Iterator[RawEntry]:
+        """See :class:`~remit.ledger.store.Store`."""
+        casts = ", ".join(f"CAST({name} AS BLOB)" for name in COLUMNS)
+        last = None
         while rows := self.select(
-            "SELECT content_id, commitment, nonce, bytes, codec, "
-            "CASE typeof(value) WHEN 'text' THEN CAST(value AS BLOB) ELSE value END "
-            "FROM contents WHERE content_id > ? ORDER BY content_id LIMIT ?",
-            (last, _CHUNK),
+            f"SELECT seq, typeof(record), CAST(record AS BLOB), {casts} FROM entries "
+            f"{'' if last is None else 'WHERE seq > ? '}ORDER BY seq LIMIT {_CHUNK}",
+            () if last is None else (last,),
         ):
-            for content_id, commitment, nonce, length, codec, value in rows:
+            for seq, kind, record, *columns in rows:
+                last = seq
+                problem = "" if kind == "text" else f"it is stored as {kind}, not as text"
+                yield RawEntry(
+                    seq, record or b"", dict(zip(COLUMNS, columns, strict=True)), problem
+                )
+
+    def scan_contents(self) -> Iterator[RawContent]:
+        """See :class:`~remit.ledger.store.Store`."""
+        last = None
+        while rows := self.select(
+            "SELECT content_id, CAST(commitment AS BLOB), digest, nonce, bytes, "
+            "CAST(codec AS BLOB), CAST(value AS BLOB) FROM contents "
+            f"{'' if last is None else 'WHERE content_id > ? '}ORDER BY content_id LIMIT {_CHUNK}",
+            () if last is None else (last,),
+        ):
+            for content_id, commitment, digest, nonce, length, codec, value in rows:
                 last = content_id
-                if not (
-                    isinstance(commitment, str)
+                name = bytes(commitment or b"").decode("utf-8", "replace")
+                if (
+                    isinstance(digest, bytes)
                     and isinstance(nonce, bytes)
                     and isinstance(length, int)
-                    and isinstance(codec, str)
-                    and isinstance(value, bytes)
+                    and codec is not None
+                    and value is not None
                 ):
-                    raise LedgerFormatError(f"Content row {content_id} has columns of wrong types.")
-                yield ContentRow(commitment, nonce, length, StoredValue(codec, value))
+                    kind = codec.decode("utf-8", "replace")
+                    yield RawContent(name, digest, nonce, length, kind, value)
+                else:
+                    yield RawContent(name, problem=f"content row {content_id} has wrong types")
 
-    def scan_steps(self) -> Iterator[tuple[str, str, str, int]]:
+    def scan_steps(self) -> Iterator[RawStep]:
         """See :class:`~remit.ledger.store.Store`."""
         last = ""
         while rows := self.select(
-            "SELECT step, parent, commitment, position FROM message_steps "
-            "WHERE step > ? ORDER BY step LIMIT ?",
-            (last, _CHUNK),
+            f"{_STEPS} WHERE s.step > ? ORDER BY s.step LIMIT {_CHUNK}", (last,)
         ):
             for row in rows:
                 last = row[0]
-                yield row[0], row[1], row[2], row[3]
+                yield RawStep(*row)
+
+    def step(self, step: str) -> RawStep | None:
+        """See :class:`~remit.ledger.store.Store`."""
+        rows = self.select(f"{_STEPS} WHERE s.step = ?", (step,))
+        return RawStep(*rows[0]) if rows else None
 
     def integrity_problem(self) -> str:
         """See :class:`~remit.ledger.store.Store`."""
-        rows = self.select("PRAGMA quick_check(1)")
-        return "" if rows == [("ok",)] else "; ".join(str(row[0]) for row in rows)
+        rows = self.select("PRAGMA integrity_check(1)")
+        if rows != [("ok",)]:
+            return "; ".join(str(row[0]) for row in rows)
+        there = {(kind, name): sql for kind, name, sql in self.select(_LAYOUT)}
+        with contextlib.closing(sqlite3.connect(":memory:")) as sound:
+            sound.executescript(CREATE)
+            expected = {(kind, name): sql for kind, name, sql in sound.execute(_LAYOUT)}
+        for key, sql in expected.items():
+            if there.get(key) != sql:
+                return f"the {key[0]} {key[1]} is not the documented one"
+        for kind, name in there:
+            if kind == "trigger":
+                return f"there is a trigger {name}, which a ledger does not have"
+        return ""
 
     def close(self) -> None:
         """Close both connections; the last process to close folds the WAL into the file."""
@@ -296,9 +371,9 @@ class _SqliteTransaction:
                 result: Any = [self._append(prepared) for prepared in unit.prepared]
             else:
                 result = unit.call(self)
-        except (sqlite3.OperationalError, sqlite3.InternalError):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever undid this unit is its caller's
+        except Exception as error:
+            if _is_of_the_engine(error) or not connection.in_transaction:
+                raise
             connection.execute("ROLLBACK TO unit")
             self._seq, self._hash = seq, entry_hash
             result = error
@@ -317,7 +392,7 @@ class _SqliteTransaction:
 
     def _append(self, prepared: Prepared) -> Sealed:
         connection = self._connection
-        scope = f"s:{prepared.session_id}" if prepared.session_id else f"e:{self._seq}"
+        scope = content_scope(prepared.session_id, self._seq)
         commitments = self._commit_values(prepared, scope) if prepared.values else {}
         steps: list[tuple[str, str, str, int]] = []
 
@@ -371,13 +446,18 @@ class _SqliteTransaction:
         commitments: dict[bytes, str] = {}
         if prepared.session_id:
             for chunk in _chunks(digests):
-                commitments.update(
-                    self._connection.execute(
-                        "SELECT digest, commitment FROM contents "
-                        f"WHERE scope = ? AND digest IN ({_marks(chunk)})",
-                        (scope, *chunk),
-                    ).fetchall()
-                )
+                for digest, commitment, nonce in self._connection.execute(
+                    "SELECT digest, commitment, nonce FROM contents "
+                    f"WHERE scope = ? AND digest IN ({_marks(chunk)})",
+                    (scope, *chunk),
+                ):
+                    # Computed again: a row that was tampered with must not lead a new record.
+                    if commit(nonce, prepared.values[digest].encoded) != commitment:
+                        raise LedgerFormatError(
+                            f"A stored content value of {scope} is not what it was.",
+                            next_step="Run `remit ledger verify` to see what is damaged.",
+                        )
+                    commitments[digest] = commitment
         rows = []
         for digest in digests:
             if digest not in commitments:
@@ -396,6 +476,12 @@ class _SqliteTransaction:
                 rows,
             )
         return commitments
+
+
+def _is_of_the_engine(error: Exception) -> bool:
+    """Whether the whole transaction is lost, not only the statement that raised."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, sqlite3.Error) and (code is None or code & 0xFF in _ENGINE_FAILURES)
 
 
 def _create_if_absent(path: Path) -> None:

@@ -10,7 +10,16 @@ from remit.ledger.content import StoredValue
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.record import Prepared
 
-__all__ = ["ContentRow", "EntryRow", "Filter", "Store", "Transaction", "Unit"]
+__all__ = [
+    "EntryRow",
+    "Filter",
+    "RawContent",
+    "RawEntry",
+    "RawStep",
+    "Store",
+    "Transaction",
+    "Unit",
+]
 
 
 class Transaction(Protocol):
@@ -54,13 +63,45 @@ class EntryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ContentRow:
-    """A stored content value with what proves it."""
+class RawEntry:
+    """A stored entry as bytes, for a reader that trusts nothing.
+
+    Attributes:
+        columns: every column but ``seq`` and ``record``; ``None`` for NULL.
+        problem: what makes the row unreadable; empty when nothing.
+    """
+
+    seq: int
+    record: bytes
+    columns: Mapping[str, bytes | None]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RawContent:
+    """A stored content value with all that should prove it."""
 
     commitment: str
-    nonce: bytes
-    length: int
-    stored: StoredValue
+    digest: bytes = b""
+    nonce: bytes = b""
+    length: int = 0
+    codec: str = ""
+    value: bytes = b""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RawStep:
+    """A message step with what stands around it; ``None`` where that is not there."""
+
+    step: str
+    parent: str
+    commitment: str
+    position: int
+    parent_position: int | None
+    scope: str | None
+    parent_scope: str | None
+    erased_seq: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +162,36 @@ class Store(Protocol):
         """Run one portable read-only statement outside any transaction."""
         ...
 
-    def scan_contents(self) -> Iterator[ContentRow]:
-        """Every content row; raises :class:`LedgerFormatError` for one that is malformed."""
+    def scan_entries(self) -> Iterator[RawEntry]:
+        """Every entry row, by ``seq``, however damaged."""
         ...
 
-    def scan_steps(self) -> Iterator[tuple[str, str, str, int]]:
-        """Every message step: ``(step, parent, commitment, position)``."""
+    def scan_contents(self) -> Iterator[RawContent]:
+        """Every content row, however damaged."""
         ...
 
-    def has_step(self, step: str) -> int | None:
-        """The position of a message step, or ``None`` where there is none."""
+    def scan_steps(self) -> Iterator[RawStep]:
+        """Every message step."""
+        ...
+
+    def step(self, step: str) -> RawStep | None:
+        """One message step."""
+        ...
+
+    def content_facts(self, commitments: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """``(scope, bytes)`` of the values behind commitments, as far as they are there."""
+        ...
+
+    def erasure_seqs(self) -> list[int]:
+        """The sequence numbers under which something was erased."""
+        ...
+
+    def erased_under(self, seq: int) -> list[str]:
+        """The commitments erased under one entry."""
         ...
 
     def integrity_problem(self) -> str:
-        """What the engine itself finds wrong with its file; empty when nothing."""
+        """What is wrong with the file, its indexes or its layout; empty when nothing."""
         ...
 
     def close(self) -> None:

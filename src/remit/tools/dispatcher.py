@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jsonschema
-from jsonschema.exceptions import best_match
-
 from remit.blocking import call_in_thread, run_blocking
 from remit.canonical import canonical_json
 from remit.config import ToolSettings
 from remit.errors import InvalidInputError, RemitError
+from remit.schemas import first_problem
 from remit.tools.tool import Tool, UnknownToolError
 
 __all__ = ["ToolDispatcher", "ToolResult"]
@@ -47,10 +45,6 @@ class ToolDispatcher:
     def __init__(self, tools: Iterable[Tool], settings: ToolSettings) -> None:
         self._tools = {tool.tool_id: tool for tool in tools}
         self._settings = settings
-        self._validators = {
-            tool.tool_id: jsonschema.Draft202012Validator(dict(tool.input_schema))
-            for tool in self._tools.values()
-        }
 
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
         """The tools with these ids, in this order.
@@ -76,10 +70,8 @@ class ToolDispatcher:
         tool = self._tools.get(tool_id)
         if tool is None:
             return ToolResult("error", error=f"There is no tool {tool_id!r}.")
-        problem = best_match(self._validators[tool_id].iter_errors(dict(arguments)))
-        if problem is not None:
-            place = "/".join(str(part) for part in problem.absolute_path) or "arguments"
-            return ToolResult("error", error=f"{place}: {problem.message}")
+        if problem := first_problem(tool.input_schema, dict(arguments)):
+            return ToolResult("error", error=problem)
         try:
             output = await asyncio.wait_for(_call(tool, arguments), self._settings.timeout_s)
         except TimeoutError:

@@ -9,9 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import jsonschema
 import orjson
-from jsonschema.exceptions import best_match
 
 from remit.blocking import run_blocking
 from remit.budget import BudgetScope
@@ -19,6 +17,7 @@ from remit.config import WorkerSettings
 from remit.contracts import ContractError, PromptContract
 from remit.exchange import GatewayPort, Message, TextSink
 from remit.ledger import LedgerPort
+from remit.schemas import first_problem
 from remit.tools import UnknownToolError
 from remit.worker.calls import ModelCalls
 from remit.worker.choosing import ToolChooser
@@ -150,7 +149,8 @@ class _Run:
             raise
         self._journal.prompts_used = [contract.prompt_pack_id]
         await self._journal.write("WO_EXECUTING", contract_version=contract.version)
-        if problem := _misfit(contract.input_schema, dict(order.input_context)):
+        problem = first_problem(contract.input_schema or {}, dict(order.input_context))
+        if problem:
             raise WorkFailedError("input_schema_invalid", problem)
         self._allocate()
         return await self._ask(contract)
@@ -261,16 +261,6 @@ def _checked(schema: Mapping[str, Any], text: str) -> Any:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise WorkFailedError("output_schema_invalid", "the answer is not JSON") from error
-    if problem := _misfit(schema, value):
+    if problem := first_problem(schema, value):
         raise WorkFailedError("output_schema_invalid", problem)
     return value
-
-
-def _misfit(schema: Mapping[str, Any] | None, value: Any) -> str:
-    if schema is None:
-        return ""
-    error = best_match(jsonschema.Draft202012Validator(dict(schema)).iter_errors(value))
-    if error is None:
-        return ""
-    place = "/".join(str(part) for part in error.absolute_path) or "value"
-    return f"{place}: {error.message}"
