@@ -23,7 +23,8 @@ class BareCommitter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[bytes, Future[None]]] = queue.SimpleQueue()
+        self._closing = False
         self._thread = threading.Thread(target=self._work)
 
     def __enter__(self) -> Self:
@@ -36,7 +37,8 @@ class BareCommitter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._waiting.put(None)
+        self._closing = True
+        self.submit(b"")  # wakes the thread, so that it sees
         self._thread.join()
 
     def submit(self, payload: bytes) -> Future[None]:
@@ -50,10 +52,10 @@ class BareCommitter:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("CREATE TABLE payloads (seq INTEGER PRIMARY KEY, payload BLOB)")
-        while (item := self._waiting.get()) is not None:
-            batch = [item]
-            while not self._waiting.empty() and (item := self._waiting.get()) is not None:
-                batch.append(item)
+        while not self._closing:
+            batch = [self._waiting.get()]
+            while not self._waiting.empty():
+                batch.append(self._waiting.get())
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(
                 "INSERT INTO payloads (payload) VALUES (?)", [(payload,) for payload, _ in batch]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
-import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROUNDS = 5
@@ -18,10 +18,12 @@ def alternate(
     scratch: Path, floor: Callable[[Path], float], ours: Callable[[Path], float]
 ) -> tuple[list[float], list[float]]:
     """Floor, ours, floor, ours, …; each in a new directory, and the first round not counted."""
-    figures = [(floor(new_directory(scratch)), ours(new_directory(scratch)))
-               for _ in range(ROUNDS + 1)]  # fmt: skip
-    bare, remit = zip(*figures[1:], strict=True)
-    return list(bare), list(remit)
+    bare: list[float] = []
+    remit: list[float] = []
+    for _ in range(ROUNDS + 1):
+        bare.append(floor(new_directory(scratch)))
+        remit.append(ours(new_directory(scratch)))
+    return bare[1:], remit[1:]
 
 
 def new_directory(scratch: Path) -> Path:
@@ -37,19 +39,16 @@ def rate_of_threads(callers: int, call: Callable[[int], object]) -> float:
         call: is given a number that no other call is given.
     """
     numbers = itertools.count()
-    deadline = time.perf_counter() + SECONDS
 
-    def work() -> None:
+    def work(deadline: float) -> None:
         while time.perf_counter() < deadline:
             call(next(numbers))
 
-    threads = [threading.Thread(target=work) for _ in range(callers)]
-    started = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return next(numbers) / (time.perf_counter() - started)
+    with ThreadPoolExecutor(callers) as pool:
+        started = time.perf_counter()
+        for caller in [pool.submit(work, started + SECONDS) for _ in range(callers)]:
+            caller.result()
+        return next(numbers) / (time.perf_counter() - started)
 
 
 def rate_of_tasks(callers: int, call: Callable[[int], Awaitable[object]]) -> float:

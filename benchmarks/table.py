@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-WIDTHS = (36, 10, 10, 9, 5, 12, 7)
+WIDTHS = (37, 10, 10, 9, 5, 11, 7)
 TITLES = ("What", "Floor", "Ours", "Ours each", "Ratio", "Spread", "Aim")
 
 

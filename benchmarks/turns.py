@@ -1,10 +1,15 @@
-"""What a turn takes beside the model, early and late in a session."""
+"""What a turn takes beside the model, early and late in a session.
+
+The machine's speed drifts while a session grows to 300 turns. So its last turns alternate
+with the first turns of another session, in another root.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.appends import bytes_on_record
@@ -21,50 +26,66 @@ WARM_UP = 10
 
 def compare(scratch: Path) -> Iterator[Comparison]:
     """The first ten turns against bare commits, and the last ten against the first ten."""
+    commits, size = commits_of_a_turn(new_directory(scratch))
     bare: list[float] = []
     early: list[float] = []
     late: list[float] = []
     for _ in range(ROUNDS):
-        with Runtime.open(
-            new_directory(scratch) / "root", create=True, flags={"model.default": "openai"}
-        ) as runtime:
-            runtime.gateway.register_provider("openai", InstantProvider())
-            with runtime.session() as conversation:
-                times_of_turns(conversation, WARM_UP)
-            with runtime.session() as conversation:
-                before = runtime.ledger.count(), bytes_on_record(runtime.ledger)
-                first = times_of_turns(conversation, COMPARED)
-                commits = (runtime.ledger.count() - before[0]) // COMPARED
-                size = (bytes_on_record(runtime.ledger) - before[1]) // COMPARED // commits
-                times_of_turns(conversation, TURNS - 2 * COMPARED)
-                last = times_of_turns(conversation, COMPARED)
-        bare.append(bare_ms(new_directory(scratch), commits, size))
-        early.append(statistics.median(first))
-        late.append(statistics.median(last))
-    yield Comparison(f"turns 1-10 : {commits} commits of those bytes", bare, early)
-    yield Comparison("turns 291-300 : turns 1-10", early, late, aim="<= 1.30")
+        with (
+            warm_runtime(new_directory(scratch)) as short,
+            warm_runtime(new_directory(scratch)) as long,
+            BareCommitter(new_directory(scratch) / "floor.db") as committer,
+            short.session() as beginning,
+            long.session() as grown,
+        ):
+
+            def commit(committer: BareCommitter = committer) -> None:
+                for number in range(commits):
+                    committer.submit(payload_of(number, size)).result()
+
+            for _ in range(TURNS - COMPARED):
+                take_turn(grown)
+            times = [
+                (ms(commit), ms(lambda: take_turn(beginning)), ms(lambda: take_turn(grown)))
+                for _ in range(COMPARED)
+            ]
+        for figures, column in zip((bare, early, late), zip(*times, strict=True), strict=True):
+            figures.append(statistics.median(column))
+    yield Comparison(f"turns 1-10, against {commits} bare commits", bare, early)
+    yield Comparison("turns 291-300, against turns 1-10", early, late, aim="<= 1.30")
 
 
-def times_of_turns(conversation: Conversation, turns: int) -> list[float]:
-    """Milliseconds of each of the next turns, as a caller waits for them."""
-    times = []
-    for number in range(conversation.turn_count + 1, conversation.turn_count + turns + 1):
-        message = f"This is question {number}, as long as questions in a conversation are."
-        started = time.perf_counter()
-        result = conversation.turn(message)
-        times.append((time.perf_counter() - started) * 1000)
-        assert result.quality_gate_passed
-        assert not result.degraded
-    return times
+@contextmanager
+def warm_runtime(directory: Path) -> Iterator[Runtime]:
+    """A runtime over a new root, in which one short session has been."""
+    flags = {"model.default": "openai"}
+    with Runtime.open(directory / "root", create=True, flags=flags) as runtime:
+        runtime.gateway.register_provider("openai", InstantProvider())
+        with runtime.session() as conversation:
+            for _ in range(WARM_UP):
+                take_turn(conversation)
+        yield runtime
 
 
-def bare_ms(directory: Path, commits: int, size: int) -> float:
-    """Milliseconds that as many bare commits take as a turn makes, one after the other."""
-    times = []
-    with BareCommitter(directory / "floor.db") as committer:
-        for turn in range(WARM_UP + COMPARED):
-            started = time.perf_counter()
-            for _ in range(commits):
-                committer.submit(payload_of(turn, size)).result()
-            times.append((time.perf_counter() - started) * 1000)
-    return statistics.median(times[WARM_UP:])
+def take_turn(conversation: Conversation) -> None:
+    """One turn that must succeed."""
+    number = conversation.turn_count + 1
+    result = conversation.turn(f"This is question {number}, as long as questions usually are.")
+    assert result.quality_gate_passed
+    assert not result.degraded
+
+
+def ms(call: Callable[[], None]) -> float:
+    """Milliseconds that ``call`` takes."""
+    started = time.perf_counter()
+    call()
+    return (time.perf_counter() - started) * 1000
+
+
+def commits_of_a_turn(directory: Path) -> tuple[int, int]:
+    """How many entries a first turn writes, each a commit of its own, and their mean bytes."""
+    with warm_runtime(directory) as runtime, runtime.session() as conversation:
+        entries, size = runtime.ledger.count(), bytes_on_record(runtime.ledger)
+        take_turn(conversation)
+        commits = runtime.ledger.count() - entries
+        return commits, (bytes_on_record(runtime.ledger) - size) // commits

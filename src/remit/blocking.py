@@ -9,18 +9,56 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from remit.errors import InvalidInputError
+
 __all__ = ["call_in_thread", "run_blocking"]
 
 _T = TypeVar("_T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 _pid = 0
+_LONGEST_END_S = 10.0
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run ``coroutine`` on the process's background loop and wait for its result."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _background()).result()
+    """Run ``coroutine`` on the process's background loop and wait for its result.
+
+    When the wait is interrupted the coroutine is cancelled, and its end is waited for: what it
+    holds is let go and what it began is on record.
+
+    Raises:
+        InvalidInputError: called from the loop's own thread, where waiting would be for ever.
+    """
+    loop, thread = _background()
+    if threading.current_thread() is thread:
+        coroutine.close()
+        raise InvalidInputError(
+            "A blocking call was made from inside an asynchronous one.",
+            next_step="Use the async form there: aroute, aexecute, aturn.",
+        )
+    future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+            _wait_for_end(loop)
+        raise
+
+
+def _wait_for_end(loop: asyncio.AbstractEventLoop) -> None:
+    """Give a cancelled coroutine time to put its end on record."""
+
+    async def others() -> None:
+        me = asyncio.current_task()
+        ending = [task for task in asyncio.all_tasks() if task is not me and task.cancelling()]
+        if ending:
+            await asyncio.wait(ending, timeout=_LONGEST_END_S)
+
+    with contextlib.suppress(Exception):
+        asyncio.run_coroutine_threadsafe(others(), loop).result(_LONGEST_END_S)
 
 
 async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
@@ -37,10 +75,10 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
             return
         if not isinstance(outcome, BaseException):
             future.set_result(outcome[0])
-        elif isinstance(outcome, StopIteration):  # a future cannot carry one
-            future.set_exception(RuntimeError("StopIteration"))
-        else:
+        elif isinstance(outcome, Exception) and not isinstance(outcome, StopIteration):
             future.set_exception(outcome)
+        else:  # a future cannot carry StopIteration, and SystemExit would end the loop
+            future.set_exception(RuntimeError(type(outcome).__name__))
 
     def work() -> None:
         try:
@@ -54,10 +92,11 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
     return await future
 
 
-def _background() -> asyncio.AbstractEventLoop:
-    global _loop, _pid
+def _background() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    global _loop, _thread, _pid
     with _lock:
-        if _loop is None or _pid != os.getpid():
+        if _loop is None or _thread is None or not _thread.is_alive() or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            threading.Thread(target=_loop.run_forever, name="remit-loop", daemon=True).start()
-        return _loop
+            _thread = threading.Thread(target=_loop.run_forever, name="remit-loop", daemon=True)
+            _thread.start()
+        return _loop, _thread

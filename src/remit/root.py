@@ -58,6 +58,7 @@ class Root:
             for tier in ("hot", "ho2", "ho1"):
                 self.tier(tier).mkdir(exist_ok=True)
             if not self.config.exists():
+                self.config.touch(mode=0o600)  # people put keys into it
                 self.config.write_text(_FIRST_CONFIG, "utf-8")
                 made.append(self.config)
             assets = resources.files("remit").joinpath("assets")

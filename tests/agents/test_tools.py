@@ -112,6 +112,29 @@ def test_keys_in_files_are_blotted_out(admin: ToolDispatcher) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        'api_key = "sk-secret"',
+        "api_key = 'sk-secret'",
+        'openai = { api_key = "sk-secret", kind = "openai" }',
+        'api_key = """\nsk-secret\n"""',
+        '{"api_key": "sk-secret", "kind": "openai"}',
+        "password: sk-secret",
+        "MY_TOKEN=sk-secret",
+    ],
+)
+def test_keys_in_any_clothes(admin: ToolDispatcher, tmp_path: Path, text: str) -> None:
+    (tmp_path / "root" / "other.txt").write_text(text)
+    assert "sk-secret" not in admin.execute("read_file", {"path": "other.txt"}).output["text"]
+
+
+def test_what_only_looks_like_a_key_stays(admin: ToolDispatcher, tmp_path: Path) -> None:
+    text = 'session_tokens = 5\napi_key_env = "OPENAI_API_KEY"\n'
+    (tmp_path / "root" / "other.txt").write_text(text)
+    assert admin.execute("read_file", {"path": "other.txt"}).output["text"] == text
+
+
+@pytest.mark.parametrize(
     "path",
     ["../root-sibling/secret.txt", "/etc/passwd", "link.txt", "dirlink/secret.txt",
      "keys/ledger.key",

@@ -64,8 +64,7 @@ def test_a_turn_is_on_record_from_plan_to_delivery(
         missing = set(event.keys) - set(entry.metadata)
         assert not missing, (entry.event_type, missing)
         known = {*event.keys, *event.optional}
-        if entry.event_type in ("DISPATCH", "EXCHANGE", "PROMPT_REJECTED", "TURN_RECORDED"):
-            assert set(entry.metadata) <= known | {"scope"}
+        assert set(entry.metadata) <= known, entry.event_type
 
 
 def test_the_trace_hash_can_be_computed_again(

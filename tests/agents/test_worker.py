@@ -357,7 +357,72 @@ async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root:
 def test_max_tokens_is_never_above_what_the_order_has_left(
     ledger: LedgerClient, root: Root
 ) -> None:
+    use = message(tool_use("shout", {"text": "hi"}))
+    with serve(use, message("ok")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(token_budget=6_000, tools_allowed=("shout",))
+        allowed = [call.body["max_tokens"] for call in server.calls]
+    assert done.state is WorkOrderState.COMPLETED
+    assert len(allowed) == 2
+    assert all(tokens <= 1_024 for tokens in allowed)
     with serve(message("ok")) as server:
         bench = _Bench(ledger, root, anthropic_provider(server.url))
-        bench.run(token_budget=700)
-    assert all(call.body["max_tokens"] <= 700 for call in server.calls)
+        done = bench.run(token_budget=1_000)
+        (tokens,) = [call.body["max_tokens"] for call in server.calls]
+    assert done.state is WorkOrderState.COMPLETED
+    assert 1 <= tokens < 1_024  # what was left beside the prompt, not the whole boundary
+
+
+def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Root) -> None:
+    overloaded = Raw(b"{}", 529)
+    with serve(overloaded, overloaded, message("at last")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run()
+    slow = Raw(json.dumps(message("late")).encode(), delay_s=1)
+    with serve(slow) as server:
+        late = _Bench(ledger, root, anthropic_provider(server.url)).run(timeout_seconds=0.1)
+    assert (done.state, late.state) == (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
+    exchanges = ledger.read_by_event_type("EXCHANGE")
+    spent = sum(e.metadata["input_tokens"] + e.metadata["output_tokens"] for e in exchanges)
+    # both runs bear the same id here, so the later one's cost is that of all
+    assert late.cost.total_tokens == spent > done.cost.total_tokens > 0
+
+
+def test_a_tool_that_needs_an_approval_does_not_run(ledger: LedgerClient, root: Root) -> None:
+    with serve(message(tool_use("shout", {"text": "x"})), message("Waiting.")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench.run(tools_allowed=("shout",), tools_requiring_approval=("shout",))
+    assert bench.shouted == []
+    (call,) = ledger.read_by_event_type("TOOL_CALL")
+    assert (call.metadata["tool_id"], call.metadata["status"]) == ("shout", "refused")
+    assert "approval_denied" in call.metadata["tool_error"]
+
+
+def test_a_usd_budget_that_cannot_be_held_is_refused(ledger: LedgerClient, root: Root) -> None:
+    with serve(message("ok")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        done = bench.run(usd_budget=1.0)
+        assert server.calls == []
+    assert done.error is not None
+    assert done.error["code"] == "budget_exhausted"
+
+
+def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> None:
+    name = "user_ssn_123-45-6789" + "x" * 70_000
+    with serve(message(tool_use(name, {})), message("Sorry.")) as server:
+        done = _Bench(ledger, root, anthropic_provider(server.url)).run(tools_allowed=("shout",))
+    assert done.state is WorkOrderState.COMPLETED
+    (call,) = ledger.read_by_event_type("TOOL_CALL")
+    assert call.metadata["tool_id"] == "unknown"
+    assert b"123-45" not in ledger.read_record(call.id)
+    assert "123-45" in call.metadata["tool_error"]
+
+
+def test_an_order_never_stays_open_without_a_word(ledger: LedgerClient, root: Root) -> None:
+    with serve(message("ok")) as server:
+        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench.executor._contracts.load_pack = lambda _: 1 / 0  # type: ignore[method-assign]
+        done = bench.run()
+    assert done.error is not None
+    assert done.error["code"] == "internal_error"
+    assert len(ledger.read_by_event_type("WO_FAILED")) == 1

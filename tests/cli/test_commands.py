@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from remit.ledger import LedgerClient, LedgerEntry
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
 from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
+
+TOP = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -289,11 +292,71 @@ def test_doctor(remit: Run, tmp_path: Path) -> None:
     assert "FAIL" in nothing.stdout
 
 
-def test_recover_settles_what_a_dead_process_left(remit: Run) -> None:
+def test_recover_settles_what_a_dead_process_left(remit: Run, tmp_path: Path) -> None:
     remit("init")
+    script = """
+import os, sys
+from remit import LedgerClient
+from remit.gateway import LLMGateway, RouterConfig
+from tests.support.requests import prompt_request
+
+class Dies:
+    def send(self, request):
+        os._exit(9)
+
+config = RouterConfig(lease_margin_ms=-60_000)
+gateway = LLMGateway(LedgerClient(sys.argv[1]), config=config, dev_mode=True)
+gateway.register_provider("mock", Dies())
+gateway.route(prompt_request())
+"""
+    path = tmp_path / "work" / ".remit" / "ledger.db"
+    died = subprocess.run([sys.executable, "-c", script, str(path)], cwd=TOP, check=False)
+    assert died.returncode == 9
     result = remit("ledger", "recover")
-    assert result.returncode == 0
-    assert "0 settled" in result.stderr
+    assert (result.returncode, result.stdout) == (0, "1 settled, 0 still within their lease\n")
+    again = json.loads(remit("ledger", "recover", "--json").stdout)
+    assert again == {"settled": [], "waiting": 0}
+
+
+def test_a_removed_ledger_is_not_a_verified_one(remit: Run, tmp_path: Path) -> None:
+    remit("init")
+    (tmp_path / "work" / ".remit" / "ledger.db").unlink()
+    for command in (("ledger", "verify"), ("chat",)):
+        result = remit(*command, ANTHROPIC_API_KEY="k")
+        assert result.returncode == 1
+        assert "There is no ledger" in result.stderr
+    assert remit("init").returncode == 0
+    assert remit("ledger", "verify").returncode == 0
+
+
+def test_the_environment_is_taken_at_its_word(remit: Run) -> None:
+    remit("init")
+    one = remit("config", "show", "--json", REMIT_GATEWAY_TIMEOUT_MS="77")
+    rows = {row["key"]: row for row in json.loads(one.stdout)["settings"]}
+    assert rows["gateway.timeout_ms"]["value"] == 77
+    assert remit("ledger", "stats", REMIT_GATEWAY_TIMEOUT_SM="1").returncode == 1
+    assert remit("ledger", "stats", REMIT_SOMETHING_ELSE="1").returncode == 0
+    database = remit("ledger", "stats", REMIT_DATABASE_URL="postgresql://x/y")
+    assert database.returncode == 1
+    assert "SQLite only" in database.stderr
+    assert remit("ledger", "stats", REMIT_LOG="foo").returncode == 2
+
+
+def test_follow_prints_json_lines_as_they_come(remit: Run, talked: Path) -> None:
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "remit", "ledger", "tail", "-f", "-n", "1", "--json",
+         "--root", str(talked)],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert follower.stdout is not None
+    first = json.loads(follower.stdout.readline())
+    assert first["event_type"] == "SESSION_END"
+    with LedgerClient(talked / "ledger.db") as client:
+        client.write(LedgerEntry("NEWS", "S", "D", "r"))
+    assert json.loads(follower.stdout.readline())["event_type"] == "NEWS"
+    follower.terminate()
+    follower.wait(10)
+    follower.stdout.close()
 
 
 def test_help_and_version(remit: Run) -> None:

@@ -259,3 +259,80 @@ def test_bad_scopes_are_refused(budgeter: TokenBudgeter) -> None:
         BudgetScope("S", requested_tokens=-1)
     with pytest.raises(InvalidInputError):
         budgeter.allocate(SESSION, -5)
+
+
+def test_usage_that_nobody_told_is_charged_at_the_bound(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    from tests.support.requests import openai_provider
+    from tests.support.wire import completion
+
+    budgeter.allocate(SESSION, 100_000)
+    silent = completion("hi")
+    del silent["usage"]
+    silent_message = message("hi")
+    silent_message["usage"] = {}
+    for make, reply in ((openai_provider, silent), (anthropic_provider, silent_message)):
+        before = budgeter.status(SESSION)[0].spent_tokens
+        with serve(reply) as server:
+            gateway = _gateway(ledger, budgeter, make(server.url))
+            response = gateway.route(prompt_request())
+        assert response.outcome is RouteOutcome.SUCCESS
+        metadata = ledger.read(response.exchange_entry_id).metadata
+        assert metadata["cost_certainty"] == "upper_bound"
+        assert metadata["output_tokens"] == 100
+        assert budgeter.status(SESSION)[0].spent_tokens - before > 100
+
+
+def test_everything_that_is_billed_is_in_the_bound(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    gateway = _gateway(ledger, budgeter, MockProvider())
+    plain = gateway.input_bound(prompt_request())
+    schema = {"type": "object", "description": "x" * 5_000}
+    assert gateway.input_bound(prompt_request(output_schema=schema)) == plain
+    held = prompt_request(output_schema=schema, structured_output=True)
+    assert gateway.input_bound(held) > plain + 5_000
+    tool = {"name": "t", "input_schema": {}}
+    assert gateway.input_bound(prompt_request(tools=[tool])) > plain + 1_000
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    seen = prompt_request(messages=[{"role": "user", "content": [image]}])
+    assert gateway.input_bound(seen) > plain + 10_000
+
+
+def test_no_id_can_name_anothers_scope(ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+    budgeter.allocate(BudgetScope("S", "W"), 100)
+    assert budgeter.status(BudgetScope("S/work_order:W")) == []
+    assert len(set(BudgetScope("a%2F", "b/c:d", "e").path)) == 4
+
+
+def test_an_agents_limit_in_the_session_holds_inside_a_work_order(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, 1_000_000)
+    budgeter.allocate(BudgetScope("SES-TESTTEST", agent_id="agent-1"), 10)
+    response = _gateway(ledger, budgeter, MockProvider()).route(prompt_request())
+    assert response.error_code == "BUDGET_EXHAUSTED"
+
+
+def test_what_an_enforcing_process_reserved_is_settled_when_budgets_are_off(
+    ledger: LedgerClient, budgeter: TokenBudgeter
+) -> None:
+    budgeter.allocate(SESSION, 10_000)
+    config = RouterConfig(lease_margin_ms=-60_000)
+    gateway = LLMGateway(ledger, budgeter, config, dev_mode=True)
+
+    class Dies:
+        def send(self, request: Any) -> ProviderResponse:
+            off = LLMGateway(ledger, None, config, dev_mode=True, budget_mode="off")
+            assert len(off.recover()) == 1
+            return ProviderResponse("late", "m", 1, 1)
+
+    gateway.register_provider("mock", Dies())
+    from remit.gateway import LeaseLostError
+
+    with pytest.raises(LeaseLostError):
+        gateway.route(prompt_request())
+    (state,) = budgeter.status(SESSION)
+    assert state.reserved_tokens == 0
+    assert state.spent_tokens > 0

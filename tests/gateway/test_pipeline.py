@@ -14,7 +14,6 @@ import rfc8785
 
 from remit.auth import AuthenticationError, Identity, LocalOperator
 from remit.budget import BudgetScope, TokenBudgeter
-from remit.config import default_settings
 from remit.gateway import (
     CircuitBreakerConfig,
     LLMGateway,
@@ -424,8 +423,7 @@ def test_output_is_checked_and_returned_either_way(ledger: LedgerClient) -> None
 
 def test_model_names_find_their_provider(ledger: LedgerClient) -> None:
     names = {"anthropic": MockProvider(), "openai": MockProvider(), "mock": MockProvider()}
-    config = RouterConfig(model_prefixes=default_settings().model.prefixes)
-    gateway = LLMGateway(ledger, config=config, dev_mode=True)
+    gateway = LLMGateway(ledger, dev_mode=True)
     for name, provider in names.items():
         gateway.register_provider(name, provider)
     for model, expected in (
@@ -469,3 +467,193 @@ def test_a_budget_is_optional(ledger: LedgerClient) -> None:
     gateway.register_provider("mock", MockProvider())
     assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
     assert budgeter.status(BudgetScope("SES-TESTTEST")) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"contract_id": "PRC-\x00"},
+        {"agent_id": "a" * 70_000},
+        {"work_order_id": 7},
+        {"session_id": "S" * 600},
+        {"tier": "\x00"},
+        {"model_id": "m" * 600},
+    ],
+)
+def test_unusable_ids_are_a_rejection_on_record(
+    ledger: LedgerClient, changes: dict[str, Any]
+) -> None:
+    response = _gateway(ledger, MockProvider()).route(prompt_request(**changes))
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "INVALID_INPUT")
+    assert _events(ledger) == ["PROMPT_REJECTED"]
+
+
+def test_ids_that_are_not_given_are_empty(ledger: LedgerClient) -> None:
+    request = prompt_request(work_order_id=None, agent_id=None, framework_id=None, tier=None)
+    response = _gateway(ledger, MockProvider()).route(request)
+    assert response.outcome is RouteOutcome.SUCCESS
+    assert ledger.read(response.exchange_entry_id).metadata["work_order_id"] == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ProviderResponse("x", "m", 2**60, 1),
+        ProviderResponse("x", "m" * 70_000, 1, 1),
+        ProviderResponse("x", "m", 1, 1, "f" * 70_000),
+    ],
+)
+def test_an_answer_that_cannot_be_recorded_is_a_failure_on_record(
+    ledger: LedgerClient, answer: ProviderResponse
+) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), 100_000)
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    gateway.register_provider("mock", MockProvider(responses=[answer]))
+    response = gateway.route(prompt_request())
+    assert response.outcome is RouteOutcome.ERROR
+    assert _events(ledger)[1:] == ["DISPATCH", "EXCHANGE"]
+    assert budgeter.status(BudgetScope("SES-TESTTEST"))[0].reserved_tokens == 0
+
+
+@pytest.mark.parametrize("name", ["output_schema", "input_schema"])
+def test_a_schema_that_refers_nowhere_fetches_nothing(ledger: LedgerClient, name: str) -> None:
+    with serve(message("never asked")) as server:
+        schema = {"$ref": f"{server.url}/schema.json"}
+        gateway = _gateway(ledger, MockProvider('{"a": 1}'))
+        response = gateway.route(prompt_request(**{name: schema}, template_variables={}))
+        assert server.calls == []
+    if name == "output_schema":
+        assert response.output_valid is False
+        assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
+    else:
+        assert response.error_code == "INVALID_INPUT"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_provider_that_wants_to_end_the_process_does_not(
+    ledger: LedgerClient, error: BaseException, blocking: bool
+) -> None:
+    class Sync:
+        def send(self, request: Any) -> ProviderResponse:
+            raise error
+
+    class Async:
+        async def asend(self, request: Any, *, on_text: Any = None) -> ProviderResponse:
+            raise error
+
+    gateway = _gateway(ledger, Sync() if blocking else Async(), max_retries=0)
+    assert gateway.route(prompt_request()).error_code == "PROVIDER_ERROR"
+    gateway.register_provider("p", MockProvider())
+    assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
+
+
+async def test_cancelled_twice_while_the_intent_is_written(ledger: LedgerClient) -> None:
+    gateway = _gateway(ledger, MockProvider())
+    for _ in range(10):
+        task = asyncio.create_task(gateway.aroute(prompt_request()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    ledger.flush()
+    assert ledger.orphans() == []
+
+
+async def test_a_refused_reservation_does_not_swallow_a_cancellation(ledger: LedgerClient) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), 5_000)
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    gateway.register_provider("mock", MockProvider(delay_s=0.05))
+    tasks = [asyncio.create_task(gateway.aroute(prompt_request(max_tokens=4_000))) for _ in "ab"]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    ledger.flush()
+    assert ledger.orphans() == []
+    assert budgeter.status(BudgetScope("SES-TESTTEST"))[0].reserved_tokens == 0
+
+
+def test_an_interrupted_call_is_ended_and_on_record(ledger: LedgerClient) -> None:
+    import os
+    import signal
+    import threading
+
+    gateway = _gateway(ledger, MockProvider(delay_s=20))
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        gateway.route(prompt_request())
+    assert time.monotonic() - started < 10
+    assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
+    assert ledger.read("LED-00000001").metadata["error_code"] == "CANCELLED"
+
+
+def test_a_blocking_call_inside_an_asynchronous_one_is_refused(ledger: LedgerClient) -> None:
+    from remit.errors import InvalidInputError
+
+    raised: list[BaseException] = []
+    with serve(message_stream(message("Hello"))) as server:
+        gateway = _gateway(ledger, anthropic_provider(server.url))
+
+        def listener(_: str) -> None:
+            try:
+                gateway.route(prompt_request())
+            except InvalidInputError as error:
+                raised.append(error)
+                raise
+
+        response = gateway.route(prompt_request(), on_text=listener)
+    assert response.content == "Hello"
+    assert len(raised) == 1  # and it is told no more
+
+
+def test_a_refused_dispatch_frees_the_trial_it_took(ledger: LedgerClient) -> None:
+    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=0)
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), 100_000)
+    gateway = LLMGateway(
+        ledger, budgeter, RouterConfig(max_retries=0, circuit_breaker=config), dev_mode=True
+    )
+    script = [ProviderError("SERVER_ERROR", "down")]
+    gateway.register_provider("mock", MockProvider(responses=script))
+    gateway.route(prompt_request())
+    # the check passes, the reservation does not: another scope fills up in between
+    check = budgeter.check
+    budgeter.check = lambda scope: check(BudgetScope("SES-TESTTEST"))  # type: ignore[method-assign]
+    assert gateway.route(prompt_request(max_tokens=500_000)).error_code == "BUDGET_EXHAUSTED"
+    assert gateway.route(prompt_request()).outcome is RouteOutcome.SUCCESS
+
+
+KEYS_BACK = {
+    "an error in a 200": Raw(b'{"error":{"message":"bad key sk-secret"}}'),
+    "an error in a stream": Raw(
+        chunks=[b'data: {"error":{"message":"bad key sk-secret"},"type":"error"}\n\n'],
+        content_type="text/event-stream",
+    ),
+    "a refusal": Raw(b'{"error":{"message":"bad key sk-secret"}}', 401),
+    "a text": Raw(b"sk-secret", 500, "text/plain"),
+}
+
+
+@pytest.mark.parametrize("step", KEYS_BACK.values(), ids=KEYS_BACK.keys())
+def test_a_server_that_sends_the_key_back(tmp_path: Path, step: Raw) -> None:
+    with LedgerClient(tmp_path / "l.db") as ledger, serve(step) as server:
+        url = server.url.replace("http://", "http://user:pass-secret@")
+        for provider in (anthropic_provider(server.url), openai_provider(server.url),
+                         openai_provider(url, "")):  # fmt: skip
+            assert "secret" not in repr(provider)
+            if "pass-secret" in repr(getattr(provider, "_api_key", "")):
+                continue
+            for on_text in (None, print):
+                gateway = _gateway(ledger, provider, max_retries=0)
+                response = gateway.route(prompt_request(), on_text=on_text)
+                if provider._api_key:
+                    assert "secret" not in repr(response)
+                assert "pass-secret" not in repr(response)
+        for entry in ledger.read_by_event_type("EXCHANGE")[:4]:
+            assert "secret" not in str(entry)

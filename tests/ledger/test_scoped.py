@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from remit.errors import InvalidInputError
-from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry, ScopeError
+from remit.ledger import (
+    EntryNotFoundError,
+    LedgerClient,
+    LedgerEntry,
+    ScopedLedger,
+    ScopeError,
+)
 
 
 def _entry(tier: str | None = None, order: str | None = None) -> LedgerEntry:
@@ -62,6 +68,16 @@ def test_it_writes_only_its_own(ledger: LedgerClient) -> None:
         worker.write(LedgerEntry("E", "S", "D", "r", metadata={"tier": ""}))
     unnamed = worker.write(LedgerEntry("E", "S", "D", "r"))
     assert worker.read(unnamed).metadata["provenance"] == {"work_order_id": "WO-1"}
+
+
+def test_a_handle_is_narrowed_to_an_order_and_never_widened(ledger: LedgerClient) -> None:
+    worker = ledger.scoped(tier="ho1")
+    one = ScopedLedger(worker, tier="ho1", work_order_id="WO-1")
+    entry_id = one.write(_entry())
+    assert one.read(entry_id).metadata["provenance"] == {"work_order_id": "WO-1"}
+    with pytest.raises(InvalidInputError):
+        ScopedLedger(worker, tier="hot")
+    assert list(ScopedLedger(one, tier="ho1", work_order_id="WO-2").query()) == []
 
 
 def test_there_are_three_tiers(ledger: LedgerClient) -> None:

@@ -12,7 +12,11 @@ from remit.tools import ToolError
 
 __all__ = ["RootFiles"]
 
-_SECRET_LINE = re.compile(r"(?im)^(\s*[\"']?[\w.-]*(?:key|token|secret|password)[\"']?\s*=\s*).*$")
+_SECRET = re.compile(
+    r"""(?ix)
+    ( [\w.-]* (?: key | token | secret | password ) ["']? \s* [=:] \s* )
+    ( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3} | "[^"\n]*" | '[^'\n]*' | [^\s,}\]]+ )"""
+)
 _MOST_FILES = 200
 
 
@@ -45,7 +49,7 @@ class RootFiles:
             raise ToolError(f"{path!r} cannot be read: {error.strerror}.") from error
         return {
             "path": file.relative_to(self._root).as_posix(),
-            "text": _SECRET_LINE.sub(r"\1[hidden]", text),
+            "text": _SECRET.sub(r"\1[hidden]", text),
         }
 
     def list_files(self, path: str = ".") -> dict[str, Any]:

@@ -242,7 +242,7 @@ class TokenBudgeter:
         keys = scope.path
         rows = self._ledger.select(
             f"SELECT {_FIELDS} FROM budgets WHERE scope IN ({', '.join('?' * len(keys))}) "
-            "ORDER BY length(scope)",
+            "ORDER BY scope",
             keys,
         )
         return [BudgetStatus(*row) for row in rows]

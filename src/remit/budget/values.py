@@ -32,18 +32,31 @@ class BudgetScope:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Keys from the session down to the narrowest scope named."""
-        keys = [f"session:{self.session_id}"]
-        if self.work_order_id:
-            keys.append(f"{keys[-1]}/work_order:{self.work_order_id}")
+        """Every key that a call in this scope counts against, the narrowest last.
+
+        With work order and agent named: session, the agent in the session, the work order, the
+        agent in the work order.
+        """
+        session = f"session:{_escaped(self.session_id)}"
+        keys = [session]
         if self.agent_id:
-            keys.append(f"{keys[-1]}/agent:{self.agent_id}")
+            keys.append(f"{session}/agent:{_escaped(self.agent_id)}")
+        if self.work_order_id:
+            order = f"{session}/work_order:{_escaped(self.work_order_id)}"
+            keys.append(order)
+            if self.agent_id:
+                keys.append(f"{order}/agent:{_escaped(self.agent_id)}")
         return tuple(keys)
 
     @property
     def key(self) -> str:
         """Key of the narrowest scope named."""
         return self.path[-1]
+
+
+def _escaped(value: str) -> str:
+    """An id without the separators of a key: no id can name another's scope."""
+    return value.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def _answer(runtime: Runtime, conversation: Conversation, line: str) -> None:
     try:
         result = conversation.turn(line, on_event=printer)
     except KeyboardInterrupt:
-        note("\n[interrupted; the call goes on record]")
+        note("\n[interrupted; what was sent is on record]")
         return
     printer.finish(result)
 
@@ -80,6 +80,7 @@ def _lines(runtime: Runtime, conversation: Conversation) -> Iterator[str]:
     from prompt_toolkit.history import FileHistory
 
     history = runtime.root.path / runtime.loaded.settings.chat.history_file
+    history.touch(mode=0o600)
     status = _Status(conversation)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history)), bottom_toolbar=status.text

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from remit.cli.shared import (
-    common,
     echo_json,
+    echo_json_line,
     note,
     open_ledger,
+    open_settings,
     print_json_list,
     progress,
     reads,
@@ -24,6 +25,7 @@ _FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent
             "framework-id", "contract-id", "model-id", "outcome", "since", "until", "after")
 # fmt: on
 _LINE_CHARS = 100
+_FOLLOW_S = 0.3
 
 
 @click.group()
@@ -76,22 +78,24 @@ def show(root: Path | None, as_json: bool, entry_id: str, record: bool) -> None:
 
 @ledger.command()
 @click.option("-n", "number", type=click.IntRange(min=0), default=10, show_default=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes (JSON: a line each).")
 @reads
 def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
     """The latest entries."""
     with open_ledger(root) as client:
-        latest = list(client.query(order="desc", limit=number))[::-1]
+        last = client.count() - 1
+        first = max(0, last + 1 - number)
+        latest = itertools.islice(client.query(after=first - 1), last + 1 - first)
         if as_json and not follow:
             print_json_list("entries", latest)
             return
-        last = client.count() - 1
+        show_one = echo_json_line if as_json else lambda entry: click.echo(_line(entry))
         for entry in latest:
-            click.echo(_line(entry))
+            show_one(entry)
         while follow:
-            time.sleep(0.3)
+            time.sleep(_FOLLOW_S)
             for entry in client.query(after=last):
-                click.echo(_line(entry))
+                show_one(entry)
                 last = int(entry.id[4:], 16)
 
 
@@ -156,15 +160,21 @@ def _by_number(result: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 @ledger.command()
-@common
-def recover(root: Path | None) -> None:
+@reads
+def recover(root: Path | None, as_json: bool) -> None:
     """Settle calls whose process died before their answer was on record."""
-    from remit.runtime import Runtime
+    from remit.budget import TokenBudgeter
+    from remit.gateway import InFlightCalls
 
-    with Runtime.open(root) as runtime:
-        settled = runtime.gateway.recover()
-        waiting = runtime.ledger.orphans()
-    note(f"{len(settled)} settled, {len(waiting)} still within their lease")
+    _, loaded = open_settings(root)
+    with open_ledger(root) as client:
+        calls = InFlightCalls(client, TokenBudgeter(client))
+        settled = calls.recover(loaded.settings.gateway.orphan_policy)
+        waiting = len(client.orphans())
+    if as_json:
+        echo_json({"settled": settled, "waiting": waiting})
+    else:
+        click.echo(f"{len(settled)} settled, {waiting} still within their lease")
 
 
 def _line(entry: Any) -> str:

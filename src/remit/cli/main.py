@@ -6,8 +6,6 @@ import importlib
 import logging
 import os
 import sys
-import traceback
-from typing import Any
 
 import click
 
@@ -52,10 +50,13 @@ def _remit() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exits 0, 1 on failure, 2 on wrong use, 130 when interrupted."""
-    logging.basicConfig(level=os.environ.get("REMIT_LOG", "ERROR"), format="%(name)s: %(message)s")
-    state: dict[str, Any] = {}
+    level = os.environ.get("REMIT_LOG", "ERROR").upper()
+    if level not in logging.getLevelNamesMapping():
+        click.echo(f"error: REMIT_LOG is {level!r}; use DEBUG, INFO, WARNING or ERROR.", err=True)
+        sys.exit(2)
+    logging.basicConfig(level=level, format="%(name)s: %(message)s")
     try:
-        _remit.main(args=arguments, prog_name="remit", standalone_mode=False, obj=state)
+        _remit.main(args=arguments, prog_name="remit", standalone_mode=False)
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
     except click.ClickException as wrong:
@@ -69,9 +70,11 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except RemitError as error:
-        if "--debug" in (arguments if arguments is not None else sys.argv):
-            traceback.print_exc()
         click.echo(f"error: {error.message}", err=True)
         if error.next_step:
             click.echo(f"  next: {error.next_step}", err=True)
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
+    except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
+        click.echo(f"error: Remit itself failed ({type(error).__name__}).", err=True)
+        click.echo("  next: Run it again with --debug, and report what it prints.", err=True)
+        sys.exit(1)

@@ -63,10 +63,10 @@ def list_models(root: Path | None, as_json: bool) -> None:
 @common
 def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
     """Fetch a known model (default: the configured one), check its SHA-256, keep it."""
-    from remit.runtime import default_model
+    from remit.runtime import resolve_model
 
     settings = _settings(root)
-    if if_needed and default_model(settings)[0] != "local":
+    if if_needed and resolve_model(settings)[1] != "local":
         return
     store = _store(root)
     name = name or settings.local.model

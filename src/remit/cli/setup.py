@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from remit.cli.shared import common, echo_json, note, open_settings, reads
+from remit.cli.shared import common, echo_json, note, open_ledger, open_settings, reads
 from remit.errors import RemitError
 
 
@@ -35,7 +35,7 @@ def init(directory: Path | None, root: Path | None) -> None:
 @reads
 def doctor(root: Path | None, as_json: bool) -> None:
     """Check that everything a conversation needs is there; exit 1 when something is not."""
-    from remit.runtime import Runtime
+    from remit.runtime import require_reachable, resolve_model
 
     checks: list[dict[str, object]] = []
 
@@ -45,19 +45,23 @@ def doctor(root: Path | None, as_json: bool) -> None:
     check("python", True, platform.python_version())
     check("sqlite", sqlite3.sqlite_version_info >= (3, 38), sqlite3.sqlite_version)
     try:
-        place, _ = open_settings(root)
+        place, loaded = open_settings(root)
+        settings = loaded.settings
         check("root", True, str(place.path))
         free = shutil.disk_usage(place.path).free
         check("disk", free > 1 << 28, f"{free // (1 << 20):,} MiB free")
-        with Runtime.open(place.path) as runtime:
-            ok = runtime.ledger.verify()
-            check("ledger", ok.verified, f"{ok.entries} entries, {ok.problem_count} problems")
-            check("model", True, f"{runtime.provider_id}/{runtime.model_id}")
-            runtime.require_model()
-            if runtime.provider_id == "local":
-                there = importlib.util.find_spec("xllamacpp") is not None
-                how = "installed" if there else "missing: pip install 'remit[local]'"
-                check("local model runtime", there, how)
+        with open_ledger(root) as client:
+            report = client.verify()
+        check(
+            "ledger", report.verified, f"{report.entries} entries, {report.problem_count} problems"
+        )
+        providers, provider_id, model_id = resolve_model(settings)
+        check("model", True, f"{provider_id}/{model_id}")
+        require_reachable(settings, providers, provider_id, model_id)
+        if provider_id == "local":
+            there = importlib.util.find_spec("xllamacpp") is not None
+            how = "installed" if there else "missing: pip install 'remit[local]'"
+            check("local model runtime", there, how)
     except RemitError as error:
         check("failure", False, str(error))
     passed = all(item["passed"] for item in checks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "common",
     "echo_json",
+    "echo_json_line",
     "note",
     "open_ledger",
     "open_settings",
@@ -42,8 +44,12 @@ def common(function: _F) -> _F:
     @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
     @functools.wraps(function)
     def wrapper(*args: Any, debug: bool, **kwargs: Any) -> Any:
-        click.get_current_context().find_root().obj = {"debug": debug}
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            if debug:
+                traceback.print_exc()
+            raise
 
     return wrapper  # type: ignore[return-value]
 
@@ -57,6 +63,11 @@ def reads(function: _F) -> _F:
 def echo_json(value: Any) -> None:
     """One JSON document on standard output."""
     click.echo(_dump(value, indent=True))
+
+
+def echo_json_line(value: Any) -> None:
+    """One JSON document on one line."""
+    click.echo(_dump(value, indent=False))
 
 
 def print_json_list(key: str, items: Iterable[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 
 from remit.cli.shared import echo_json, open_ledger, reads
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.workorders import trace_hash
 
 
 @click.command()
@@ -70,6 +70,8 @@ def print_trace(result: dict[str, Any]) -> None:
                 click.echo(f"│  │  {step['entry_id']} {step['event_type']}{_details(step)}")
         if turn["turn_number"] is not None:
             click.echo(f"│  └─ answer: {_cut(turn['response'])}")
+    if result.get("trace_hashes") == []:
+        click.echo("There is no trace hash in this session.")
     for item in result.get("trace_hashes", ()):
         word = "agrees" if item["agrees"] else "DOES NOT AGREE"
         click.echo(f"trace hash of {item['entry_id']} {word}")
@@ -118,16 +120,14 @@ def _order_of(entry: LedgerEntry) -> str:
 
 
 def _recompute(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
-    found = []
-    for gate in client.query(session_id=session_id, event_type="WO_QUALITY_GATE"):
-        entries = []
-        for order_id in gate.metadata["work_order_ids"]:
-            for entry in client.query(work_order_id=order_id, tier="ho1", with_content=False):
-                entries.append((int(entry.id[4:], 16), entry.entry_hash))
-        text = "".join(value for _, value in sorted(entries))
-        agrees = hashlib.sha256(text.encode()).hexdigest() == gate.metadata["trace_hash"]
-        found.append({"entry_id": gate.id, "agrees": agrees})
-    return found
+    return [
+        {
+            "entry_id": gate.id,
+            "agrees": trace_hash(client, gate.metadata["work_order_ids"])
+            == gate.metadata["trace_hash"],
+        }
+        for gate in client.query(session_id=session_id, event_type="WO_QUALITY_GATE")
+    ]
 
 
 def _cut(value: Any) -> str:

@@ -20,7 +20,9 @@ from remit.errors import ConfigError
 __all__ = ["LoadedSettings", "default_settings", "load_settings"]
 
 _PREFIX = "REMIT_"
-_OTHER_VARIABLES = frozenset({"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT"})
+_OTHER_VARIABLES = frozenset(
+    {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
+)
 _FREE_TABLES = ("providers", "model.prefixes")
 
 
@@ -66,9 +68,19 @@ def load_settings(
     if path is not None and path.exists():
         _merge(merged, _read(path), str(path), sources)
     variables = os.environ if environment is None else environment
+    if variables.get("REMIT_DATABASE_URL"):
+        raise ConfigError(
+            "REMIT_DATABASE_URL is set, but this version keeps its ledger in SQLite only.",
+            next_step="Unset it.",
+        )
     for name, text in sorted(variables.items()):
-        if name.startswith(_PREFIX) and "__" in name and name not in _OTHER_VARIABLES:
+        if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
             key = name[len(_PREFIX) :].lower().replace("__", ".")
+            section = next((one for one in merged if key.startswith(f"{one}_")), None)
+            if "." not in key and section is not None:  # one underscore where two are meant
+                key = f"{section}.{key[len(section) + 1 :]}"
+            if "." not in key:
+                continue  # some other program's
             _merge(merged, _nest(key, _parse(key, text, merged)), f"environment {name}", sources)
     for key, value in (flags or {}).items():
         _merge(merged, _nest(key, value), "flag", sources)

@@ -103,6 +103,12 @@ class BudgetSettings(_Section):
     message_overhead_tokens: int = Field(
         ge=0, description="tokens a provider may add per message, in the upper bound"
     )
+    tools_overhead_tokens: int = Field(
+        ge=0, description="tokens it may add when tools are offered, in the upper bound"
+    )
+    remote_image_tokens: int = Field(
+        ge=0, description="tokens of an image sent by reference, in the upper bound"
+    )
 
 
 class SmallModelSettings(_Section):

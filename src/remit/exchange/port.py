@@ -40,3 +40,7 @@ class GatewayPort(Protocol):
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """What the model that would get ``request`` can do."""
         ...
+
+    def input_bound(self, request: PromptRequest) -> int:
+        """Most input tokens that ``request`` can be billed for, as budgets reserve them."""
+        ...

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from remit.gateway.config import CircuitBreakerConfig
 
-__all__ = ["CircuitBreaker", "CircuitState"]
+__all__ = ["CircuitBreaker", "CircuitState", "Permit"]
 
 
 class CircuitState(StrEnum):
@@ -20,11 +20,34 @@ class CircuitState(StrEnum):
     HALF_OPEN = "half_open"
 
 
+class Permit:
+    """Leave to make one call; answered once, by ``succeed``, ``fail`` or ``release``."""
+
+    def __init__(self, breaker: CircuitBreaker, generation: int) -> None:
+        self._breaker = breaker
+        self._generation = generation
+        self._used = False
+
+    def succeed(self) -> None:
+        """The provider answered, be it with a refusal of this one request."""
+        self._answer("ok")
+
+    def fail(self) -> None:
+        """The provider is not well."""
+        self._answer("bad")
+
+    def release(self) -> None:
+        """The call was not made, or says nothing of the provider."""
+        self._answer("nothing")
+
+    def _answer(self, outcome: str) -> None:
+        if not self._used:
+            self._used = True
+            self._breaker._answered(self._generation, outcome)
+
+
 class CircuitBreaker:
     """CLOSED → OPEN after failures → HALF_OPEN after a while → CLOSED or OPEN again.
-
-    Every ``acquire`` that gives ``True`` is answered by exactly one of ``succeed``, ``fail``
-    and ``release``.
 
     Args:
         config: thresholds.
@@ -41,6 +64,8 @@ class CircuitBreaker:
         self._opened_at = 0.0
         self._open = False
         self._trials = 0
+        # Counts openings and closings: an answer to a call of an earlier phase says nothing now.
+        self._generation = 0
 
     @property
     def state(self) -> CircuitState:
@@ -48,37 +73,39 @@ class CircuitBreaker:
         with self._lock:
             return self._state()
 
-    def acquire(self) -> bool:
-        """Whether a call may go out now."""
+    def acquire(self) -> Permit | None:
+        """Leave to make one call now, or ``None``."""
         with self._lock:
             state = self._state()
-            if state is CircuitState.CLOSED:
-                return True
-            if state is CircuitState.OPEN or self._trials >= self._config.half_open_max:
-                return False
-            self._trials += 1
-            return True
+            if state is CircuitState.OPEN:
+                return None
+            if state is CircuitState.HALF_OPEN:
+                if self._trials >= self._config.half_open_max:
+                    return None
+                self._trials += 1
+            return Permit(self, self._generation)
 
-    def succeed(self) -> None:
-        """The provider answered, be it with a refusal of this one request."""
+    def _answered(self, generation: int, outcome: str) -> None:
         with self._lock:
-            self._failures = 0
-            self._open = False
-            self._trials = 0
+            if generation != self._generation:
+                return
+            if self._open:
+                self._trials -= 1
+            if outcome == "ok":
+                self._failures = 0
+                if self._open:
+                    self._turn(opened=False)
+            elif outcome == "bad":
+                self._failures += 1
+                if self._open or self._failures >= self._config.failure_threshold:
+                    self._turn(opened=True)
 
-    def fail(self) -> None:
-        """The provider is not well."""
-        with self._lock:
-            self._failures += 1
-            if self._open or self._failures >= self._config.failure_threshold:
-                self._open = True
-                self._opened_at = self._clock()
-                self._trials = 0
-
-    def release(self) -> None:
-        """The call was not made, or says nothing of the provider."""
-        with self._lock:
-            self._trials = max(0, self._trials - 1)
+    def _turn(self, *, opened: bool) -> None:
+        self._open = opened
+        self._opened_at = self._clock()
+        self._trials = 0
+        self._failures = 0
+        self._generation += 1
 
     def _state(self) -> CircuitState:
         if not self._open:

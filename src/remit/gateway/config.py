@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from remit.config import Settings
+from remit.config import Settings, default_settings
 
 __all__ = ["CircuitBreakerConfig", "RouterConfig"]
 
@@ -32,6 +32,8 @@ class RouterConfig:
         default_models: by provider, the model asked when only the provider is named.
         model_prefixes: model name prefix → provider, tried longest first.
         message_overhead_tokens: what a provider may add per message, in the upper bound.
+        tools_overhead_tokens: what it may add when tools are offered.
+        remote_image_tokens: the most an image sent by reference can count for.
         orphan_policy: what the reservation of an unanswered call becomes.
     """
 
@@ -43,9 +45,13 @@ class RouterConfig:
     retry_max_ms: int = 4_000
     lease_margin_ms: int = 30_000
     message_overhead_tokens: int = 16
+    tools_overhead_tokens: int = 1_024
+    remote_image_tokens: int = 16_384
     orphan_policy: Literal["charge", "release"] = "charge"
     default_models: Mapping[str, str] = field(default_factory=dict)
-    model_prefixes: Mapping[str, str] = field(default_factory=dict)
+    model_prefixes: Mapping[str, str] = field(
+        default_factory=lambda: default_settings().model.prefixes
+    )
     circuit_breaker: CircuitBreakerConfig = field(default_factory=CircuitBreakerConfig)
 
     @classmethod
@@ -61,6 +67,8 @@ class RouterConfig:
             retry_max_ms=gateway.retry_max_ms,
             lease_margin_ms=gateway.lease_margin_ms,
             message_overhead_tokens=settings.budget.message_overhead_tokens,
+            tools_overhead_tokens=settings.budget.tools_overhead_tokens,
+            remote_image_tokens=settings.budget.remote_image_tokens,
             orphan_policy=gateway.orphan_policy,
             default_models={
                 **{name: one.default_model for name, one in settings.providers.items()},

@@ -6,8 +6,11 @@ import asyncio
 import logging
 import random
 import time
+import traceback
+from collections.abc import Awaitable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from remit.auth import AuthProvider
 from remit.blocking import run_blocking
@@ -20,7 +23,7 @@ from remit.exchange import (
     RouteOutcome,
     TextSink,
 )
-from remit.gateway.breaker import CircuitBreaker
+from remit.gateway.breaker import CircuitBreaker, Permit
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.records import (
@@ -33,7 +36,13 @@ from remit.gateway.records import (
     warning_entry,
 )
 from remit.gateway.sending import send
-from remit.gateway.validation import Sent, check_output, check_request, encode_sent
+from remit.gateway.validation import (
+    Sent,
+    check_output,
+    check_request,
+    encode_sent,
+    response_schema,
+)
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import (
     AsyncProvider,
@@ -47,6 +56,7 @@ __all__ = ["LLMGateway"]
 
 _log = logging.getLogger("remit.gateway")
 
+_T = TypeVar("_T")
 BudgetMode = Literal["enforce", "warn", "off"]
 
 
@@ -75,13 +85,14 @@ class LLMGateway:
             raise InvalidInputError(f"budget_mode is {budget_mode!r}; use enforce, warn or off.")
         self._ledger = ledger_client
         self._budgeter = budgeter if budget_mode != "off" else None
+        # Recovery settles what an earlier process reserved, whatever this one's mode.
         self._enforce = budget_mode == "enforce"
         self._config = config or RouterConfig()
         self._auth = auth_provider
         self._dev_mode = dev_mode
         self._providers: dict[str, Provider | AsyncProvider] = {}
         self._breakers: dict[tuple[str, str], CircuitBreaker] = {}
-        self._in_flight = InFlightCalls(ledger_client, self._budgeter)
+        self._in_flight = InFlightCalls(ledger_client, budgeter or TokenBudgeter(ledger_client))
 
     def register_provider(self, provider_id: str, provider: Provider | AsyncProvider) -> None:
         """Make ``provider`` reachable under ``provider_id``."""
@@ -93,6 +104,14 @@ class LLMGateway:
         told = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = told(model_id) if callable(told) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
+
+    def input_bound(self, request: PromptRequest) -> int:
+        """Most input tokens that ``request`` can be billed for, as budgets reserve them.
+
+        Raises:
+            InvalidInputError: the request has no canonical form.
+        """
+        return self._input_bound(request, encode_sent(request))
 
     def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
         """The circuit breaker of one provider and model."""
@@ -160,19 +179,22 @@ class LLMGateway:
         breaker = self.breaker(provider_id, model_id)
         last: PromptResponse | None = None
         for number in range(1, self._config.max_retries + 2):
-            if not breaker.acquire():
+            permit = breaker.acquire()
+            if permit is None:
                 message = f"{provider_id}/{model_id} failed repeatedly and is left alone for now"
                 return last or await self._reject(request, "CIRCUIT_OPEN", message, sent)
             attempt = Attempt(number, provider_id, model_id)
             if last is not None:
                 attempt.retry_of = last.exchange_entry_id
             try:
-                attempt.dispatch_entry_id = await self._dispatch(request, attempt, scope, breaker)
+                attempt.dispatch_entry_id = await self._dispatch(
+                    request, sent, attempt, scope, permit
+                )
             except BudgetRefusedError as error:
                 return last or await self._reject(
                     request, error.code, error.message, sent, error.remaining
                 )
-            result, error_ = await self._send(request, sent, provider, attempt, on_text, breaker)
+            result, error_ = await self._send(request, sent, provider, attempt, on_text, permit)
             last = await self._record(request, sent, attempt, result)
             if isinstance(error_, asyncio.CancelledError):
                 raise error_
@@ -222,24 +244,33 @@ class LLMGateway:
         return config.default_provider, request.model_id
 
     def _scope(self, request: PromptRequest, sent: Sent) -> BudgetScope:
-        """Whose budget, and the most the call can use: no token is shorter than a byte."""
-        overhead = self._config.message_overhead_tokens * (len(sent.messages) + 1)
+        """Whose budget, and the most the call can use."""
         return BudgetScope(
             request.session_id,
             request.work_order_id or None,
             request.agent_id or None,
-            sent.size + overhead + request.max_tokens,
+            self._input_bound(request, sent) + request.max_tokens,
             request.model_id,
         )
 
+    def _input_bound(self, request: PromptRequest, sent: Sent) -> int:
+        """No token is shorter than a byte; the rest is what providers add unseen."""
+        config = self._config
+        bound = sent.size + config.message_overhead_tokens * (len(sent.messages) + 1)
+        bound += config.remote_image_tokens * sent.remote_images
+        if request.tools or response_schema(request):
+            bound += config.tools_overhead_tokens
+        return bound
+
     async def _dispatch(
-        self, request: PromptRequest, attempt: Attempt, scope: BudgetScope, breaker: CircuitBreaker
+        self,
+        request: PromptRequest,
+        sent: Sent,
+        attempt: Attempt,
+        scope: BudgetScope,
+        permit: Permit,
     ) -> str:
         """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
-        prepared = self._ledger.prepare(
-            dispatch_entry(request, attempt.provider_id, attempt.model_id)
-        )
-        lease_ms = self._config.default_timeout_ms + self._config.lease_margin_ms
 
         def commit(tx: Transaction) -> str:
             dispatch_id = tx.append(prepared)
@@ -251,20 +282,23 @@ class LLMGateway:
             self._in_flight.add(tx, dispatch_id, request, lease_ms, scope.requested_tokens)
             return dispatch_id
 
-        write = asyncio.ensure_future(self._ledger.atransact(commit))
         try:
-            return await asyncio.shield(write)
-        except asyncio.CancelledError as cancelled:
-            # The marker may be durable already: then it needs its exchange.
-            breaker.release()
-            attempt.dispatch_entry_id = await write
+            prepared = self._ledger.prepare(
+                dispatch_entry(request, attempt.provider_id, attempt.model_id)
+            )
+            lease_ms = self._config.default_timeout_ms + self._config.lease_margin_ms
+            return await _whole(self._ledger.atransact(commit))
+        except _CancelledMeanwhileError as late:
+            # The marker is durable: it needs its exchange, though nothing was sent.
+            permit.release()
+            attempt.dispatch_entry_id = late.result
             failure = Failure(
                 RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending"
             )
-            await self._record(request, encode_sent(request), attempt, failure)
-            raise cancelled
+            await self._record(request, sent, attempt, failure)
+            raise asyncio.CancelledError from late
         except BaseException:
-            breaker.release()
+            permit.release()
             raise
 
     async def _send(
@@ -274,13 +308,10 @@ class LLMGateway:
         provider: Provider | AsyncProvider,
         attempt: Attempt,
         on_text: TextSink | None,
-        breaker: CircuitBreaker,
+        permit: Permit,
     ) -> tuple[ProviderResponse | Failure, BaseException | None]:
         """One answer or the reason why there is none; tells the breaker."""
         timeout_s = self._config.default_timeout_ms / 1000
-        schema = request.structured_output
-        if schema is True:
-            schema = request.output_schema
         order = ProviderRequest(
             model_id=attempt.model_id,
             messages=sent.messages,
@@ -288,24 +319,25 @@ class LLMGateway:
             temperature=request.temperature,
             timeout_s=timeout_s,
             tools=tuple(request.tools or ()),
-            response_schema=schema or None,
+            response_schema=response_schema(request),
         )
-        bound = (self._scope(request, sent).requested_tokens - request.max_tokens,
-                 request.max_tokens)  # fmt: skip
+        bound = (self._input_bound(request, sent), request.max_tokens)
         started = time.perf_counter()
         failure: Failure
         cause: BaseException
         try:
             answer = await send(provider, order, _sink(attempt, on_text))
-            breaker.succeed()
+            permit.succeed()
+            if not answer.usage_reported:
+                answer = replace(answer, input_tokens=bound[0], output_tokens=bound[1])
             return answer, None
         except TimeoutError as error:
-            breaker.fail()
+            permit.fail()
             message = f"no answer within {timeout_s:g} s"
             failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, bound, True)
             cause = error
         except ProviderError as error:
-            (breaker.fail if error.speaks_of_health else breaker.succeed)()
+            (permit.fail if error.speaks_of_health else permit.succeed)()
             timed_out = error.code == "TIMEOUT"
             failure = Failure(
                 RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
@@ -316,7 +348,7 @@ class LLMGateway:
             )
             cause = error
         except asyncio.CancelledError as error:
-            breaker.release()
+            permit.release()
             message = "the caller went away"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", message, bound, True)
             cause = error
@@ -324,8 +356,8 @@ class LLMGateway:
             _log.warning(
                 "provider %s broke its protocol: %s", attempt.provider_id, type(error).__name__
             )
-            _log.debug("where it broke", exc_info=True)
-            breaker.fail()
+            _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
+            permit.fail()
             message = f"the provider object raised {type(error).__name__}"
             failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, bound, True)
             cause = error
@@ -353,10 +385,10 @@ class LLMGateway:
                 remaining = settled.remaining
             return tx.append(prepared), remaining
 
-        # Shielded: who goes away while the disk writes must not undo the record.
-        exchange_id, remaining = await asyncio.shield(
-            asyncio.ensure_future(self._ledger.atransact(commit))
-        )
+        try:
+            exchange_id, remaining = await _whole(self._ledger.atransact(commit))
+        except _CancelledMeanwhileError as late:
+            raise asyncio.CancelledError from late
         failed = isinstance(result, Failure)
         problems: list[str] = []
         valid: bool | None = None
@@ -380,6 +412,7 @@ class LLMGateway:
             error_code=result.code if isinstance(result, Failure) else None,
             error_message=result.message if isinstance(result, Failure) else None,
             budget_remaining=remaining,
+            attempts=attempt.number,
             **({} if failed else _from_provider(result)),
         )
 
@@ -417,16 +450,54 @@ class LLMGateway:
         return max(random.uniform(0, bound), min(asked_s or 0.0, config.retry_max_ms / 1000))  # noqa: S311
 
 
+class _CancelledMeanwhileError(Exception):
+    """The caller was cancelled while something was made durable; it is."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+
+async def _whole(write: Awaitable[_T]) -> _T:
+    """Wait for a write to its end, also when the caller is cancelled meanwhile, and again.
+
+    Raises:
+        _CancelledMeanwhileError: cancelled, and the write is durable.
+        CancelledError: cancelled, and the write failed.
+    """
+    task = asyncio.ensure_future(write)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:  # noqa: BLE001 - looked at below
+            break
+    if not cancelled:
+        return task.result()
+    if task.exception() is not None:
+        raise asyncio.CancelledError
+    raise _CancelledMeanwhileError(task.result())
+
+
 def _sink(attempt: Attempt, on_text: TextSink | None) -> TextSink | None:
     if on_text is None:
         return None
 
+    listening = True
+
     def take(text: str) -> None:
+        nonlocal listening
         attempt.streamed += text
+        if not listening:
+            return
         try:
             on_text(text)
-        except Exception:  # noqa: BLE001 - a listener must not change what is recorded
-            _log.warning("the listener of a stream raised; it is not told more", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - a listener must not change the record
+            listening = False
+            _log.warning(
+                "the listener of a stream raised %s; it is told no more", type(error).__name__
+            )
 
     return take
 

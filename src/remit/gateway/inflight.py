@@ -37,10 +37,10 @@ class InFlightCalls:
 
     Args:
         ledger: in whose database they lie.
-        budgeter: where reservations are settled; ``None`` without budgets.
+        budgeter: where reservations are settled.
     """
 
-    def __init__(self, ledger: LedgerClient, budgeter: TokenBudgeter | None) -> None:
+    def __init__(self, ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
         # A pid alone comes back after a restart: the random part does not.
@@ -54,8 +54,11 @@ class InFlightCalls:
         """Note a call that is about to go out."""
         tx.execute(
             "INSERT INTO in_flight VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (dispatch_entry_id, self._owner, _now_ms() + lease_ms, request.session_id,
-             request.work_order_id, request.agent_id, request.contract_id, reserved_tokens),
+            (
+                dispatch_entry_id, self._owner, _now_ms() + lease_ms, request.session_id,
+                request.work_order_id or "", request.agent_id or "", request.contract_id,
+                reserved_tokens,
+            ),
         )  # fmt: skip
 
     def consume(self, tx: Transaction, dispatch_entry_id: str) -> None:
@@ -87,8 +90,7 @@ class InFlightCalls:
         ids = []
         for dispatch_id, session_id, work_order_id, agent_id, contract_id, reserved in sorted(rows):
             settled = reserved if policy == "charge" else 0
-            if self._budgeter is not None:
-                self._budgeter.settle(dispatch_id, TokenUsage(settled, 0), tx=tx)
+            self._budgeter.settle(dispatch_id, TokenUsage(settled, 0), tx=tx)
             ids.append(
                 tx.append(
                     LedgerEntry(

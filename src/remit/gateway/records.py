@@ -10,7 +10,7 @@ from typing import Any
 from remit.canonical import MAX_SAFE_INTEGER
 from remit.errors import InvalidInputError
 from remit.exchange import PromptRequest, RouteOutcome
-from remit.gateway.validation import Sent
+from remit.gateway.validation import MAX_ID_CHARS, Sent
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
 from remit.providers import ProviderResponse
 
@@ -57,7 +57,7 @@ def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> L
         prompts_used=_prompts(request),
         metadata={
             "contract_id": request.contract_id,
-            "agent_id": request.agent_id,
+            "agent_id": request.agent_id or "",
             "session_id": request.session_id,
         },
     )
@@ -81,12 +81,12 @@ def exchange_entry(
         model_id = result.model or attempt.model_id
     prompt = request.prompt if request.messages is None else list(sent.messages)
     metadata: dict[str, Any] = {
-        "agent_id": request.agent_id,
+        "agent_id": request.agent_id or "",
         "session_id": request.session_id,
-        "work_order_id": request.work_order_id,
-        "tier": request.tier,
+        "work_order_id": request.work_order_id or "",
+        "tier": request.tier or "",
         "contract_id": request.contract_id,
-        "framework_id": request.framework_id,
+        "framework_id": request.framework_id or "",
         "prompt": Content(prompt, sent.encoded),
         "response": Content(text),
         "outcome": outcome,
@@ -115,6 +115,8 @@ def exchange_entry(
         blocks = () if failed else result.content_blocks  # type: ignore[union-attr]
         metadata["content_blocks"] = Content(list(blocks))
     if isinstance(result, ProviderResponse):
+        if not result.usage_reported:
+            metadata["cost_certainty"] = "upper_bound"
         for name in ("cached_input_tokens", "reasoning_tokens"):
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
@@ -173,11 +175,11 @@ def _refusal(request: PromptRequest, code: str, message: str) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     """An id as it came, as far as it can be recorded: refused requests may hold anything."""
-    return str(_recordable(value)) if isinstance(value, str) else ""
+    return str(_recordable(value))[:MAX_ID_CHARS] if isinstance(value, str) else ""
 
 
 def _prompts(request: PromptRequest) -> list[str]:
-    return [request.prompt_pack_id] if request.prompt_pack_id else []
+    return [pack] if (pack := _text(request.prompt_pack_id)) else []
 
 
 def _recordable(value: Any) -> Any:

@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 from remit.blocking import call_in_thread
+from remit.canonical import MAX_SAFE_INTEGER
 from remit.exchange import TextSink
+from remit.gateway.validation import MAX_ID_CHARS
 from remit.providers import (
     AsyncProvider,
     Provider,
@@ -35,7 +37,7 @@ async def send(
         ProviderError: the provider said so, or broke its protocol.
     """
     if isinstance(provider, AsyncProvider):
-        task = asyncio.ensure_future(provider.asend(request, on_text=on_text))
+        task = asyncio.ensure_future(_guarded(provider, request, on_text))
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
     try:
@@ -66,14 +68,25 @@ def _is_answer(answer: Any) -> bool:
         isinstance(answer, ProviderResponse)
         and isinstance(answer.content, str)
         and isinstance(answer.model, str)
+        and len(answer.model) <= MAX_ID_CHARS
         and isinstance(answer.finish_reason, str)
+        and len(answer.finish_reason) <= MAX_ID_CHARS
         and isinstance(answer.content_blocks, tuple)
         and all(isinstance(block, dict) for block in answer.content_blocks)
         and all(
-            type(tokens) is int and tokens >= 0
+            type(tokens) is int and 0 <= tokens <= MAX_SAFE_INTEGER
             for tokens in (answer.input_tokens, answer.output_tokens)
         )
     )
+
+
+async def _guarded(
+    provider: AsyncProvider, request: ProviderRequest, on_text: TextSink | None
+) -> Any:
+    try:
+        return await provider.asend(request, on_text=on_text)
+    except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
+        raise RuntimeError(type(error).__name__) from error
 
 
 async def _in_thread(provider: Provider, request: ProviderRequest) -> Any:

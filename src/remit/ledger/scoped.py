@@ -59,6 +59,11 @@ class ScopedLedger:
     def __init__(self, ledger: LedgerPort, *, tier: str, work_order_id: str | None = None) -> None:
         if tier not in _VISIBLE:
             raise InvalidInputError(f"There is no tier {tier!r}.", next_step="Use hot, ho2 or ho1.")
+        if isinstance(ledger, ScopedLedger) and ledger._work_order_id is None:
+            # A tier's handle narrowed to one order of that tier; it never widens.
+            if ledger._tier != tier:
+                raise InvalidInputError(f"A {ledger._tier} handle cannot be narrowed to {tier}.")
+            ledger = ledger._ledger
         self._ledger = ledger
         self._tier = tier
         self._work_order_id = work_order_id

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from remit.providers.protocol import ProviderError
 
@@ -27,19 +28,19 @@ class JsonHttpClient:
     Args:
         base_url: with scheme, without a trailing slash.
         headers: sent with each request; their values never appear in an error.
-        secret: the key among them, blotted out of what a server says.
     """
 
-    def __init__(self, base_url: str, headers: Mapping[str, str], secret: str) -> None:
+    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
         self._base_url = base_url.rstrip("/")
+        shown = URL(self._base_url)
+        self._shown_url = str(shown.with_user(None) if shown.user or shown.password else shown)
         self._headers = dict(headers)
-        self._secret = secret
         self._sessions: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, aiohttp.ClientSession
         ] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"JsonHttpClient({self._base_url!r})"
+        return f"JsonHttpClient({self._shown_url!r})"
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
@@ -96,7 +97,7 @@ class JsonHttpClient:
             ) from error
         except aiohttp.ClientConnectorError as error:
             raise ProviderError(
-                "SERVER_ERROR", f"{self._base_url} cannot be reached: {error.strerror}", True
+                "SERVER_ERROR", f"{self._shown_url} cannot be reached: {error.strerror}", True
             ) from error
         except (aiohttp.ClientError, ConnectionError, ValueError) as error:
             what = "the connection broke while answering" if sent else "the connection broke"
@@ -138,8 +139,6 @@ class JsonHttpClient:
             text = str(detail.get("message", detail)) if isinstance(detail, dict) else str(detail)
         except orjson.JSONDecodeError:
             text = f"{response.headers.get('content-type', 'unknown')} body, {len(data)} bytes"
-        if self._secret:
-            text = text.replace(self._secret, "[key]")
         text = f"HTTP {response.status}: {text[:_ERROR_CHARS]}"
         low, status = text.lower(), response.status
         if any(word in low for word in _CONTEXT_WORDS):

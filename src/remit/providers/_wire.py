@@ -13,10 +13,19 @@ __all__ = ["count", "number_or_none", "well_formed"]
 
 
 @contextlib.contextmanager
-def well_formed() -> Iterator[None]:
-    """Turn what a misshapen answer trips over into a :class:`ProviderError`."""
+def well_formed(secret: str = "") -> Iterator[None]:
+    """Turn what a misshapen answer trips over into a :class:`ProviderError`.
+
+    Args:
+        secret: blotted out of whatever an error says, wherever a server put it.
+    """
     try:
         yield
+    except ProviderError as error:
+        if secret and secret in error.message:
+            error.message = error.message.replace(secret, "[key]")
+            error.args = (error.message,)
+        raise
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ProviderError(
             "SERVER_ERROR",

@@ -37,8 +37,9 @@ class AnthropicProvider:
         headers = {"anthropic-version": settings.api_version}
         if api_key:
             headers["x-api-key"] = api_key
-        self._http = JsonHttpClient(base_url, headers, api_key)
+        self._http = JsonHttpClient(base_url, headers)
         self._settings = settings
+        self._api_key = api_key
 
     def __repr__(self) -> str:
         return f"AnthropicProvider({self._http!r})"
@@ -56,7 +57,7 @@ class AnthropicProvider:
     ) -> ProviderResponse:
         """See :class:`~remit.providers.AsyncProvider`."""
         body = self._body(request)
-        with well_formed():
+        with well_formed(self._api_key):
             if on_text is None:
                 answer = await self._http.post("/v1/messages", body, request.timeout_s)
             else:
@@ -164,7 +165,7 @@ def _blocks(content: Any) -> list[Any]:
 
 def _parse(answer: dict[str, Any], *, forced: bool) -> ProviderResponse:
     blocks = answer.get("content")
-    usage = answer.get("usage")
+    usage = answer.get("usage") or {}
     if not isinstance(blocks, list) or not isinstance(usage, dict):
         raise ProviderError(
             "SERVER_ERROR", "the answer is not a message of the Messages API", True,
@@ -191,4 +192,5 @@ def _parse(answer: dict[str, Any], *, forced: bool) -> ProviderResponse:
         request_id=str(answer.get("id", "")),
         content_blocks=kept,
         cached_input_tokens=cached or None,
+        usage_reported="input_tokens" in usage and "output_tokens" in usage,
     )

@@ -34,8 +34,9 @@ class OpenAIProvider:
 
     def __init__(self, base_url: str, api_key: str, settings: ProviderSettings) -> None:
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = JsonHttpClient(base_url, headers, api_key)
+        self._http = JsonHttpClient(base_url, headers)
         self._settings = settings
+        self._api_key = api_key
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._http!r})"
@@ -58,7 +59,7 @@ class OpenAIProvider:
             del body["temperature"]
         elif not self._settings.send_temperature:
             del body["temperature"]
-        with well_formed():
+        with well_formed(self._api_key):
             if on_text is None:
                 return chat_response(
                     await self._http.post("/chat/completions", body, request.timeout_s)
@@ -123,6 +124,7 @@ def chat_response(answer: dict[str, Any]) -> ProviderResponse:
     if not isinstance(text, str):
         raise TypeError("content is not a text")
     usage = answer.get("usage") or {}
+    told = "prompt_tokens" in usage and "completion_tokens" in usage
     details = usage.get("prompt_tokens_details") or {}
     thinking = usage.get("completion_tokens_details") or {}
     uses_tool = any(block["type"] == "tool_use" for block in blocks)
@@ -138,6 +140,7 @@ def chat_response(answer: dict[str, Any]) -> ProviderResponse:
         content_blocks=tuple(blocks),
         cached_input_tokens=number_or_none(details.get("cached_tokens")) or None,
         reasoning_tokens=number_or_none(thinking.get("reasoning_tokens")) or None,
+        usage_reported=told,
     )
 
 

@@ -58,6 +58,8 @@ class ProviderResponse:
         content_blocks: text and tool_use blocks, when the provider sends blocks.
         cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when told.
         reasoning_tokens: part of ``output_tokens`` that was thinking, when told.
+        usage_reported: ``False`` when the provider told no token counts: then the call is
+            charged at its upper bound.
     """
 
     content: str
@@ -70,6 +72,7 @@ class ProviderResponse:
     content_blocks: tuple[dict[str, Any], ...] = ()
     cached_input_tokens: int | None = None
     reasoning_tokens: int | None = None
+    usage_reported: bool = True
 
 
 class ProviderError(RemitError):

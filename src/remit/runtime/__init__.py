@@ -1,7 +1,7 @@
 """The wired whole: one root, opened (SPEC 13)."""
 
 from remit.runtime.conversation import Conversation
-from remit.runtime.providers import default_model, weight_store
+from remit.runtime.providers import require_reachable, resolve_model, weight_store
 from remit.runtime.runtime import Runtime
 
-__all__ = ["Conversation", "Runtime", "default_model", "weight_store"]
+__all__ = ["Conversation", "Runtime", "require_reachable", "resolve_model", "weight_store"]

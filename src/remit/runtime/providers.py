@@ -10,10 +10,12 @@ from pathlib import Path
 
 from remit.config import ProviderSettings, Settings
 from remit.errors import ConfigError
-from remit.models import ModelError, WeightStore
+from remit.models import ModelError, WeightStore, known_models
 from remit.providers import AnthropicProvider, AsyncProvider, LocalProvider, OpenAIProvider
+from remit.root import RootError
 
-__all__ = ["Providers", "assemble_providers", "choose_model", "default_model", "weight_store"]
+__all__ = ["Providers", "assemble_providers", "choose_model", "require_reachable", "resolve_model",
+           "weight_store"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,43 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     )
 
 
-def default_model(settings: Settings) -> tuple[str, str]:
-    """Provider and model that answer when nobody says otherwise."""
-    return choose_model(settings, settings.model.default, assemble_providers(settings, None))
+def resolve_model(settings: Settings, wanted: str | None = None) -> tuple[Providers, str, str]:
+    """The providers, and the provider and model that answer when a request names none.
+
+    Args:
+        settings: of the root.
+        wanted: instead of the configured ``[model] default``.
+    """
+    providers = assemble_providers(settings, None)
+    provider_id, model_id = choose_model(settings, wanted or settings.model.default, providers)
+    if provider_id == "local" and model_id != settings.local.model:
+        providers = assemble_providers(settings, model_id)
+    return providers, provider_id, model_id
+
+
+def require_reachable(
+    settings: Settings, providers: Providers, provider_id: str, model_id: str
+) -> None:
+    """Make sure that a provider is set up.
+
+    Raises:
+        RootError: it is not; the message says how to.
+    """
+    if provider_id in providers.reachable:
+        return
+    if provider_id == "local":
+        how = "pull " + model_id if model_id in known_models() else "add FILE.gguf"
+        raise RootError(
+            f"The local model {model_id} is not here, and no other provider is set up.",
+            next_step=f"Run `remit model {how}`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or "
+            "OPENAI_BASE_URL.",
+        )
+    one = settings.providers.get(provider_id)
+    variable = one.api_key_env if one else ""
+    raise RootError(
+        f"The provider {provider_id} has no key and no base URL.",
+        next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
+    )
 
 
 def _adapter(settings: ProviderSettings, url: str, key: str) -> AsyncProvider:

@@ -15,10 +15,9 @@ from remit.config import LoadedSettings, Settings, load_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
-from remit.models import known_models
 from remit.root import Root, RootError, find_root
 from remit.runtime.conversation import Conversation
-from remit.runtime.providers import Providers, assemble_providers, choose_model
+from remit.runtime.providers import Providers, require_reachable, resolve_model
 from remit.sessions import SessionManager
 from remit.supervisor import HO2Supervisor
 from remit.tools import Tool, ToolDispatcher
@@ -38,12 +37,19 @@ class Runtime:
     """
 
     def __init__(
-        self, root: Root, loaded: LoadedSettings, model: str | None, tools: Iterable[Tool]
+        self,
+        root: Root,
+        loaded: LoadedSettings,
+        model: str | None,
+        tools: Iterable[Tool],
+        new: bool,
     ) -> None:
         settings = loaded.settings
         self.root = root
         self.loaded = loaded
-        self.ledger = LedgerClient(root.path / settings.ledger.path, settings=settings.ledger)
+        self.ledger = LedgerClient(
+            root.path / settings.ledger.path, settings=settings.ledger, create=new
+        )
         try:
             self._wire(settings, model, tools)
         except BaseException:
@@ -75,7 +81,8 @@ class Runtime:
             LedgerError: the ledger cannot be opened.
         """
         place = find_root(Path(root) if root is not None else None)
-        if not place.exists():
+        new = not place.exists()
+        if new:
             if not create:
                 raise RootError(
                     f"There is no root at {place.path}.",
@@ -83,14 +90,10 @@ class Runtime:
                 )
             place.create()
         loaded = load_settings(place.config, flags=flags)
-        return cls(place, loaded, model, tools)
+        return cls(place, loaded, model, tools, new)
 
     def _wire(self, settings: Settings, model: str | None, tools: Iterable[Tool]) -> None:
-        wanted = model or settings.model.default
-        providers = assemble_providers(settings, None)
-        self.provider_id, self.model_id = choose_model(settings, wanted, providers)
-        if self.provider_id == "local" and self.model_id != settings.local.model:
-            providers = assemble_providers(settings, self.model_id)
+        providers, self.provider_id, self.model_id = resolve_model(settings, model)
         self._providers: Providers = providers
         mode = settings.budget.mode
         self._budgeter = TokenBudgeter(self.ledger) if mode != "off" else None
@@ -136,25 +139,7 @@ class Runtime:
         Raises:
             RootError: its provider is not set up; the message says how to.
         """
-        if self.provider_id in self._providers.reachable:
-            return
-        if self.provider_id == "local":
-            name = self.model_id
-            how = (
-                f"Run `remit model pull {name}`"
-                if name in known_models()
-                else "Run `remit model add`"
-            )
-            raise RootError(
-                f"The local model {name} is not here, and no other provider is set up.",
-                next_step=f"{how}, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or OPENAI_BASE_URL.",
-            )
-        one = self.loaded.settings.providers.get(self.provider_id)
-        variable = one.api_key_env if one else ""
-        raise RootError(
-            f"The provider {self.provider_id} has no key and no base URL.",
-            next_step=f"Set {variable or f'[providers.{self.provider_id}]'}.",
-        )
+        require_reachable(self.loaded.settings, self._providers, self.provider_id, self.model_id)
 
     def session(self, session_id: str | None = None) -> Conversation:
         """Begin a conversation with the ADMIN agent, or go on with one.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.workorders import WorkOrder, work_order_id
+from remit.workorders import WorkOrder, trace_hash, work_order_id
 
 __all__ = ["SupervisorJournal"]
 
@@ -87,12 +86,5 @@ class SupervisorJournal:
         )
 
     def trace_hash(self, work_order_ids: Sequence[str]) -> str:
-        """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
-
-        They stand in ledger order; whoever holds the ledger can compute it again.
-        """
-        entries: list[tuple[int, str]] = []
-        for order_id in work_order_ids:
-            for entry in self._ledger.query(work_order_id=order_id, tier="ho1", with_content=False):
-                entries.append((int(entry.id[4:], 16), entry.entry_hash))
-        return hashlib.sha256("".join(item for _, item in sorted(entries)).encode()).hexdigest()
+        """See :func:`remit.workorders.trace_hash`."""
+        return trace_hash(self._ledger, work_order_ids)

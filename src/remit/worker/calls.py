@@ -8,6 +8,7 @@ from typing import Any
 
 from remit.budget import BudgetScope
 from remit.contracts import PromptContract
+from remit.errors import InvalidInputError
 from remit.exchange import (
     GatewayPort,
     Message,
@@ -19,7 +20,7 @@ from remit.exchange import (
 from remit.worker.errors import WorkFailedError, failure_of
 from remit.worker.journal import Journal
 from remit.worker.ports import BudgetPort
-from remit.workorders import WorkOrder, WorkOrderCost
+from remit.workorders import WorkOrder
 
 __all__ = ["ModelCalls"]
 
@@ -36,7 +37,7 @@ class ModelCalls:
         turn_limit: most calls.
 
     Attributes:
-        cost: what has been used so far.
+        made: how many calls so far.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class ModelCalls:
         self._journal = journal
         self._agent_id = agent_id
         self._turn_limit = turn_limit
-        self.cost = WorkOrderCost()
+        self.made = 0
 
     def request(self, contract: PromptContract) -> PromptRequest:
         """The request that ``contract`` makes of this order, still without messages."""
@@ -72,7 +73,7 @@ class ModelCalls:
             tier=order.tier_target,
             provider_id=boundary.provider_id,
             model_id=boundary.model_id,
-            max_tokens=self._bounded(boundary.max_tokens),
+            max_tokens=boundary.max_tokens,
             temperature=boundary.temperature,
             structured_output=boundary.structured_output,
             input_schema=contract.input_schema,
@@ -102,39 +103,35 @@ class ModelCalls:
         Raises:
             WorkFailedError: the call failed, or the order has used its calls.
         """
-        if self.cost.llm_calls >= self._turn_limit:
+        if self.made >= self._turn_limit:
             raise WorkFailedError(
                 "turn_limit_exceeded", f"the order has used its {self._turn_limit} model calls"
             )
         structured = request.structured_output if schema is None else schema
-        response = await self._gateway.aroute(
-            replace(
-                request,
-                messages=list(messages),
-                tools=list(tools) or None,
-                structured_output=None if tools else structured,
-                output_schema=schema or request.output_schema,
-            ),
-            on_text=on_text,
+        request = replace(
+            request,
+            messages=list(messages),
+            tools=list(tools) or None,
+            structured_output=None if tools else structured,
+            output_schema=schema or request.output_schema,
         )
-        self.cost = self.cost.plus(
-            WorkOrderCost(
-                response.input_tokens,
-                response.output_tokens,
-                response.input_tokens + response.output_tokens,
-                llm_calls=1,
-            )
-        )
+        self.made += 1
+        response = await self._gateway.aroute(self._bounded(request), on_text=on_text)
         await self._journal.llm_call(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             raise failure_of(response)
         return response
 
-    def _bounded(self, max_tokens: int) -> int:
-        """Never above what the order has left."""
+    def _bounded(self, request: PromptRequest) -> PromptRequest:
+        """``max_tokens`` never above what the order has left beside the prompt."""
         if self._budgeter is None:
-            return max_tokens
-        left = self._budgeter.check(
-            BudgetScope(self._order.session_id, self._order.wo_id)
-        ).remaining
-        return max_tokens if left is None else max(1, min(max_tokens, left))
+            return request
+        scope = BudgetScope(self._order.session_id, self._order.wo_id, self._agent_id)
+        left = self._budgeter.check(scope).remaining
+        if left is None:
+            return request
+        try:
+            left -= self._gateway.input_bound(request)
+        except InvalidInputError:
+            return request  # the gateway refuses it, with the reason on record
+        return replace(request, max_tokens=max(1, min(request.max_tokens, left)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from remit.budget import BudgetScope
 from remit.config import WorkerSettings
 from remit.contracts import ContractError, PromptContract
 from remit.exchange import GatewayPort, Message, TextSink
-from remit.ledger import LedgerPort
+from remit.ledger import LedgerPort, LedgerWriteError
 from remit.schemas import first_problem
 from remit.tools import UnknownToolError
 from remit.worker.calls import ModelCalls
@@ -29,11 +30,14 @@ from remit.workorders import (
     EventSink,
     TextDelta,
     WorkOrder,
+    WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
 )
 
 __all__ = ["HO1Executor"]
+
+_log = logging.getLogger("remit.worker")
 
 
 class HO1Executor:
@@ -104,6 +108,11 @@ class HO1Executor:
         except asyncio.CancelledError:
             await run.end(WorkOrderState.FAILED, None, _CANCELLED, started)
             raise
+        except LedgerWriteError:
+            raise  # nothing can be recorded: the order stays open, and the caller hears why
+        except Exception as failed:  # noqa: BLE001 - an order never stays open without a word
+            _log.warning("an order failed unexpectedly: %s", type(failed).__name__)
+            error = WorkFailedError("internal_error", f"{type(failed).__name__} in the worker")
         if error is not None:
             state = WorkOrderState.FAILED
         return await run.end(state, output, error, started)
@@ -131,6 +140,7 @@ class _Run:
         self._toolbox = Toolbox(
             executor._tools,
             order.constraints.tools_allowed,
+            order.constraints.tools_requiring_approval,
             self._journal,
             order.wo_id,
             on_event,
@@ -152,6 +162,10 @@ class _Run:
         problem = first_problem(contract.input_schema or {}, dict(order.input_context))
         if problem:
             raise WorkFailedError("input_schema_invalid", problem)
+        if order.constraints.usd_budget is not None:
+            raise WorkFailedError(
+                "budget_exhausted", "a USD budget cannot be held: no price is known yet"
+            )
         self._allocate()
         return await self._ask(contract)
 
@@ -162,10 +176,14 @@ class _Run:
         error: WorkFailedError | None,
         started: float,
     ) -> WorkOrder:
-        cost = replace(
-            self._calls.cost,
-            tool_calls=self._toolbox.calls,
-            elapsed_ms=round((time.perf_counter() - started) * 1000, 3),
+        input_tokens, output_tokens = self._journal.tokens_used()
+        cost = WorkOrderCost(
+            input_tokens,
+            output_tokens,
+            input_tokens + output_tokens,
+            self._calls.made,
+            self._toolbox.calls,
+            round((time.perf_counter() - started) * 1000, 3),
         )
         if error is None:
             await self._journal.write("WO_COMPLETED", output_result=output, cost=cost.to_dict())

@@ -51,6 +51,17 @@ class Journal:
             )
         )
 
+    def tokens_used(self) -> tuple[int, int]:
+        """Input and output tokens of all exchanges of the order, retries and failures included.
+
+        Read from the record, so that the order's cost equals its exchanges always.
+        """
+        input_tokens = output_tokens = 0
+        for entry in self._ledger.query(event_type="EXCHANGE", with_content=False):
+            input_tokens += entry.metadata["input_tokens"]
+            output_tokens += entry.metadata["output_tokens"]
+        return input_tokens, output_tokens
+
     async def llm_call(self, response: PromptResponse) -> None:
         """Note one call to a model; the exchange holds its text."""
         await self.write(

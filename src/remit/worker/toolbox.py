@@ -15,7 +15,10 @@ from remit.worker.journal import Journal
 from remit.worker.ports import ToolPort
 from remit.workorders import EventSink, ToolEnded, ToolStarted
 
-__all__ = ["Toolbox"]
+__all__ = ["UNKNOWN_TOOL", "Toolbox"]
+
+UNKNOWN_TOOL = "unknown"
+"""What the record calls a tool that the order may not use."""
 
 
 class Toolbox:
@@ -24,6 +27,7 @@ class Toolbox:
     Args:
         tools: the dispatcher.
         allowed: ids the order may use; all others are refused.
+        needs_approval: of these, the ones that a person must release first.
         journal: where intent and result are noted.
         wo_id: of the order, for idempotency keys.
         on_event: hears of starts and ends.
@@ -37,12 +41,14 @@ class Toolbox:
         self,
         tools: ToolPort,
         allowed: Sequence[str],
+        needs_approval: Sequence[str],
         journal: Journal,
         wo_id: str,
         on_event: EventSink | None,
     ) -> None:
         self._port = tools
         self._allowed = tuple(allowed)
+        self._needs_approval = frozenset(needs_approval)
         self._journal = journal
         self._wo_id = wo_id
         self._on_event = on_event or (lambda _: None)
@@ -80,7 +86,12 @@ class Toolbox:
             given, size = {}, 0
             result = ToolResult("error", error=f"The arguments cannot be recorded: {error.message}")
         else:
-            if tool_id in self._allowed:
+            if tool_id in self._needs_approval:
+                result = ToolResult(
+                    "refused",
+                    error=f"approval_denied: {tool_id} needs an approval; none can be given yet.",
+                )
+            elif tool_id in self._allowed:
                 await self._journal.write(
                     "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key
                 )
@@ -95,7 +106,8 @@ class Toolbox:
                 )
         await self._journal.write(
             "TOOL_CALL",
-            tool_id=tool_id,
+            # A name the model made up is its text, not an id: it stands in tool_error, as content.
+            tool_id=tool_id if tool_id in self._allowed else UNKNOWN_TOOL,
             status=result.status,
             arguments=given,
             result=result.output,

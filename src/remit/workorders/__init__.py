@@ -18,6 +18,7 @@ from remit.workorders.order import (
     WorkOrderType,
     work_order_id,
 )
+from remit.workorders.trace import trace_hash
 
 __all__ = [
     "AnswerRejected",
@@ -33,5 +34,6 @@ __all__ = [
     "WorkOrderCost",
     "WorkOrderState",
     "WorkOrderType",
+    "trace_hash",
     "work_order_id",
 ]
