@@ -56,6 +56,10 @@ class ScopedLedger:
         InvalidInputError: there is no such tier.
     """
 
+    _ledger: LedgerPort
+    _tier: str
+    _work_order_id: str | None
+
     def __init__(self, ledger: LedgerPort, *, tier: str, work_order_id: str | None = None) -> None:
         if tier not in _VISIBLE:
             raise InvalidInputError(f"There is no tier {tier!r}.", next_step="Use hot, ho2 or ho1.")
