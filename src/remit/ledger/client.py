@@ -121,6 +121,16 @@ class LedgerClient:
         sealed = await asyncio.wrap_future(self._submit([entry], subject_id))
         return self._finish([entry], sealed)[0]
 
+    async def awrite_many(
+        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> list[str]:
+        """:meth:`write_many` without blocking the event loop."""
+        batch = list(entries)
+        if not batch:
+            return []
+        sealed = await asyncio.wrap_future(self._submit(batch, subject_id))
+        return self._finish(batch, sealed)
+
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
 

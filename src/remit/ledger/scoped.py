@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from remit.errors import InvalidInputError
@@ -29,6 +29,12 @@ class LedgerPort(Protocol):
 
     async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
         """Append one entry without blocking the event loop."""
+        ...
+
+    async def awrite_many(
+        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> list[str]:
+        """Append all entries in one transaction without blocking the event loop."""
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
@@ -86,6 +92,13 @@ class ScopedLedger:
     async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
         """:meth:`write` without blocking the event loop."""
         return await self._ledger.awrite(self._owned(entry), subject_id=subject_id)
+
+    async def awrite_many(
+        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> list[str]:
+        """Append entries of this tier in one transaction, or none."""
+        owned = [self._owned(entry) for entry in entries]
+        return await self._ledger.awrite_many(owned, subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id, when this tier may see it.

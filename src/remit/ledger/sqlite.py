@@ -40,6 +40,10 @@ _STEPS = """
     LEFT JOIN contents AS pc ON pc.commitment = p.commitment
     LEFT JOIN erasures AS e ON e.commitment = s.commitment"""
 _LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+_INSERT_CONTENT = (
+    "INSERT INTO contents (commitment, scope, digest, nonce, bytes, codec, value) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 _NARROWEST_FIRST = (
     "work_order_id",
     "session_id",
@@ -365,7 +369,10 @@ class _SqliteTransaction:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
         connection = self._connection
         seq, entry_hash = self._seq, self._hash
-        connection.execute("SAVEPOINT unit")
+        # One entry writes nothing before it is sure to fit: only more than that needs undoing.
+        undoable = unit.call is not None or len(unit.prepared) > 1
+        if undoable:
+            connection.execute("SAVEPOINT unit")
         try:
             if unit.call is None:
                 result: Any = [self._append(prepared) for prepared in unit.prepared]
@@ -374,10 +381,14 @@ class _SqliteTransaction:
         except Exception as error:
             if _is_of_the_engine(error) or not connection.in_transaction:
                 raise
-            connection.execute("ROLLBACK TO unit")
+            if undoable:
+                connection.execute("ROLLBACK TO unit")
+            elif isinstance(error, sqlite3.Error):
+                raise
             self._seq, self._hash = seq, entry_hash
             result = error
-        connection.execute("RELEASE unit")
+        if undoable:
+            connection.execute("RELEASE unit")
         return result
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
@@ -393,7 +404,9 @@ class _SqliteTransaction:
     def _append(self, prepared: Prepared) -> Sealed:
         connection = self._connection
         scope = content_scope(prepared.session_id, self._seq)
-        commitments = self._commit_values(prepared, scope) if prepared.values else {}
+        commitments, new_values = (
+            self._commit_values(prepared, scope) if prepared.values else ({}, [])
+        )
         steps: list[tuple[str, str, str, int]] = []
 
         def chain(macs: list[str]) -> str:
@@ -412,13 +425,16 @@ class _SqliteTransaction:
             commitments=commitments,
             steps=chain,
         )
+        if new_values:
+            connection.executemany(_INSERT_CONTENT, new_values)
         new_steps = []
         for step in reversed(steps):  # a conversation grows at its end: all before is known
             known = connection.execute("SELECT 1 FROM message_steps WHERE step = ?", step[:1])
             if known.fetchone():
                 break
             new_steps.append(step)
-        connection.executemany("INSERT INTO message_steps VALUES (?, ?, ?, ?)", new_steps)
+        if new_steps:
+            connection.executemany("INSERT INTO message_steps VALUES (?, ?, ?, ?)", new_steps)
         if prepared.subject_id and commitments:
             connection.executemany(
                 "INSERT OR IGNORE INTO content_subjects VALUES (?, ?)",
@@ -440,8 +456,10 @@ class _SqliteTransaction:
         self._seq, self._hash = sealed.seq + 1, sealed.entry_hash
         return sealed
 
-    def _commit_values(self, prepared: Prepared, scope: str) -> dict[bytes, str]:
-        """The commitment of every content value, the known ones found, new ones stored."""
+    def _commit_values(
+        self, prepared: Prepared, scope: str
+    ) -> tuple[dict[bytes, str], list[tuple[Any, ...]]]:
+        """The commitment of every content value, by digest, and the rows of those not stored."""
         digests = list(prepared.values)
         commitments: dict[bytes, str] = {}
         if prepared.session_id:
@@ -469,13 +487,7 @@ class _SqliteTransaction:
                     (commitments[digest], scope, digest, nonce, len(encoded), stored.codec,
                      stored.value)
                 )  # fmt: skip
-        if rows:
-            self._connection.executemany(
-                "INSERT INTO contents (commitment, scope, digest, nonce, bytes, codec, value) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                rows,
-            )
-        return commitments
+        return commitments, rows
 
 
 def _is_of_the_engine(error: Exception) -> bool:

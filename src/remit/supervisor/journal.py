@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
@@ -48,32 +47,31 @@ class SupervisorJournal:
 
     async def write(self, event_type: str, submission_id: str = "", **metadata: Any) -> str:
         """Append one entry; returns its id."""
+        return await self._ledger.awrite(self._entry(event_type, submission_id, metadata))
+
+    def _entry(self, event_type: str, submission_id: str, metadata: dict[str, Any]) -> LedgerEntry:
         subject = submission_id or self._session_id
         provenance = dict(self._provenance)
         if submission_id.startswith("WO-"):
             provenance["work_order_id"] = submission_id
-        return await self._ledger.awrite(
-            LedgerEntry(
-                event_type=event_type,
-                submission_id=subject,
-                decision=event_type,
-                reason=f"{event_type} for {subject}",
-                metadata={"provenance": provenance, "scope": {"tier": "ho2"}, **metadata},
-            )
+        return LedgerEntry(
+            event_type=event_type,
+            submission_id=subject,
+            decision=event_type,
+            reason=f"{event_type} for {subject}",
+            metadata={"provenance": provenance, "scope": {"tier": "ho2"}, **metadata},
         )
 
-    async def planned(self, order: WorkOrder) -> None:
-        """Put a new order on record, whole."""
+    async def dispatched(self, order: WorkOrder) -> None:
+        """Put a new order on record, whole, and that it goes to the worker."""
         limits = order.constraints
-        await self.write(
-            "WO_PLANNED",
-            order.wo_id,
-            wo_type=str(order.wo_type),
-            tier_target=order.tier_target,
-            parent_wo_id=order.parent_wo_id,
-            input_context=dict(order.input_context),
-            acceptance_criteria=dict(order.acceptance_criteria),
-            constraints={
+        plan = {
+            "wo_type": str(order.wo_type),
+            "tier_target": order.tier_target,
+            "parent_wo_id": order.parent_wo_id,
+            "input_context": dict(order.input_context),
+            "acceptance_criteria": dict(order.acceptance_criteria),
+            "constraints": {
                 "prompt_contract_id": limits.prompt_contract_id,
                 "token_budget": limits.token_budget,
                 "usd_budget": limits.usd_budget,
@@ -83,8 +81,30 @@ class SupervisorJournal:
                 "tools_requiring_approval": list(limits.tools_requiring_approval),
                 "domain_tags": list(limits.domain_tags),
             },
+        }
+        await self._ledger.awrite_many(
+            [
+                self._entry("WO_PLANNED", order.wo_id, plan),
+                self._entry("WO_DISPATCHED", order.wo_id, {}),
+            ]
         )
 
-    def trace_hash(self, work_order_ids: Sequence[str]) -> str:
-        """See :func:`remit.workorders.trace_hash`."""
-        return trace_hash(self._ledger, work_order_ids)
+    async def checked(
+        self,
+        last: WorkOrder,
+        ids: list[str],
+        cost: dict[str, Any],
+        reasons: list[str],
+        attempt: int,
+    ) -> None:
+        """Close a chain of orders and put the verdict on its result on record."""
+        trace = {"work_order_ids": ids, "trace_hash": trace_hash(self._ledger, ids)}
+        chain = {**trace, "cost": cost, "outcome": str(last.state)}
+        verdict = "reject" if reasons else "accept"
+        gate = {**trace, "verdict": verdict, "reasons": reasons, "attempt": attempt}
+        await self._ledger.awrite_many(
+            [
+                self._entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
+                self._entry("WO_QUALITY_GATE", last.wo_id, gate),
+            ]
+        )

@@ -146,7 +146,7 @@ class HO2Supervisor:
             if code in _LOOP_FAILURES:
                 raise _LoopFailedError(code, (order.error or {}).get("message", ""))
             reasons = check_answer(order, self._config.error_markers)
-            await self._gate(turn, reasons, attempt)
+            await self._journal.checked(order, turn.ids(), _cost(turn.orders), reasons, attempt)
             if not reasons:
                 return str(order.output_result["text"]).strip(), True
             again = attempt <= self._config.max_retries and code not in _HOPELESS
@@ -187,35 +187,11 @@ class HO2Supervisor:
             ),
             acceptance_criteria={"non_empty": True, "no_error_marker": True},
         )
-        await self._journal.planned(order)
+        await self._journal.dispatched(order)
         order = order.moved_to(WorkOrderState.DISPATCHED)
-        await self._journal.write("WO_DISPATCHED", order.wo_id)
         done = await self._worker.aexecute(order, on_event=listen)
         turn.orders.append(done)
         return done
-
-    async def _gate(self, turn: _Chain, reasons: list[str], attempt: int) -> None:
-        """Close the chain and put the verdict on record."""
-        ids = turn.ids()
-        trace_hash = self._journal.trace_hash(ids)
-        last = turn.orders[-1]
-        await self._journal.write(
-            "WO_CHAIN_COMPLETE",
-            last.wo_id,
-            work_order_ids=ids,
-            trace_hash=trace_hash,
-            cost=_cost(turn.orders),
-            outcome=str(last.state),
-        )
-        await self._journal.write(
-            "WO_QUALITY_GATE",
-            last.wo_id,
-            work_order_ids=ids,
-            trace_hash=trace_hash,
-            verdict="reject" if reasons else "accept",
-            reasons=reasons,
-            attempt=attempt,
-        )
 
     async def _degrade(
         self, message: str, turn: _Chain, failed: _LoopFailedError, listen: EventSink
