@@ -340,3 +340,23 @@ def test_a_full_disk_stops_the_turn_with_a_clear_error(
         ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
         assert ledger.verify().verified
         assert conversation.turn("and now?").response
+
+
+def test_the_window_of_turns_moves_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+
+    def look(body: dict[str, Any]) -> dict[str, Any]:
+        shown.append(sum(turn["role"] == "user" for turn in body["messages"]) - 1)
+        return message("ok")
+
+    flags = {"supervisor.context_turns": 4, "supervisor.classify": False}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, look, flags=flags) as (runtime, _):
+        conversation = runtime.session()
+        for number in range(11):
+            conversation.turn(f"message {number}")
+        entry = runtime.ledger.read_by_event_type("EXCHANGE")[-1]
+    assert shown == [0, 1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
+    said = [m["content"] for m in entry.metadata["prompt"] if m["role"] == "user"]
+    assert said == [f"message {number}" for number in range(6, 11)]

@@ -351,7 +351,7 @@ class LedgerClient:
 
     def _pages(self, where: Filter, limit: int | None) -> Iterator[list[EntryRow]]:
         left = limit
-        size = 16  # small first pages: who asks for the latest few waits for few
+        size = 16 if limit is None else self._page_size  # who looks for the first waits for few
         while left is None or left > 0:
             rows = self._store.page(where, size if left is None else min(size, left))
             if not rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -113,7 +112,6 @@ class ScopedLedger:
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
         """:meth:`LedgerClient.query` over what this tier may see."""
-        limit = filters.pop("limit", None)
         if self._tier == "ho1":
             if self._work_order_id is None:
                 return iter(())
@@ -121,8 +119,21 @@ class ScopedLedger:
                 if filters.get(key) not in (None, own):
                     return iter(())
                 filters[key] = own
-        entries = (entry for entry in self._ledger.query(**filters) if self._sees(entry))
-        return itertools.islice(entries, limit)
+        return self._visible(filters, filters.pop("limit", None))
+
+    def _visible(self, filters: dict[str, Any], limit: int | None) -> Iterator[LedgerEntry]:
+        """What is visible, asking for no more than is still wanted."""
+        left = limit
+        while left is None or left > 0:
+            last = None
+            for entry in self._ledger.query(**filters, limit=left):
+                last = entry.id
+                if self._sees(entry):
+                    yield entry
+                    left = None if left is None else left - 1
+            if last is None or left is None:
+                return
+            filters = {**filters, "after": last}
 
     def _sees(self, entry: LedgerEntry) -> bool:
         columns = columns_of({"metadata": entry.metadata})

@@ -127,7 +127,7 @@ class HO2Supervisor:
         )
 
     async def _loop(self, message: str, turn: _Chain, listen: EventSink) -> tuple[str, bool]:
-        turns = self._session.recent_turns(self._config.context_turns)
+        turns = self._session.recent_turns(self._shown_turns())
         if self._config.classify:
             turn.classification = await self._classify(message, turn)
         context: dict[str, Any] = {
@@ -220,9 +220,7 @@ class HO2Supervisor:
                 work_order_id="",
                 session_id=self._session.session_id,
                 tier="ho2",
-                messages=_conversation(
-                    self._session.recent_turns(self._config.context_turns), message
-                ),
+                messages=_conversation(self._session.recent_turns(self._shown_turns()), message),
                 max_tokens=self._config.degraded_max_tokens,
             ),
             on_text=sink,
@@ -231,6 +229,18 @@ class HO2Supervisor:
             return response.content, False
         why = response.error_message or "the model gave no answer"
         return f"I cannot answer: {failed.message} The direct call failed too: {why}", False
+
+    def _shown_turns(self) -> int:
+        """How many turns the model is shown: at most ``context_turns``, at least half of them.
+
+        The window moves on by half its width at a time. In between the conversation only grows
+        at its end, which providers' prompt caches and the ledger's message lists both reward.
+        """
+        most, there = self._config.context_turns, self._session.turn_count
+        if there <= most:
+            return there
+        step = max(1, most // 2)
+        return there - -(-(there - most) // step) * step
 
     def _fitting(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
         """The latest turns that fit the context budget, oldest first (4 bytes for a token)."""
