@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from remit.blocking import run_blocking
 from remit.ledger import LedgerClient
+from remit.providers._http import JsonHttpClient
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +23,22 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "live" not in request.keywords:
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what a test left open: a connection found by the garbage collector is an error."""
+    clients: list[JsonHttpClient] = []
+    make = JsonHttpClient.__init__
+
+    def noted(self: JsonHttpClient, *arguments: object, **more: object) -> None:
+        make(self, *arguments, **more)  # type: ignore[arg-type]
+        clients.append(self)
+
+    monkeypatch.setattr(JsonHttpClient, "__init__", noted)
+    yield
+    for client in clients:
+        run_blocking(client.aclose())
 
 
 @pytest.fixture
