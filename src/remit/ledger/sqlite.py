@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
-from remit.ledger.entry import LedgerEntry
+from remit.ledger.content import StoredValue
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
-from remit.ledger.record import INDEXED, Prepared, Sealed, content_scope, prepare, seal
+from remit.ledger.record import INDEXED
+from remit.ledger.sqlite_batch import SqliteBatch
+from remit.ledger.sqlite_file import create_if_absent
 from remit.ledger.sqlite_schema import APPLICATION_ID, COLUMNS, CREATE, SCHEMA_VERSION
 from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, RawStep, Unit
 
 __all__ = ["SqliteStore"]
 
-_NONCE_BYTES = 32
-_ENGINE_FAILURES = frozenset(
-    {
-        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
-    }
-)  # fmt: skip
 _CHUNK = 400  # parameters in one statement, well under SQLite's limit
 _ROW = f"seq, {', '.join(COLUMNS)}, CAST(record AS BLOB)"
 _STEPS = """
@@ -40,10 +29,6 @@ _STEPS = """
     LEFT JOIN contents AS pc ON pc.commitment = p.commitment
     LEFT JOIN erasures AS e ON e.commitment = s.commitment"""
 _LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
-_INSERT_CONTENT = (
-    "INSERT INTO contents (commitment, scope, digest, nonce, bytes, codec, value) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
 _NARROWEST_FIRST = (
     "work_order_id",
     "session_id",
@@ -55,10 +40,6 @@ _NARROWEST_FIRST = (
     "model_id",
     "outcome",
     "tier",
-)
-_INSERT_ENTRY = (
-    f"INSERT INTO entries (seq, {', '.join(COLUMNS)}, record) "
-    f"VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
 )
 
 
@@ -92,7 +73,7 @@ class SqliteStore:
         self._timeout = lock_timeout_s
         try:
             if create:
-                _create_if_absent(path)
+                create_if_absent(path)
             elif not path.exists() or path.stat().st_size == 0:
                 raise LedgerError(
                     f"There is no ledger at {path}.",
@@ -151,9 +132,11 @@ class SqliteStore:
         results: list[Any] = []
         try:
             writer.execute("BEGIN IMMEDIATE")
-            batch = _SqliteTransaction(self, writer)
+            batch = SqliteBatch(writer, self._content_keys, self._compress_above)
+            batch.look_up(units)
             for unit in units:
                 results.append(batch.do(unit))
+            batch.flush()
             writer.execute("COMMIT")
         except BaseException as error:
             if writer.in_transaction:
@@ -351,196 +334,6 @@ class SqliteStore:
         with self._read_lock:
             self._reader.close()
         self._writer.close()
-
-
-class _SqliteTransaction:
-    """The state of one batch: the head of the chain as it grows."""
-
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
-        self._store = store
-        self._connection = connection
-        row = connection.execute(
-            "SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1"
-        ).fetchone()
-        self._seq: int = row[0] + 1 if row else 0
-        self._hash: str = row[1] if row else ""
-
-    def do(self, unit: Unit) -> Any:
-        """Run one unit; an error of its own is returned, one of the engine's raised."""
-        connection = self._connection
-        seq, entry_hash = self._seq, self._hash
-        # One entry writes nothing before it is sure to fit: only more than that needs undoing.
-        undoable = unit.call is not None or len(unit.prepared) > 1
-        if undoable:
-            connection.execute("SAVEPOINT unit")
-        try:
-            if unit.call is None:
-                result: Any = [self._append(prepared) for prepared in unit.prepared]
-            else:
-                result = unit.call(self)
-        except Exception as error:
-            if _is_of_the_engine(error) or not connection.in_transaction:
-                raise
-            if undoable:
-                connection.execute("ROLLBACK TO unit")
-            elif isinstance(error, sqlite3.Error):
-                raise
-            self._seq, self._hash = seq, entry_hash
-            result = error
-        if undoable:
-            connection.execute("RELEASE unit")
-        return result
-
-    def append(self, entry: LedgerEntry | Prepared) -> str:
-        """See :class:`~remit.ledger.store.Transaction`."""
-        if isinstance(entry, LedgerEntry):
-            entry = prepare(entry, self._store._content_keys)
-        return self._append(entry).id
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See :class:`~remit.ledger.store.Transaction`."""
-        return self._connection.execute(sql, parameters).fetchall()
-
-    def _append(self, prepared: Prepared) -> Sealed:
-        connection = self._connection
-        scope = content_scope(prepared.session_id, self._seq)
-        commitments, new_values = (
-            self._commit_values(prepared, scope) if prepared.values else ({}, [])
-        )
-        steps: list[tuple[str, str, str, int]] = []
-
-        def chain(macs: list[str]) -> str:
-            head = NO_STEP
-            for position, mac in enumerate(macs, start=1):
-                parent, head = head, next_step(head, mac)
-                steps.append((head, parent, mac, position))
-            return head
-
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        sealed = seal(
-            prepared,
-            seq=self._seq,
-            timestamp=f"{now[:-6]}Z",
-            previous_hash=self._hash,
-            commitments=commitments,
-            steps=chain,
-        )
-        if new_values:
-            connection.executemany(_INSERT_CONTENT, new_values)
-        new_steps = []
-        for step in reversed(steps):  # a conversation grows at its end: all before is known
-            known = connection.execute("SELECT 1 FROM message_steps WHERE step = ?", step[:1])
-            if known.fetchone():
-                break
-            new_steps.append(step)
-        if new_steps:
-            connection.executemany("INSERT INTO message_steps VALUES (?, ?, ?, ?)", new_steps)
-        if prepared.subject_id and commitments:
-            connection.executemany(
-                "INSERT OR IGNORE INTO content_subjects VALUES (?, ?)",
-                [(prepared.subject_id, mac) for mac in commitments.values()],
-            )
-        connection.execute(
-            _INSERT_ENTRY,
-            (
-                sealed.seq,
-                sealed.id,
-                sealed.entry_hash,
-                sealed.timestamp,
-                prepared.fields["event_type"],
-                prepared.fields["submission_id"],
-                *prepared.columns.values(),
-                sealed.record.decode(),
-            ),
-        )
-        self._seq, self._hash = sealed.seq + 1, sealed.entry_hash
-        return sealed
-
-    def _commit_values(
-        self, prepared: Prepared, scope: str
-    ) -> tuple[dict[bytes, str], list[tuple[Any, ...]]]:
-        """The commitment of every content value, by digest, and the rows of those not stored."""
-        digests = list(prepared.values)
-        commitments: dict[bytes, str] = {}
-        if prepared.session_id:
-            for chunk in _chunks(digests):
-                for digest, commitment, nonce in self._connection.execute(
-                    "SELECT digest, commitment, nonce FROM contents "
-                    f"WHERE scope = ? AND digest IN ({_marks(chunk)})",
-                    (scope, *chunk),
-                ):
-                    # Computed again: a row that was tampered with must not lead a new record.
-                    if commit(nonce, prepared.values[digest].encoded) != commitment:
-                        raise LedgerFormatError(
-                            f"A stored content value of {scope} is not what it was.",
-                            next_step="Run `remit ledger verify` to see what is damaged.",
-                        )
-                    commitments[digest] = commitment
-        rows = []
-        for digest in digests:
-            if digest not in commitments:
-                encoded = prepared.values[digest].encoded
-                nonce = secrets.token_bytes(_NONCE_BYTES)
-                commitments[digest] = commit(nonce, encoded)
-                stored = StoredValue.encode(encoded, self._store._compress_above)
-                rows.append(
-                    (commitments[digest], scope, digest, nonce, len(encoded), stored.codec,
-                     stored.value)
-                )  # fmt: skip
-        return commitments, rows
-
-
-def _is_of_the_engine(error: Exception) -> bool:
-    """Whether the whole transaction is lost, not only the statement that raised."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(error, sqlite3.Error) and (code is None or code & 0xFF in _ENGINE_FAILURES)
-
-
-def _create_if_absent(path: Path) -> None:
-    """Make the file whole or not at all, also when several processes try at once."""
-    if path.exists() and path.stat().st_size > 0:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        mine, there = os.fstat(handle), path.stat()
-        if mine.st_ino != there.st_ino or there.st_size > 0:
-            return  # another process was first
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-        temporary.unlink(missing_ok=True)
-        try:
-            _create(temporary)
-            os.replace(temporary, path)
-        except sqlite3.Error as error:
-            raise LedgerError(
-                f"The ledger {path} cannot be made: {error}.",
-                next_step="Check the free space and the permissions of its directory.",
-            ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    finally:
-        os.close(handle)
-
-
-def _create(path: Path) -> None:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        # Both must be set before the first table: erased bytes leave the file, and it shrinks.
-        connection.execute("PRAGMA secure_delete=ON")
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        connection.executescript(f"BEGIN; {CREATE} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
-        connection.execute("PRAGMA journal_mode=WAL")
-    finally:
-        connection.close()
 
 
 def _entry_row(row: tuple[Any, ...]) -> EntryRow:
