@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from remit.budget.errors import BudgetRefusedError
 from remit.budget.values import (
     BudgetCheckResult,
@@ -37,8 +39,8 @@ _FIELDS = "scope, token_limit, turn_limit, spent_tokens, reserved_tokens, turns"
 class TokenBudgeter:
     """Reserves, settles and reports tokens per session, work order and agent.
 
-    Limits hold under any concurrency: a reservation is one conditional update per scope of
-    the path, inside the transaction that also writes the ``DISPATCH``.
+    Limits hold under any concurrency: a reservation is checked and taken under the ledger's
+    write lock, in the transaction that also writes the ``DISPATCH``.
 
     Args:
         ledger: where limits are recorded and state is kept.
@@ -136,32 +138,31 @@ class TokenBudgeter:
             )
             return
         amount = scope.requested_tokens
-        held = 0
-        for key in scope.path:
-            limits = (
-                "AND (token_limit IS NULL OR spent_tokens + reserved_tokens + ? <= token_limit) "
-                "AND (turn_limit IS NULL OR turns + ? <= turn_limit) "
-                if enforce
-                else ""
-            )
-            rows = tx.execute(
-                "UPDATE budgets SET reserved_tokens = reserved_tokens + ?, turns = turns + ? "
-                f"WHERE scope = ? {limits}RETURNING scope",
-                (amount, turns, key, amount, turns) if enforce else (amount, turns, key),
-            )
-            if rows:
-                held += 1
-                tx.execute(
-                    "INSERT INTO reservations VALUES (?, ?, ?)", (reservation_id, key, amount)
+        # Read and written under the ledger's write lock: nobody comes in between.
+        keys = scope.path
+        found = tx.execute(
+            f"SELECT {_FIELDS} FROM budgets WHERE scope IN ({_marks(keys)}) ORDER BY scope", keys
+        )
+        states = [BudgetStatus(*row) for row in found]
+        if enforce:
+            if not states:
+                raise BudgetRefusedError(
+                    "NOT_ALLOCATED", f"no budget was allocated for {keys[0]}", None
                 )
-            elif state := _state(
-                tx.execute(f"SELECT {_FIELDS} FROM budgets WHERE scope = ?", (key,))
-            ):
+            for state in states:
                 _refuse_if_over(state, amount, turns)
-        if not held and enforce:
-            raise BudgetRefusedError(
-                "NOT_ALLOCATED", f"no budget was allocated for {scope.path[0]}", None
-            )
+        if not states:
+            return
+        held = [state.scope for state in states]
+        tx.execute(
+            "UPDATE budgets SET reserved_tokens = reserved_tokens + ?, turns = turns + ? "
+            f"WHERE scope IN ({_marks(held)})",
+            (amount, turns, *held),
+        )
+        tx.execute(
+            f"INSERT INTO reservations VALUES {', '.join(['(?, ?, ?)'] * len(held))}",
+            [part for key in held for part in (reservation_id, key, amount)],
+        )
 
     def settle(
         self, reservation_id: str, usage: TokenUsage, *, tx: Transaction | None = None
@@ -169,27 +170,21 @@ class TokenBudgeter:
         """Replace a reservation by the real usage, on every scope that held it."""
         if tx is None:
             return self._ledger.transact(lambda tx: self.settle(reservation_id, usage, tx=tx))
-        remaining: int | None = None
-        consumed = 0
         held = tx.execute(
             "DELETE FROM reservations WHERE reservation_id = ? RETURNING scope, tokens",
             (reservation_id,),
         )
-        for key, tokens in sorted(held):
-            rows = tx.execute(
-                "UPDATE budgets SET reserved_tokens = reserved_tokens - ?, "
-                f"spent_tokens = spent_tokens + ? WHERE scope = ? RETURNING {_FIELDS}",
-                (tokens, usage.total, key),
-            )
-            if state := _state(rows):
-                consumed = state.spent_tokens
-                if state.remaining is not None:
-                    remaining = (
-                        min(remaining, state.remaining)
-                        if remaining is not None
-                        else state.remaining
-                    )
-        return DebitResult(bool(held), remaining, consumed)
+        if not held:
+            return DebitResult(False, None, 0)
+        keys = [key for key, _ in held]
+        rows = tx.execute(
+            # One reservation holds the same amount on every scope of its path.
+            "UPDATE budgets SET reserved_tokens = reserved_tokens - ?, "
+            f"spent_tokens = spent_tokens + ? WHERE scope IN ({_marks(keys)}) RETURNING {_FIELDS}",
+            (held[0][1], usage.total, *keys),
+        )
+        states = sorted((BudgetStatus(*row) for row in rows), key=lambda state: state.scope)
+        return DebitResult(True, _narrowest(states), states[-1].spent_tokens)
 
     def release(self, reservation_id: str, *, tx: Transaction | None = None) -> None:
         """Give a reservation back unused."""
@@ -241,8 +236,7 @@ class TokenBudgeter:
     def _path(self, scope: BudgetScope) -> list[BudgetStatus]:
         keys = scope.path
         rows = self._ledger.select(
-            f"SELECT {_FIELDS} FROM budgets WHERE scope IN ({', '.join('?' * len(keys))}) "
-            "ORDER BY scope",
+            f"SELECT {_FIELDS} FROM budgets WHERE scope IN ({_marks(keys)}) ORDER BY scope",
             keys,
         )
         return [BudgetStatus(*row) for row in rows]
@@ -255,6 +249,10 @@ def _create(tx: Transaction) -> None:
 
 def _state(rows: list[tuple[object, ...]]) -> BudgetStatus | None:
     return BudgetStatus(*rows[0]) if rows else None  # type: ignore[arg-type]
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _narrowest(states: list[BudgetStatus]) -> int | None:
