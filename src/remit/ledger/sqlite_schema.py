@@ -55,7 +55,6 @@ CREATE TABLE message_steps (
     commitment TEXT NOT NULL,
     position INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX message_steps_commitment ON message_steps(commitment);
 
 CREATE TABLE content_subjects (
     subject_id TEXT NOT NULL,
