@@ -7,10 +7,9 @@ import logging
 import random
 import time
 import traceback
-from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from remit.auth import AuthProvider
 from remit.blocking import run_blocking
@@ -25,6 +24,7 @@ from remit.exchange import (
 )
 from remit.gateway.breaker import CircuitBreaker, Permit
 from remit.gateway.config import RouterConfig
+from remit.gateway.durable import CancelledMeanwhileError, whole
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.records import (
     Attempt,
@@ -35,7 +35,7 @@ from remit.gateway.records import (
     rejection_entry,
     warning_entry,
 )
-from remit.gateway.sending import send
+from remit.gateway.sending import send, sink
 from remit.gateway.validation import (
     Sent,
     check_output,
@@ -56,7 +56,6 @@ __all__ = ["LLMGateway"]
 
 _log = logging.getLogger("remit.gateway")
 
-_T = TypeVar("_T")
 BudgetMode = Literal["enforce", "warn", "off"]
 
 
@@ -181,7 +180,7 @@ class LLMGateway:
         for number in range(1, self._config.max_retries + 2):
             permit = breaker.acquire()
             if permit is None:
-                message = f"{provider_id}/{model_id} failed repeatedly and is left alone for now"
+                message = f"{provider_id}/{model_id} failed repeatedly and is not asked just now"
                 return last or await self._reject(request, "CIRCUIT_OPEN", message, sent)
             attempt = Attempt(number, provider_id, model_id)
             if last is not None:
@@ -287,8 +286,8 @@ class LLMGateway:
                 dispatch_entry(request, attempt.provider_id, attempt.model_id)
             )
             lease_ms = self._config.default_timeout_ms + self._config.lease_margin_ms
-            return await _whole(self._ledger.atransact(commit))
-        except _CancelledMeanwhileError as late:
+            return await whole(self._ledger.atransact(commit))
+        except CancelledMeanwhileError as late:
             # The marker is durable: it needs its exchange, though nothing was sent.
             permit.release()
             attempt.dispatch_entry_id = late.result
@@ -326,7 +325,7 @@ class LLMGateway:
         failure: Failure
         cause: BaseException
         try:
-            answer = await send(provider, order, _sink(attempt, on_text))
+            answer = await send(provider, order, sink(attempt, on_text))
             permit.succeed()
             if not answer.usage_reported:
                 answer = replace(answer, input_tokens=bound[0], output_tokens=bound[1])
@@ -386,8 +385,8 @@ class LLMGateway:
             return tx.append(prepared), remaining
 
         try:
-            exchange_id, remaining = await _whole(self._ledger.atransact(commit))
-        except _CancelledMeanwhileError as late:
+            exchange_id, remaining = await whole(self._ledger.atransact(commit))
+        except CancelledMeanwhileError as late:
             raise asyncio.CancelledError from late
         failed = isinstance(result, Failure)
         problems: list[str] = []
@@ -448,58 +447,6 @@ class LLMGateway:
         config = self._config
         bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
         return max(random.uniform(0, bound), min(asked_s or 0.0, config.retry_max_ms / 1000))  # noqa: S311
-
-
-class _CancelledMeanwhileError(Exception):
-    """The caller was cancelled while something was made durable; it is."""
-
-    def __init__(self, result: Any) -> None:
-        self.result = result
-
-
-async def _whole(write: Awaitable[_T]) -> _T:
-    """Wait for a write to its end, also when the caller is cancelled meanwhile, and again.
-
-    Raises:
-        _CancelledMeanwhileError: cancelled, and the write is durable.
-        CancelledError: cancelled, and the write failed.
-    """
-    task = asyncio.ensure_future(write)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception:  # noqa: BLE001 - looked at below
-            break
-    if not cancelled:
-        return task.result()
-    if task.exception() is not None:
-        raise asyncio.CancelledError
-    raise _CancelledMeanwhileError(task.result())
-
-
-def _sink(attempt: Attempt, on_text: TextSink | None) -> TextSink | None:
-    if on_text is None:
-        return None
-
-    listening = True
-
-    def take(text: str) -> None:
-        nonlocal listening
-        attempt.streamed += text
-        if not listening:
-            return
-        try:
-            on_text(text)
-        except Exception as error:  # noqa: BLE001 - a listener must not change the record
-            listening = False
-            _log.warning(
-                "the listener of a stream raised %s; it is told no more", type(error).__name__
-            )
-
-    return take
 
 
 def _from_provider(result: ProviderResponse | Failure) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from remit.blocking import call_in_thread
 from remit.canonical import MAX_SAFE_INTEGER
 from remit.exchange import TextSink
+from remit.gateway.records import Attempt
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.providers import (
     AsyncProvider,
@@ -17,7 +19,9 @@ from remit.providers import (
     ProviderResponse,
 )
 
-__all__ = ["ProtocolBrokenError", "send"]
+__all__ = ["ProtocolBrokenError", "send", "sink"]
+
+_log = logging.getLogger("remit.gateway")
 
 
 class ProtocolBrokenError(ProviderError):
@@ -97,3 +101,26 @@ async def _in_thread(provider: Provider, request: ProviderRequest) -> Any:
 def _abandon(task: asyncio.Future[Any]) -> None:
     task.cancel()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def sink(attempt: Attempt, on_text: TextSink | None) -> TextSink | None:
+    """Collects what is streamed, and passes it on as long as the listener does not raise."""
+    if on_text is None:
+        return None
+
+    listening = True
+
+    def take(text: str) -> None:
+        nonlocal listening
+        attempt.streamed += text
+        if not listening:
+            return
+        try:
+            on_text(text)
+        except Exception as error:  # noqa: BLE001 - a listener must not change the record
+            listening = False
+            _log.warning(
+                "the listener of a stream raised %s; it is told no more", type(error).__name__
+            )
+
+    return take
