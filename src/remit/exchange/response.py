@@ -32,7 +32,6 @@ class PromptResponse:
         budget_remaining: tokens left on the narrowest limit; ``None`` without one.
         finish_reason: the provider's, in neutral words: ``stop``, ``length``, ``tool_use``.
         content_blocks: the provider's blocks when it sent any (text, tool_use).
-        attempts: how many pairs the request took; tokens and ids are the last one's.
     """
 
     content: str
@@ -54,4 +53,3 @@ class PromptResponse:
     budget_remaining: int | None = None
     finish_reason: str = "stop"
     content_blocks: tuple[dict[str, Any], ...] | None = None
-    attempts: int = 1

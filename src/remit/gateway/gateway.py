@@ -411,7 +411,6 @@ class LLMGateway:
             error_code=result.code if isinstance(result, Failure) else None,
             error_message=result.message if isinstance(result, Failure) else None,
             budget_remaining=remaining,
-            attempts=attempt.number,
             **({} if failed else _from_provider(result)),
         )
 

@@ -227,7 +227,8 @@ class _Run:
             variables["tool_results"] = await chooser.choose(tools, str(variables["user_input"]))
             tools = []
             variables["small_talk"] = not variables["tool_results"]
-            history = [] if variables["tool_results"] else history[-2 * small.context_turns :]
+            first = max(0, len(history) - 2 * small.context_turns)
+            history = [] if variables["tool_results"] else history[first:]
         messages = pack.render(variables, history)
         definitions = [tool.definition() for tool in tools]
         while True:
