@@ -36,6 +36,11 @@ class Root:
         """``remit.toml``."""
         return self.path / "remit.toml"
 
+    @property
+    def keys(self) -> Path:
+        """Where the private keys lie; no agent reads it."""
+        return self.tier("hot") / "keys"
+
     def tier(self, name: str) -> Path:
         """The folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
         return self.path / name.upper()

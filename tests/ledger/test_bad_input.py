@@ -125,9 +125,9 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         LedgerClient(tmp_path)
 
 
-def test_a_server_url_is_refused_for_now() -> None:
-    with pytest.raises(LedgerError, match="SQLite only"):
-        LedgerClient("postgresql://localhost/ledger")
+def test_a_place_that_no_store_is_for() -> None:
+    with pytest.raises(LedgerError, match="cannot be kept at mysql"):
+        LedgerClient("mysql://localhost/ledger")
 
 
 def test_a_full_disk_loses_only_what_was_refused(tmp_path: Path) -> None:

@@ -162,13 +162,22 @@ def test_many_problems_are_counted_and_the_first_are_told(path: Path) -> None:
 
 
 def test_damage_to_the_file_itself_is_a_failure_not_a_crash(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    for offset in range(8192, len(data), 512):
+    LedgerClient(path.with_name("fresh.db")).close()
+    schema = path.with_name("fresh.db").stat().st_size
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    for offset in range(schema, len(data), 512):
         data[offset : offset + 64] = b"\xff" * 64
     path.write_bytes(data)
     with LedgerClient(path) as client:
         report = client.verify()
     assert not report.verified
+    data = bytearray(whole)
+    for offset in range(4096, len(data), 512):
+        data[offset : offset + 64] = b"\xff" * 64
+    path.write_bytes(data)
+    with pytest.raises(LedgerFormatError, match="damaged"):
+        LedgerClient(path)
 
 
 def _cells(path: Path) -> list[tuple[str, str, int]]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from remit.cli import erasing, proving
 from remit.cli.shared import (
     echo_json,
     echo_json_line,
-    note,
     open_ledger,
     open_settings,
     print_json_list,
@@ -30,7 +30,14 @@ _FOLLOW_S = 0.3
 
 @click.group()
 def ledger() -> None:
-    """Read and verify the record."""
+    """Read, verify, prove, erase: the record."""
+
+
+for _command in (
+    proving.verify, proving.key, proving.checkpoint, proving.prove, proving.export, proving.import_,
+    erasing.erase, erasing.retain, erasing.compact,
+):  # fmt: skip
+    ledger.add_command(_command)
 
 
 def _filters(function: Any) -> Any:
@@ -41,12 +48,15 @@ def _filters(function: Any) -> Any:
 
 @ledger.command()
 @_filters
+@click.option("--text", help='Words that its content holds; "a phrase" in double quotes.')
 @click.option("--limit", type=click.IntRange(min=0), help="Most entries.")
 @click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True)
 @reads
 def query(root: Path | None, as_json: bool, **filters: Any) -> None:
     """Entries that match all that is given, in ledger order."""
     with open_ledger(root) as client:
+        if filters["text"] is not None:
+            client.index_text(progress("indexing"))
         found = client.query(**filters)
         if as_json:
             print_json_list("entries", found)
@@ -97,41 +107,6 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
             for entry in client.query(after=last):
                 show_one(entry)
                 last = int(entry.id[4:], 16)
-
-
-@ledger.command()
-@reads
-def verify(root: Path | None, as_json: bool) -> None:
-    """Check every record, link, column and content value; exit 1 when something is wrong."""
-    with open_ledger(root) as client:
-        report = client.verify(progress=progress("verifying"))
-    problems = [str(problem) for problem in report.problems]
-    if as_json:
-        echo_json(
-            {
-                "verified": report.verified,
-                "entries": report.entries,
-                "first_bad_seq": report.first_bad_seq,
-                "problems": problems,
-                "problem_count": report.problem_count,
-                "contents": report.contents,
-                "erased": report.erased,
-                "checkpoint": report.checkpoint,
-            }
-        )
-    elif report.verified:
-        click.echo(
-            f"verified: {report.entries} entries, {report.contents} content values, "
-            f"{report.erased} erased"
-        )
-        note("No signed checkpoint was held against it: a ledger cut off at its end shows only so.")
-    else:
-        number = report.problem_count
-        noun = "problem" if number == 1 else "problems"
-        click.echo(f"NOT VERIFIED: {number} {noun} in {report.entries} entries")
-        for problem in problems:
-            click.echo(f"  {problem}")
-    raise SystemExit(0 if report.verified else 1)
 
 
 @ledger.command()

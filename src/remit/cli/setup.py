@@ -20,14 +20,15 @@ from remit.errors import RemitError
 def init(directory: Path | None, root: Path | None) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
     from remit.config import load_settings
-    from remit.ledger import LedgerClient
+    from remit.ledger import ledger_key, open_root_ledger
     from remit.root import Root, find_root
 
     given = directory or root
     place = Root(given) if given is not None else find_root()
     made = place.create()
     settings = load_settings(place.config).settings
-    LedgerClient(place.path / settings.ledger.path, settings=settings.ledger).close()
+    made += ledger_key(place, settings.ledger).create()
+    open_root_ledger(place, settings.ledger, create=True).close()
     note(f"{place.path}: {len(made)} files made." if made else f"{place.path} is complete.")
 
 

@@ -113,13 +113,12 @@ def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
     return place, load_settings(place.config)
 
 
-def open_ledger(root: Path | None) -> LedgerClient:
-    """The ledger of a root."""
-    from remit.ledger import LedgerClient
+def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
+    """The ledger of a root; ``signing`` for commands that write to it."""
+    from remit.ledger import open_root_ledger
 
     place, loaded = open_settings(root)
-    settings = loaded.settings.ledger
-    return LedgerClient(place.path / settings.path, settings=settings, create=False)
+    return open_root_ledger(place, loaded.settings.ledger, signing=signing)
 
 
 def _dump(value: Any, *, indent: bool) -> str:

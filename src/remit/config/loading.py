@@ -23,7 +23,7 @@ _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
     {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
 )
-_FREE_TABLES = ("providers", "model.prefixes")
+_FREE_TABLES = ("providers", "model.prefixes", "ledger.retention_days")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,13 @@ def load_settings(
     if path is not None and path.exists():
         _merge(merged, _read(path), str(path), sources)
     variables = os.environ if environment is None else environment
-    if variables.get("REMIT_DATABASE_URL"):
-        raise ConfigError(
-            "REMIT_DATABASE_URL is set, but this version keeps its ledger in SQLite only.",
-            next_step="Unset it.",
-        )
+    if url := variables.get("REMIT_DATABASE_URL"):
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigError(
+                "REMIT_DATABASE_URL is not a postgresql:// URL.",
+                next_step="Set it to postgresql://user@host/database, or unset it for SQLite.",
+            )
+        _merge(merged, {"ledger": {"path": url}}, "environment REMIT_DATABASE_URL", sources)
     for name, text in sorted(variables.items()):
         if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
             key = name[len(_PREFIX) :].lower().replace("__", ".")

@@ -28,12 +28,36 @@ class _Section(BaseModel):
 class LedgerSettings(_Section):
     """``[ledger]``: where the record lies and what of it is content."""
 
-    path: str = Field(description="file of the ledger, relative to the root")
+    path: str = Field(
+        description="file of the ledger, relative to the root; or postgresql://… (better left to "
+        "REMIT_DATABASE_URL)"
+    )
     content_keys: list[str] = Field(description="metadata keys whose values are content")
     compress_above_bytes: int = Field(ge=0, description="compress stored values above this size")
     lock_timeout_s: float = Field(gt=0, description="wait this long for another writer")
     max_batch: int = Field(ge=1, description="most writes in one transaction")
     page_size: int = Field(ge=1, description="entries fetched at once by queries")
+    gather_ms: float = Field(
+        ge=0, description="a commit waits up to this long for as many writers as came before"
+    )
+    origin: str = Field(
+        description="unique name of this log, a URL without scheme; empty: made by init, for ever"
+    )
+    checkpoint_every_entries: int = Field(ge=1, description="sign a checkpoint this often")
+    checkpoint_every_s: float = Field(
+        gt=0, description="sign a checkpoint of new entries after this many seconds"
+    )
+    erase_quotes_from_chars: int = Field(
+        ge=1,
+        description="erasing by entry or subject also erases what quotes a text of at least this "
+        "many characters in the same session",
+    )
+    retention_days: dict[str, float] = Field(
+        description="days that content is kept, by event type; '*' for all others"
+    )
+    retention_every_s: float = Field(
+        gt=0, description="how often a running process looks for content past its retention"
+    )
 
 
 class ModelSettings(_Section):

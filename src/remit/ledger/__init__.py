@@ -3,11 +3,16 @@
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import Content, Erased, content
 from remit.ledger.entry import LedgerEntry
+from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
     EntryNotFoundError,
+    ErasureError,
+    ExportFormatError,
     LedgerClosedError,
+    LedgerConnectionError,
     LedgerError,
     LedgerFormatError,
+    LedgerKeyError,
     LedgerWriteError,
     NoSignerError,
     RecordTooLargeError,
@@ -15,31 +20,43 @@ from remit.ledger.errors import (
 )
 from remit.ledger.events import EVENTS, Event
 from remit.ledger.record import Prepared
+from remit.ledger.report import Problem, VerificationReport
+from remit.ledger.retention import RetentionSchedule
+from remit.ledger.rooted import ledger_key, open_root_ledger
 from remit.ledger.scoped import LedgerPort, ScopedLedger
+from remit.ledger.signing import LedgerKey
 from remit.ledger.store import Transaction
-from remit.ledger.verification import Problem, VerificationReport, erasure_digest
 
 __all__ = [
     "EVENTS",
     "Content",
     "EntryNotFoundError",
     "Erased",
+    "ErasureError",
+    "ErasureReport",
     "Event",
+    "ExportFormatError",
     "LedgerClient",
     "LedgerClosedError",
+    "LedgerConnectionError",
     "LedgerEntry",
     "LedgerError",
     "LedgerFormatError",
+    "LedgerKey",
+    "LedgerKeyError",
     "LedgerPort",
     "LedgerWriteError",
     "NoSignerError",
     "Prepared",
     "Problem",
     "RecordTooLargeError",
+    "RetentionSchedule",
     "ScopeError",
     "ScopedLedger",
     "Transaction",
     "VerificationReport",
     "content",
     "erasure_digest",
+    "ledger_key",
+    "open_root_ledger",
 ]

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
-
-import orjson
+from typing import IO, Any, Literal, Self, TypeVar, Unpack
 
 from remit.config import LedgerSettings, default_settings
-from remit.errors import InvalidInputError
-from remit.ledger.committer import GroupCommitter
-from remit.ledger.content import Erased
-from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
-from remit.ledger.errors import (
-    EntryNotFoundError,
-    LedgerError,
-    LedgerFormatError,
-    NoSignerError,
+from remit.ledger.checkpoints import (
+    CheckpointKeeper,
+    Checkpoints,
+    add_cosignatures,
+    bind_to_key,
+    write_checkpoint,
 )
-from remit.ledger.record import Prepared, Sealed, commitments_in, fill, prepare, record_problem
+from remit.ledger.committer import GroupCommitter
+from remit.ledger.entry import LedgerEntry, parse_entry_id
+from remit.ledger.erasure import Eraser, ErasureReport
+from remit.ledger.errors import EntryNotFoundError, LedgerError, NoSignerError
+from remit.ledger.exporting import Exporter
+from remit.ledger.importing import Importer, ImportReport
+from remit.ledger.opening import StoreAddress
+from remit.ledger.querying import Equalities, Order, build_filter, find_orphans, pages, to_seq
+from remit.ledger.reader import Reader
+from remit.ledger.record import Prepared, Sealed, prepare
+from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.scoped import ScopedLedger
-from remit.ledger.sqlite import SqliteStore
-from remit.ledger.store import EntryRow, Filter, Store, Transaction, Unit
-from remit.ledger.verification import Progress, VerificationReport, verify_store
+from remit.ledger.search import TextIndex
+from remit.ledger.store import EntryRow, Transaction, Unit
+from remit.ledger.tree import LedgerTree
+from remit.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, VerifierKey
 
 __all__ = ["LedgerClient"]
 
@@ -38,12 +45,16 @@ class LedgerClient:
     """An open ledger. Safe to share between threads; open one in each process.
 
     Args:
-        path_or_url: the SQLite file of the ledger, made when it is not there.
+        path_or_url: the SQLite file of the ledger, made when it is not there; or the
+            ``postgresql://…`` URL of a database, whose tables are made when they are not there.
         settings: content keys and limits; the shipped defaults when left out.
         create: make the ledger when there is none; ``False`` makes that an error.
+        signer: the ledger's key. With it checkpoints are signed as the ledger grows.
+        verifier_key: the public key to check checkpoints by; the signer's when left out.
 
     Raises:
         LedgerFormatError: what lies there is not a ledger.
+        LedgerKeyError: it is a ledger of another key.
         LedgerError: it cannot be opened or made.
     """
 
@@ -53,27 +64,39 @@ class LedgerClient:
         *,
         settings: LedgerSettings | None = None,
         create: bool = True,
+        signer: Signer | None = None,
+        verifier_key: VerifierKey | None = None,
     ) -> None:
-        settings = settings or default_settings().ledger
-        if isinstance(path_or_url, str) and "://" in path_or_url:
-            raise LedgerError(
-                "This version of Remit keeps its ledger in SQLite only.",
-                next_step="Give the path of a file.",
-            )
-        self._path = Path(path_or_url)
+        self._settings = settings = settings or default_settings().ledger
+        self._address = StoreAddress(str(path_or_url), settings)
         self._content_keys = frozenset(settings.content_keys)
-        self._page_size = settings.page_size
-        self._store: Store = SqliteStore(
-            self._path,
-            content_keys=self._content_keys,
-            compress_above=settings.compress_above_bytes,
-            lock_timeout_s=settings.lock_timeout_s,
-            create=create,
+        self._signer = signer
+        self._key = signer.verifier_key if signer is not None else verifier_key
+        self._store = self._address.open(create=create)
+        self._reader = Reader(self._store)
+        self._checkpoints = Checkpoints(self._store)
+        keeper = signer and CheckpointKeeper(
+            self._store,
+            signer,
+            self._run_in_writer,
+            every_entries=settings.checkpoint_every_entries,
+            every_s=settings.checkpoint_every_s,
         )
-        self._committer = GroupCommitter(self._store, max_batch=settings.max_batch)
+        self._committer = GroupCommitter(
+            self._store,
+            max_batch=settings.max_batch,
+            gather_s=settings.gather_ms / 1000,
+            keepers=[keeper] if keeper else [],
+        )
+        if signer is not None:
+            try:
+                bind_to_key(self._store, self.transact, signer.verifier_key)
+            except BaseException:
+                self.close()
+                raise
 
     def __repr__(self) -> str:
-        return f"LedgerClient({str(self._path)!r})"
+        return f"LedgerClient({self.location!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -88,8 +111,13 @@ class LedgerClient:
 
     @property
     def location(self) -> str:
-        """Where the ledger lies, for people to read."""
-        return str(self._path)
+        """Where the ledger lies, for people to read; a URL without its password."""
+        return self._store.location
+
+    @property
+    def verifier_key(self) -> VerifierKey | None:
+        """The key that checkpoints are checked by, when this client knows it."""
+        return self._key
 
     # -- writing -----------------------------------------------------------------------
 
@@ -181,7 +209,7 @@ class LedgerClient:
         Raises:
             EntryNotFoundError: there is none.
         """
-        return self._entries([self._row(entry_id)])[0]
+        return self._reader.entries([self._row(entry_id)])[0]
 
     def read_record(self, entry_id: str) -> bytes:
         """The canonical record of an entry: the exact bytes that its hash covers."""
@@ -202,74 +230,62 @@ class LedgerClient:
     def query(
         self,
         *,
-        event_type: str | None = None,
-        submission_id: str | None = None,
-        session_id: str | None = None,
-        work_order_id: str | None = None,
-        agent_id: str | None = None,
-        tier: str | None = None,
-        framework_id: str | None = None,
-        contract_id: str | None = None,
-        model_id: str | None = None,
-        outcome: str | None = None,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         after: str | int | None = None,
         limit: int | None = None,
-        order: Literal["asc", "desc"] = "asc",
+        order: Order = "asc",
+        text: str | None = None,
         with_content: bool = True,
+        **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
         """Entries that match all that is given, streamed page by page.
 
         Args:
+            equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
+                ``agent_id``, ``tier``, ``framework_id``, ``contract_id``, ``model_id``,
+                ``outcome``: what the column of that name holds.
             since: first instant, inclusive; ISO 8601 or an aware ``datetime``.
             until: last instant, exclusive.
             after: a cursor: the id or sequence number of the entry to go on behind, in the
                 direction of ``order``.
             limit: most entries to give.
             order: ``asc`` (ledger order) or ``desc`` (newest first).
+            text: words that content shown by the entry must hold, all of them;
+                ``"in double quotes"`` in that order. A message of a conversation counts for
+                the entry that showed it first. What was written since the last search is
+                indexed first, which :meth:`index_text` does ahead.
             with_content: ``False`` leaves commitments where content would stand, and is faster.
 
         Raises:
-            InvalidInputError: a bound, a cursor or the order cannot be understood.
+            InvalidInputError: a bound, a cursor, a name or the order cannot be understood.
         """
-        if order not in ("asc", "desc"):
-            raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
-        if limit is not None and limit < 0:
-            raise InvalidInputError("limit is negative.")
-        given = {
-            "event_type": event_type,
-            "submission_id": submission_id,
-            "session_id": session_id,
-            "work_order_id": work_order_id,
-            "agent_id": agent_id,
-            "tier": tier,
-            "framework_id": framework_id,
-            "contract_id": contract_id,
-            "model_id": model_id,
-            "outcome": outcome,
-        }
-        where = Filter(
-            equals={key: value for key, value in given.items() if value is not None},
-            since=_instant(since),
-            until=_instant(until),
-            after=_cursor(after),
-            descending=order == "desc",
+        where = build_filter(equals, since, until, after, limit, order)
+        if text is not None:
+            index = TextIndex(self._store, self.transact)
+            where = replace(where, text=index.expression(text))
+            index.catch_up()
+        return (
+            entry
+            for rows in pages(self._store, where, limit, self._settings.page_size)
+            for entry in self._reader.entries(rows, with_content)
         )
-        return self._stream(where, limit, with_content)
+
+    def index_text(self, progress: Progress | None = None) -> None:
+        """Bring the text index up to date."""
+        TextIndex(self._store, self.transact).catch_up(progress)
 
     def count(self) -> int:
         """How many entries there are."""
-        head = self._store.head()
-        return head[0] + 1 if head else 0
+        return self._reader.size()
 
     def count_by_event(self) -> dict[str, int]:
         """How many entries there are of each event type. Reads the whole index."""
-        return self._store.count_by_event()
+        return self._reader.count_by_event()
 
     def head(self) -> tuple[int, str] | None:
         """``(seq, entry_hash)`` of the last entry; ``None`` of an empty ledger."""
-        return self._store.head()
+        return self._reader.head()
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of one read-only SQL statement over the documented tables."""
@@ -277,27 +293,46 @@ class LedgerClient:
 
     def orphans(self) -> list[LedgerEntry]:
         """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
-        closed: set[str] = set()
-        open_ones: list[LedgerEntry] = []
-        for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
-            for row in self._pages(Filter(equals={"event_type": event_type}), None):
-                closed.update(
-                    str(orjson.loads(item.record)["metadata"].get("dispatch_entry_id", ""))
-                    for item in row
-                )
-        for rows in self._pages(Filter(equals={"event_type": "DISPATCH"}), None):
-            open_ones.extend(self._entries([row for row in rows if row.id not in closed]))
-        return open_ones
+        return find_orphans(self._store, self._settings.page_size)
 
     # -- proving -----------------------------------------------------------------------
 
-    def verify(self, *, progress: Progress | None = None) -> VerificationReport:
-        """Check every record, link, column and content value.
+    def verify(
+        self,
+        *,
+        checkpoint: str | bytes | SignedCheckpoint | None = None,
+        first: str | int = 0,
+        jobs: int = 1,
+        deep: bool = True,
+        witnesses: Sequence[VerifierKey] = (),
+        progress: Progress | None = None,
+    ) -> VerificationReport:
+        """Check every record, link, column, content value, tree hash and checkpoint.
 
         Args:
-            progress: called now and then with ``(entries done, entries in all)``.
+            checkpoint: a signed checkpoint held outside, to hold the ledger against: with it a
+                ledger that was cut off or rewritten is found out.
+            first: id or sequence number; what is before is left out.
+            jobs: processes to work with; small ledgers take one.
+            deep: have the database engine check its file as well.
+            witnesses: keys whose cosignatures on the checkpoint are to be named.
+            progress: called now and then with ``(done, in all)``.
+
+        A checkpoint that is malformed, another log's or another key's is a problem in the report.
+
+        Raises:
+            InvalidInputError: ``first`` is no entry id.
         """
-        return verify_store(self._store, progress)
+        from remit.ledger.verification import Verifier  # pulls in multiprocessing
+
+        verifier = Verifier(self._address, self._store, key=self._key, witnesses=witnesses)
+        return verifier.verify(
+            checkpoint=checkpoint,
+            first=to_seq(first) or 0,
+            jobs=jobs,
+            deep=deep,
+            progress=progress,
+        )
 
     def verify_chain(self) -> tuple[bool, list[str]]:
         """:meth:`verify` as ``(verified, what is wrong)``."""
@@ -305,25 +340,201 @@ class LedgerClient:
         return report.verified, [str(problem) for problem in report.problems]
 
     def checkpoint(self) -> str:
-        """A signed checkpoint. This client holds no key.
+        """Sign the tree as it stands, keep the checkpoint and return it (C2SP tlog-checkpoint).
 
         Raises:
-            NoSignerError: always.
+            NoSignerError: this client holds no key.
         """
-        raise NoSignerError(
-            "This ledger client holds no signing key, so it cannot sign a checkpoint.",
-            next_step="Signed checkpoints and proofs come with a later version.",
-        )
+        signer = self._need_signer()
+        return self.transact(lambda tx: write_checkpoint(tx, signer, self._store.record_sql))
+
+    def latest_checkpoint(self) -> SignedCheckpoint | None:
+        """The greatest checkpoint there is, with its cosignatures."""
+        return self._checkpoints.latest()
+
+    def add_cosignatures(self, signed: SignedCheckpoint) -> None:
+        """Keep the cosignatures of a checkpoint beside the log's own signature.
+
+        Raises:
+            LedgerError: there is no such checkpoint here.
+        """
+        self.transact(lambda tx: add_cosignatures(tx, signed))
 
     def prove(self, entry_id: str) -> str:
-        """A proof for one entry. This client holds no key.
+        """A proof that an entry is on record, for anybody to verify offline (C2SP tlog-proof).
+
+        It leads to the smallest stored checkpoint that covers the entry; where there is none
+        yet, one is signed.
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            NoSignerError: there is, and nobody to sign.
+            NoSignerError: a checkpoint is needed, and this client holds no key.
         """
-        self._row(entry_id)
-        return self.checkpoint()
+        seq = self._row(entry_id).seq
+        signed = self._checkpoints.at_least(seq + 1)
+        if signed is None:
+            signed = SignedCheckpoint.parse(self.checkpoint())
+        path = self._tree().inclusion(seq, signed.checkpoint.size)
+        return str(TlogProof(seq, tuple(path), signed))
+
+    def prove_consistency(self, old: int, new: int) -> list[bytes]:
+        """The RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
+
+        Raises:
+            ProofError: one of the sizes was never reached.
+        """
+        if new > self.count():
+            raise ProofError(f"The ledger has {self.count()} entries, not {new}.")
+        return self._tree().consistency(old, new)
+
+    # -- moving ------------------------------------------------------------------------
+
+    def export(
+        self,
+        target: str | Path | IO[bytes],
+        *,
+        format: Literal["jsonl", "parquet", "tiles"] = "jsonl",  # noqa: A002 - the field's word
+        progress: Progress | None = None,
+    ) -> int:
+        """Write the ledger out; returns how many entries.
+
+        ``jsonl`` is whole: records, content, erasures, and a signed checkpoint where this client
+        can sign or one is stored; :meth:`import_jsonl` and ``docs/verify_standalone.py`` read it.
+        ``tiles`` is a static C2SP tlog-tiles directory: records and hashes, no content.
+        ``parquet`` is a table for analysis, content in place (extra ``parquet``).
+
+        Args:
+            target: a file, a directory for tiles, or for jsonl an open binary file.
+            format: which.
+            progress: called now and then with ``(done, in all)``.
+
+        Raises:
+            NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
+            LedgerError: the target cannot be written.
+        """
+        signed = (
+            SignedCheckpoint.parse(self.checkpoint())
+            if self._signer is not None
+            else self.latest_checkpoint()
+        )
+        key = "" if self._key is None else str(self._key)
+        exporter = Exporter(self._store, key, progress)
+        if not isinstance(target, (str, Path)):
+            return exporter.jsonl(target, signed)
+        path = Path(target)
+        if format == "tiles":
+            if signed is None:
+                self._need_signer()
+                raise AssertionError("unreachable")
+            return exporter.tiles(path, signed)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.new")
+            try:
+                if format == "parquet":
+                    count = exporter.parquet(temporary)
+                else:
+                    with temporary.open("wb") as out:
+                        count = exporter.jsonl(out, signed)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"The export cannot be written to {path}: {error.strerror or error}.",
+                next_step="Check the free space and the permissions.",
+            ) from error
+        return count
+
+    def import_jsonl(
+        self,
+        source: str | Path | IO[bytes],
+        *,
+        key: VerifierKey | None = None,
+        progress: Progress | None = None,
+    ) -> ImportReport:
+        """Read an export into this ledger, which must be empty: all of it, checked, or nothing.
+
+        Args:
+            source: a file of JSON lines.
+            key: the verifier key of the log it comes from; the export's checkpoint is held
+                against it.
+            progress: called now and then with ``(done, in all)``.
+
+        Raises:
+            ExportFormatError: a line is malformed or does not hold.
+            CheckpointError: the export is another log's.
+        """
+        importer = Importer(self._store, self.transact, key)
+        if not isinstance(source, (str, Path)):
+            return importer.jsonl(source, progress)
+        try:
+            with Path(source).open("rb") as file:
+                return importer.jsonl(file, progress)
+        except OSError as error:
+            raise LedgerError(
+                f"The export {source} cannot be read: {error.strerror or error}."
+            ) from error
+
+    # -- erasing -----------------------------------------------------------------------
+
+    def erase(
+        self,
+        entry_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        subject_id: str | None = None,
+        reason: str,
+        requested_by: str = "",
+        dry_run: bool = False,
+    ) -> ErasureReport:
+        """Erase content for good; records, chain and proofs stay (SPEC 3.4).
+
+        Give exactly one of the first three. By entry, what the entry shows is erased wherever
+        its session shows it; a longer text also with every value of that session that quotes it.
+
+        Args:
+            entry_id: the entry whose content goes.
+            session_id: the session whose content goes.
+            subject_id: the person whose content goes, in every session.
+            reason: stays on record; name the request, not the person.
+            requested_by: who asked, on record too.
+            dry_run: only say what would go.
+
+        Raises:
+            ErasureError: there is nothing to erase.
+            InvalidInputError: none or several were given, or no reason.
+        """
+        return self._eraser().erase(
+            entry_seq=None if entry_id is None else self._row(entry_id).seq,
+            session_id=session_id,
+            subject_id=subject_id,
+            reason=reason,
+            requested_by=requested_by or "operator",
+            dry_run=dry_run,
+        )
+
+    def retain(
+        self,
+        days_by_event: Mapping[str, float] | None = None,
+        *,
+        requested_by: str = "retention",
+        dry_run: bool = False,
+    ) -> list[ErasureReport]:
+        """Erase content that is older than its class of event may be kept.
+
+        Args:
+            days_by_event: days by event type, ``*`` for all others; ``[ledger.retention_days]``
+                of the settings when left out.
+            requested_by: who asked, on record.
+            dry_run: only say what would go.
+        """
+        days = dict(self._settings.retention_days if days_by_event is None else days_by_event)
+        return self._eraser().retain(days, requested_by=requested_by, dry_run=dry_run)
+
+    def compact(self) -> str:
+        """Make erased bytes leave the files; returns what could not be done, or nothing."""
+        return self._store.compact()
 
     # -- scoping -----------------------------------------------------------------------
 
@@ -335,115 +546,35 @@ class LedgerClient:
 
     def _row(self, entry_id: str) -> EntryRow:
         seq = parse_entry_id(entry_id)
-        row = self._store.get(seq) if seq is not None else None
+        row = self._reader.get(seq) if seq is not None else None
         if row is None:
             raise EntryNotFoundError(
-                f"The ledger {self._path} has no entry {entry_id!r}.",
+                f"The ledger {self.location} has no entry {entry_id!r}.",
                 next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
             )
         return row
 
-    def _stream(
-        self, where: Filter, limit: int | None, with_content: bool
-    ) -> Iterator[LedgerEntry]:
-        for rows in self._pages(where, limit):
-            yield from self._entries(rows, with_content)
+    def _tree(self) -> LedgerTree:
+        return LedgerTree(self._store.select, self._store.record_sql)
 
-    def _pages(self, where: Filter, limit: int | None) -> Iterator[list[EntryRow]]:
-        left = limit
-        size = 16 if limit is None else self._page_size  # who looks for the first waits for few
-        while left is None or left > 0:
-            rows = self._store.page(where, size if left is None else min(size, left))
-            if not rows:
-                return
-            yield rows
-            left = None if left is None else left - len(rows)
-            where = Filter(where.equals, where.since, where.until, rows[-1].seq, where.descending)
-            size = min(size * 4, self._page_size)
-
-    def _entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
-        """Rows as entries, with the content of all of them fetched at once."""
-        records = [_decode(row) for row in rows]
-        lists: dict[str, list[str]] = {}
-        wanted: set[str] = set()
-        for record in records if with_content else ():
-            for item in commitments_in([record["metadata"], record["reason"]]):
-                if "$messages" in item:
-                    head = item["$messages"]
-                    lists[head] = self._store.message_commitments(head)
-                    wanted.update(lists[head])
-                else:
-                    wanted.add(item["$content"][12:])
-        stored = self._store.contents(wanted)
-        missing = [mac for mac in wanted if mac not in stored]
-        erased = self._store.erasures(missing) if missing else {}
-
-        def value(mac: str) -> Any:
-            if mac in stored:
-                return stored[mac].decode()
-            return Erased(entry_id(erased[mac]) if mac in erased else None)
-
-        def resolve(item: dict[str, Any]) -> Any:
-            if not with_content:
-                return item
-            if "$messages" in item:
-                return [value(mac) for mac in lists[item["$messages"]]]
-            return value(item["$content"][12:])
-
-        return [
-            LedgerEntry(
-                event_type=record["event_type"],
-                submission_id=record["submission_id"],
-                decision=record["decision"],
-                reason=_text(fill(record["reason"], resolve)),
-                prompts_used=record["prompts_used"],
-                metadata=fill(record["metadata"], resolve),
-                id=record["id"],
-                timestamp=record["timestamp"],
-                previous_hash=record["previous_hash"],
-                entry_hash=row.entry_hash,
-            )
-            for row, record in zip(rows, records, strict=True)
-        ]
-
-
-def _text(reason: Any) -> str:
-    return reason if isinstance(reason, str) else str(reason)
-
-
-def _decode(row: EntryRow) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = orjson.loads(row.record)
-        if problem := record_problem(record):
-            raise ValueError(problem)
-    except ValueError as error:
-        raise LedgerFormatError(
-            f"The record at sequence number {row.seq} cannot be read: {error}.",
-            next_step="Run `remit ledger verify` to see what is damaged.",
-        ) from error
-    return record
-
-
-def _instant(value: str | datetime | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{value!r} is not a time.", next_step="Use ISO 8601: 2026-01-31T12:00:00Z."
-        ) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
-
-
-def _cursor(value: str | int | None) -> int | None:
-    if value is None or isinstance(value, int):
-        return value
-    seq = parse_entry_id(value)
-    if seq is None:
-        raise InvalidInputError(
-            f"The cursor {value!r} is not an entry id.", next_step="Ids look like LED-0000002a."
+    def _eraser(self) -> Eraser:
+        return Eraser(
+            self._store, self.transact, contained_from=self._settings.erase_quotes_from_chars
         )
-    return seq
+
+    def _need_signer(self) -> Signer:
+        if self._signer is None:
+            raise NoSignerError(
+                "This ledger client holds no signing key, so it cannot sign a checkpoint.",
+                next_step="Open the ledger through its root: `remit ledger checkpoint`, or "
+                "remit.Runtime.open(root). `remit init` makes the key.",
+            )
+        return self._signer
+
+    def _run_in_writer(self, call: Callable[[Transaction], _T]) -> _T:
+        """A transaction from within the writer's own thread."""
+        (result,) = self._store.run([Unit(call=call)])
+        if isinstance(result, BaseException):
+            raise result
+        value: _T = result
+        return value

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -12,11 +14,25 @@ from typing import Any, Protocol
 from remit.ledger.errors import LedgerClosedError
 from remit.ledger.store import Unit
 
-__all__ = ["GroupCommitter"]
+__all__ = ["GroupCommitter", "Keeper"]
+
+_log = logging.getLogger("remit.ledger")
 
 
 class _Runs(Protocol):
     def run(self, units: Sequence[Unit]) -> list[Any]: ...
+
+
+class Keeper(Protocol):
+    """What wants to be done in the writer's thread besides."""
+
+    def wait_s(self) -> float | None:
+        """Seconds until :meth:`tick` should be called at the latest."""
+        ...
+
+    def tick(self, *, closing: bool = False) -> None:
+        """Called after each commit, on time, and once at the end."""
+        ...
 
 
 class GroupCommitter:
@@ -25,11 +41,22 @@ class GroupCommitter:
     Args:
         store: what commits them; its ``run`` is called from the thread only.
         max_batch: most units in one transaction.
+        gather_s: how long a commit waits for as many units as came with the one before.
+        keepers: what else is done in the thread.
     """
 
-    def __init__(self, store: _Runs, *, max_batch: int) -> None:
+    def __init__(
+        self,
+        store: _Runs,
+        *,
+        max_batch: int,
+        gather_s: float = 0.0,
+        keepers: Sequence[Keeper] = (),
+    ) -> None:
         self._store = store
         self._max_batch = max_batch
+        self._gather_s = gather_s
+        self._keepers = keepers
         self._queue: queue.SimpleQueue[tuple[Unit, Future[Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
@@ -64,20 +91,41 @@ class GroupCommitter:
 
     def _work(self) -> None:
         ended = False
+        expected = 1
         while not ended:
+            try:
+                item = self._queue.get(timeout=self._wait_s())
+            except queue.Empty:
+                self._tick()
+                continue
             batch = []
-            item = self._queue.get()
+            patience = time.monotonic() + self._gather_s
             while item is not None:
                 batch.append(item)
                 if len(batch) >= self._max_batch:
                     break
                 try:
-                    item = self._queue.get_nowait()
+                    # Who was answered by the last commit is likely to be back in a moment.
+                    left = patience - time.monotonic() if len(batch) < expected else 0.0
+                    item = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
                 except queue.Empty:
                     break
             ended = item is None
             if batch:
                 self._commit(batch)
+                expected = min(len(batch) + self._queue.qsize(), self._max_batch)
+            self._tick(closing=ended)
+
+    def _wait_s(self) -> float | None:
+        waits = [wait for keeper in self._keepers if (wait := keeper.wait_s()) is not None]
+        return min(waits, default=None)
+
+    def _tick(self, *, closing: bool = False) -> None:
+        for keeper in self._keepers:
+            try:
+                keeper.tick(closing=closing)
+            except Exception:  # noqa: BLE001 - the thread that writes must go on
+                _log.exception("work after a commit failed")
 
     def _commit(self, batch: list[tuple[Unit, Future[Any]]]) -> None:
         try:

@@ -4,9 +4,13 @@ from remit.errors import InvalidInputError, RemitError
 
 __all__ = [
     "EntryNotFoundError",
+    "ErasureError",
+    "ExportFormatError",
     "LedgerClosedError",
+    "LedgerConnectionError",
     "LedgerError",
     "LedgerFormatError",
+    "LedgerKeyError",
     "LedgerWriteError",
     "NoSignerError",
     "RecordTooLargeError",
@@ -44,3 +48,19 @@ class NoSignerError(LedgerError):
 
 class ScopeError(LedgerError):
     """A scoped handle was asked for what its tier may not see or write."""
+
+
+class LedgerKeyError(LedgerError):
+    """The ledger's key is missing, damaged, or another ledger's."""
+
+
+class LedgerConnectionError(LedgerWriteError):
+    """The database server could not be reached, or the connection broke for good."""
+
+
+class ErasureError(LedgerError):
+    """Nothing could be erased, or not as asked."""
+
+
+class ExportFormatError(LedgerError):
+    """An export cannot be read into a ledger."""

@@ -87,7 +87,12 @@ class _Slot:
 
 @dataclass(slots=True)
 class Prepared:
-    """An entry checked and encoded as far as it can be before its place is known."""
+    """An entry checked and encoded as far as it can be before its place is known.
+
+    Attributes:
+        values: by digest, every content value, the messages of lists included.
+        direct: digests of those that stand in the record by themselves.
+    """
 
     fields: dict[str, Any]
     slots: list[_Slot]
@@ -95,6 +100,7 @@ class Prepared:
     columns: dict[str, str | None]
     subject_id: str | None = None
     values: dict[bytes, EncodedValue] = field(default_factory=dict)
+    direct: set[bytes] = field(default_factory=set)
 
     @property
     def session_id(self) -> str | None:
@@ -166,8 +172,11 @@ def prepare(
     except TypeError as error:
         raise surrogate_error() from error
     for slot in slots:
-        for item in slot.encoded if isinstance(slot.encoded, list) else (slot.encoded,):
-            prepared.values[item.digest] = item
+        if isinstance(slot.encoded, list):
+            prepared.values.update((item.digest, item) for item in slot.encoded)
+        else:
+            prepared.values[slot.encoded.digest] = slot.encoded
+            prepared.direct.add(slot.encoded.digest)
     return prepared
 
 

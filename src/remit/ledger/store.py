@@ -1,12 +1,15 @@
-"""What a store must do, whatever engine it is written for (SPEC 3.5)."""
+"""What a store must do, whatever engine it is written for (SPEC 3.5).
+
+A store is small: it commits units, answers portable SQL, and does by itself what engines do
+differently. What can be said in portable SQL is said once, in :mod:`remit.ledger.reader`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from remit.ledger.content import StoredValue
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.record import Prepared
 
@@ -45,7 +48,7 @@ class Unit:
     """
 
     prepared: Sequence[Prepared] = ()
-    call: Callable[[Transaction], Any] | None = None
+    call: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,7 @@ class EntryRow:
     """A stored entry as it lies there."""
 
     seq: int
-    id: str
     entry_hash: str
-    timestamp: str
-    event_type: str
-    submission_id: str
-    columns: Mapping[str, str | None]
     record: bytes
 
 
@@ -67,13 +65,13 @@ class RawEntry:
     """A stored entry as bytes, for a reader that trusts nothing.
 
     Attributes:
-        columns: every column but ``seq`` and ``record``; ``None`` for NULL.
+        columns: every column but ``seq`` and ``record``, in the order of the layout.
         problem: what makes the row unreadable; empty when nothing.
     """
 
     seq: int
     record: bytes
-    columns: Mapping[str, bytes | None]
+    columns: tuple[Any, ...]
     problem: str = ""
 
 
@@ -81,7 +79,9 @@ class RawEntry:
 class RawContent:
     """A stored content value with all that should prove it."""
 
-    commitment: str
+    content_id: int
+    commitment: str = ""
+    scope: str = ""
     digest: bytes = b""
     nonce: bytes = b""
     length: int = 0
@@ -94,25 +94,33 @@ class RawContent:
 class RawStep:
     """A message step with what stands around it; ``None`` where that is not there."""
 
+    step_id: int
     step: str
-    parent: str
+    parent_id: int
+    content_id: int | None
     commitment: str
     position: int
+    parent_step: str | None
     parent_position: int | None
+    content_commitment: str | None
     scope: str | None
     parent_scope: str | None
-    erased_seq: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A query. Equalities by column, bounds by time, a cursor by sequence number."""
+    """A query. Equalities by column, bounds by time, a cursor by sequence number.
+
+    Attributes:
+        text: what the store's ``search_expression`` gave for the words sought.
+    """
 
     equals: Mapping[str, str] = field(default_factory=dict)
     since: str | None = None
     until: str | None = None
     after: int | None = None
     descending: bool = False
+    text: str | None = None
 
 
 class Store(Protocol):
@@ -120,6 +128,19 @@ class Store(Protocol):
 
     ``run`` is called from one thread only; the readers may be called from any.
     """
+
+    record_sql: str
+    """How a statement reads ``record`` so that no damage of it stops the statement."""
+
+    @property
+    def location(self) -> str:
+        """Where it lies, for people to read; no password in it."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Entries after this store's own last commit; 0 before one."""
+        ...
 
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in one durable transaction.
@@ -130,68 +151,48 @@ class Store(Protocol):
         """
         ...
 
-    def get(self, seq: int) -> EntryRow | None:
-        """The row at a sequence number."""
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one portable read-only statement outside any transaction."""
         ...
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""
         ...
 
-    def head(self) -> tuple[int, str] | None:
-        """``(seq, entry_hash)`` of the last entry."""
+    def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
+        """The entry rows from ``first`` to ``last``, by ``seq``, however damaged."""
         ...
 
-    def count_by_event(self) -> dict[str, int]:
-        """How many entries there are of each event type."""
+    def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
+        """The content rows from ``first`` to ``last``, by ``content_id``, however damaged."""
         ...
 
-    def contents(self, commitments: Iterable[str]) -> dict[str, StoredValue]:
-        """The values behind commitments, as far as they are there."""
+    def integrity_problem(self, *, deep: bool) -> str:
+        """What is wrong with the database or its layout; empty when nothing.
+
+        Args:
+            deep: have the engine check every page and index as well.
+        """
         ...
 
-    def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
-        """By commitment, the sequence number of the entry under which it was erased."""
+    def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
+        """What finds contents that hold all ``terms`` (phrases of words): :attr:`Filter.text`."""
         ...
 
-    def message_commitments(self, head: str) -> list[str]:
-        """The commitments of a message list, oldest first, found from its last step."""
+    def has_text_index(self) -> bool:
+        """Whether anything was ever indexed."""
         ...
 
-    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one portable read-only statement outside any transaction."""
+    def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """Add ``(content_id, text)`` to the text index, inside a transaction."""
         ...
 
-    def scan_entries(self) -> Iterator[RawEntry]:
-        """Every entry row, by ``seq``, however damaged."""
+    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """Take ``(content_id, text)`` out of the text index, inside a transaction."""
         ...
 
-    def scan_contents(self) -> Iterator[RawContent]:
-        """Every content row, however damaged."""
-        ...
-
-    def scan_steps(self) -> Iterator[RawStep]:
-        """Every message step."""
-        ...
-
-    def step(self, step: str) -> RawStep | None:
-        """One message step."""
-        ...
-
-    def content_facts(self, commitments: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """``(scope, bytes)`` of the values behind commitments, as far as they are there."""
-        ...
-
-    def erasure_seqs(self) -> list[int]:
-        """The sequence numbers under which something was erased."""
-        ...
-
-    def erased_under(self, seq: int) -> list[str]:
-        """The commitments erased under one entry."""
-        ...
-
-    def integrity_problem(self) -> str:
-        """What is wrong with the file, its indexes or its layout; empty when nothing."""
+    def compact(self) -> str:
+        """Make deleted bytes leave the files; returns what could not be done, or nothing."""
         ...
 
     def close(self) -> None:

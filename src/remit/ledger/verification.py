@@ -2,280 +2,412 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-import orjson
-
-from remit.canonical import canonical_json, sha256_hex
-from remit.errors import RemitError
-from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.checking import (
+    Damage,
+    EntryRange,
+    check_contents,
+    check_entries,
+    check_steps,
+    erasure_is_sound,
+    peaks_root,
+)
+from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.record import (
-    MAX_RECORD_BYTES,
-    columns_of,
-    commitments_in,
-    content_scope,
-    record_problem,
+from remit.ledger.opening import StoreAddress
+from remit.ledger.reader import Reader
+from remit.ledger.report import Progress, VerificationReport
+from remit.ledger.store import Store
+from remit.tlog import (
+    TILE_WIDTH,
+    NoteError,
+    SignedCheckpoint,
+    TlogError,
+    VerifierKey,
+    tree_root,
 )
-from remit.ledger.store import RawContent, RawEntry, RawStep, Store
 
-__all__ = ["Problem", "Progress", "VerificationReport", "erasure_digest", "verify_store"]
+__all__ = ["Verifier"]
 
-Progress = Callable[[int, int], None]
+_T = TypeVar("_T")
 
-_MOST_PROBLEMS = 100
-_NONCE_BYTES = 32
+_RANGE = 8 * TILE_WIDTH  # entries in one piece of work; also what progress is counted in
+_WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
+
+
+class Verifier:
+    """Verifies one ledger.
+
+    Args:
+        address: where the ledger lies, for further processes to open it.
+        store: the open ledger.
+        key: the ledger's verifier key; without it signatures cannot be checked.
+        witnesses: verifier keys of witnesses, whose cosignatures are then looked for.
+    """
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        store: Store,
+        *,
+        key: VerifierKey | None = None,
+        witnesses: Sequence[VerifierKey] = (),
+    ) -> None:
+        self._address = address
+        self._store = store
+        self._key = key
+        self._witnesses = witnesses
+
+    def verify(
+        self,
+        *,
+        checkpoint: str | bytes | SignedCheckpoint | None = None,
+        first: int = 0,
+        jobs: int = 1,
+        deep: bool = True,
+        progress: Progress | None = None,
+    ) -> VerificationReport:
+        """Check records, chain, columns, content, message lists, erasures, tree, checkpoints.
+
+        Args:
+            checkpoint: one held outside, to hold the ledger against.
+            first: leave out what is before this sequence number; its stored tree hashes still
+                have to lead to every checkpoint.
+            jobs: processes to work with.
+            deep: have the engine check its file as well.
+            progress: told how far it is.
+        """
+        report = VerificationReport()
+        try:
+            self._verify(report, checkpoint, first, jobs, deep, progress)
+        except LedgerFormatError as error:
+            # The engine cannot go on reading: that is a failure, and says where it stopped.
+            report.add(report.first_seq + report.entries, "unreadable", error.message)
+        report.sort()
+        return report
+
+    def _verify(
+        self,
+        report: VerificationReport,
+        outside: str | bytes | SignedCheckpoint | None,
+        first: int,
+        jobs: int,
+        deep: bool,
+        progress: Progress | None,
+    ) -> None:
+        if problem := self._store.integrity_problem(deep=deep):
+            report.add(None, "store", problem)
+        reader = Reader(self._store)
+        # The notes first: one that comes while we read would cover entries we do not.
+        notes = list(Checkpoints(self._store).notes())
+        size = reader.size()
+        contents, steps = (
+            self._greatest("content_id", "contents"),
+            self._greatest("step_id", "message_steps"),
+        )
+        start = min(first, size) // TILE_WIDTH * TILE_WIDTH
+        report.first_seq = start
+        if start:
+            contents_from = self._first_shown(start, "content_id", "shown_contents", contents)
+            steps_from = self._first_shown(start, "step_id", "shown_lists", steps)
+        else:
+            contents_from = steps_from = 1
+        heads = self._heads(report, notes, outside, size)
+        wanted = {head.size for head in heads if start <= head.size <= size}
+        total = (contents - contents_from + 1) + (size - start)
+        work = _Work(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1, progress,
+                     total)  # fmt: skip
+        with work:
+            damage = Damage()
+            for number, bad in work.run(check_contents, _pieces(contents_from, contents)):
+                report.contents += number
+                damage.contents.update(bad)
+            for bad in work.run(check_steps, _pieces(steps_from, steps), counts=False):
+                damage.steps.update(bad)
+            ranges = work.run(
+                check_entries,
+                (
+                    (low, high, damage, {item for item in wanted if low <= item <= high + 1})
+                    for low, high in _pieces(start, size - 1)
+                ),
+            )
+            roots, partials, blamed = self._join(report, reader, start, ranges)
+        for content_id, problem in damage.contents.items():
+            if content_id not in blamed:
+                report.add(None, "content", problem)
+        self._check_erasures(report, reader)
+        report.erased = sum(report.erasures.values())
+        self._check_upper_tree(report, roots)
+        self._check_heads(report, heads, roots, partials, start, size)
+
+    def _greatest(self, column: str, table: str) -> int:
+        rows = self._store.select(f"SELECT max({column}) FROM {table}")
+        return int(rows[0][0] or 0)
+
+    def _first_shown(self, start: int, column: str, table: str, greatest: int) -> int:
+        """Where in a table begins what no entry before ``start`` had shown."""
+        rows = self._store.select(f"SELECT max({column}) FROM {table} WHERE seq < ?", (start,))
+        return min(int(rows[0][0] or 0), greatest) + 1
+
+    def _join(
+        self, report: VerificationReport, reader: Reader, start: int, ranges: Iterable[EntryRange]
+    ) -> tuple[list[bytes], dict[int, bytes], set[int]]:
+        """Put ranges together: links across their borders, the tree from left to right."""
+        roots = [
+            bytes(row[0] or b"")
+            for row in self._store.select(
+                "SELECT hash FROM tree_hashes WHERE level = 1 AND idx < ? ORDER BY idx",
+                (start // TILE_WIDTH,),
+            )
+        ]
+        partials: dict[int, bytes] = {}
+        blamed: set[int] = set()
+        before = reader.get(start - 1) if start else None
+        last_hash: str | None = before.entry_hash if before else ""
+        seq = start
+        for part in ranges:
+            if last_hash is not None and part.first_link not in (None, last_hash):
+                part.report.add(seq, "link", "previous_hash is not the hash of the entry before")
+            report.merge(part.report)
+            roots.extend(part.tile_roots)
+            partials.update(part.partial_roots)
+            blamed |= part.blamed
+            last_hash = part.last_hash
+            seq += _RANGE
+        return roots, partials, blamed
+
+    def _check_erasures(self, report: VerificationReport, reader: Reader) -> None:
+        for (seq,) in self._store.select("SELECT DISTINCT seq FROM erasures ORDER BY seq"):
+            if erasure_is_sound(reader, seq):
+                report.erasures[entry_id(seq)] = len(reader.erased_under(seq))
+            else:
+                report.add(seq, "erasure", "no ERASURE entry accounts for what is erased here")
+
+    def _check_upper_tree(self, report: VerificationReport, roots: list[bytes]) -> None:
+        level, hashes, width = 2, roots, TILE_WIDTH
+        while len(hashes) >= TILE_WIDTH:
+            whole = len(hashes) - len(hashes) % TILE_WIDTH
+            hashes = [
+                tree_root(hashes[start : start + TILE_WIDTH])
+                for start in range(0, whole, TILE_WIDTH)
+            ]
+            width *= TILE_WIDTH
+            stored = dict(
+                self._store.select("SELECT idx, hash FROM tree_hashes WHERE level = ?", (level,))
+            )
+            for index, item in enumerate(hashes):
+                if index not in stored or bytes(stored[index] or b"") != item:
+                    report.add(
+                        index * width, "tree", f"a stored tree hash of level {level} is wrong"
+                    )
+            level += 1
+
+    def _heads(
+        self,
+        report: VerificationReport,
+        notes: list[tuple[int, str]],
+        outside: str | bytes | SignedCheckpoint | None,
+        size: int,
+    ) -> list[_Head]:
+        """The tree heads to hold the ledger against, greatest last; those that are no heads are
+        reported."""
+        heads = []
+        for column, note in notes:
+            try:
+                signed = SignedCheckpoint.parse(note)
+                if self._key is not None:
+                    signed.verify(self._key)
+                if signed.checkpoint.size != column:
+                    raise NoteError("Its size is not that of its row.")
+            except TlogError as error:
+                report.add(
+                    None, "checkpoint", f"the stored checkpoint of {column}: {error.message}"
+                )
+                report.checkpoint = "failed"
+                continue
+            heads.append(_Head(signed, column, signed.checkpoint.root, False))
+        if outside is not None:
+            try:
+                if not isinstance(outside, SignedCheckpoint):
+                    outside = SignedCheckpoint.parse(outside)
+                if self._key is not None:
+                    outside.verify(self._key)
+            except TlogError as error:
+                report.add(None, "checkpoint", f"the one that was handed in: {error}")
+                report.checkpoint = "failed"
+            else:
+                head = outside.checkpoint
+                heads.append(_Head(outside, head.size, head.root, True))
+        return sorted(heads, key=lambda head: (head.size, head.outside))
+
+    def _check_heads(
+        self,
+        report: VerificationReport,
+        heads: list[_Head],
+        roots: list[bytes],
+        partials: dict[int, bytes],
+        start: int,
+        size: int,
+    ) -> None:
+        peaks = _Peaks()
+        failed = report.checkpoint == "failed"
+        holds: _Head | None = None
+        for head in heads:
+            where = "the checkpoint that was handed in" if head.outside else "a stored checkpoint"
+            if head.size > size:
+                report.add(
+                    size,
+                    "checkpoint",
+                    f"{where} covers {head.size} entries, but there are {size}: the ledger was "
+                    "cut off",
+                )
+                failed = True
+                continue
+            if head.size < start:
+                continue  # its leaves were left out on request
+            index = head.size // TILE_WIDTH
+            peaks.extend(roots[peaks.count : index])
+            root = peaks.root(partials.get(head.size, b""))
+            if peaks.count != index or root != head.root:
+                report.add(
+                    None,
+                    "checkpoint",
+                    f"{where} of {head.size} entries has another root than the records: history "
+                    "before it was rewritten",
+                )
+                failed = True
+                continue
+            if holds is None or head.outside or not holds.outside:
+                holds = head
+        if failed:
+            report.checkpoint = "failed"
+        elif holds is not None:
+            report.checkpoint = "outside" if holds.outside else "stored"
+            if self._key is None:
+                report.checkpoint = "unchecked"
+            report.checkpoint_size = holds.size
+            try:
+                cosigned = holds.signed.cosignatures(self._witnesses)
+            except TlogError as error:
+                report.add(None, "checkpoint", error.message)
+            else:
+                report.witnesses = [item.key.name for item in cosigned]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong.
-
-    Attributes:
-        seq: the sequence number of the entry it shows at; ``None`` when it is of no entry.
-        kind: ``unreadable``, ``gap``, ``hash``, ``link``, ``column``, ``field``, ``content``,
-            ``messages``, ``erasure`` or ``store``.
-        message: a sentence.
-    """
-
-    seq: int | None
-    kind: str
-    message: str
-
-    def __str__(self) -> str:
-        where = "store" if self.seq is None else f"seq {self.seq}"
-        return f"{where}: {self.kind}: {self.message}"
+class _Head:
+    signed: SignedCheckpoint
+    size: int
+    root: bytes
+    outside: bool
 
 
-@dataclass(slots=True)
-class VerificationReport:
-    """What verification found.
+class _Peaks:
+    """The roots of a growing tree's complete subtrees, greatest first."""
 
-    Attributes:
-        entries: entries read.
-        contents: content values checked against their commitments.
-        erased: content values that an ``ERASURE`` entry accounts for.
-        first_bad_seq: the lowest sequence number with a problem.
-        problems: at most 100 of them, in ledger order; ``problem_count`` counts all.
-        checkpoint: ``none`` as long as there is no signed checkpoint to hold against: then a
-            ledger cut off at its end, or rewritten whole, cannot be told from a sound one.
-    """
+    def __init__(self) -> None:
+        self.count = 0
+        self._peaks: list[tuple[int, bytes]] = []
 
-    entries: int = 0
-    contents: int = 0
-    erased: int = 0
-    first_bad_seq: int | None = None
-    problem_count: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    checkpoint: str = "none"
+    def extend(self, roots: Iterable[bytes]) -> None:
+        for root in roots:
+            node, height = root, 0
+            while self._peaks and self._peaks[-1][0] == height:
+                node = tree_root([self._peaks.pop()[1], node])
+                height += 1
+            self._peaks.append((height, node))
+            self.count += 1
 
-    @property
-    def verified(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.problem_count == 0
-
-    def add(self, seq: int | None, kind: str, message: str) -> None:
-        """Note one problem."""
-        self.problem_count += 1
-        if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
-            self.first_bad_seq = seq
-        if len(self.problems) < _MOST_PROBLEMS:
-            self.problems.append(Problem(seq, kind, message))
+    def root(self, partial: bytes) -> bytes:
+        hashes = [item for _, item in self._peaks]
+        if partial:
+            hashes.append(partial)
+        if not hashes:
+            return peaks_root((), b"")
+        node = hashes[-1]
+        for left in reversed(hashes[:-1]):
+            node = tree_root([left, node])
+        return node
 
 
-def erasure_digest(commitments: list[str]) -> str:
-    """What an ``ERASURE`` entry says of the values it erased: SHA-256 over their commitments.
-
-    The commitments (64 hex digits each) are sorted and concatenated.
-    """
-    return hashlib.sha256("".join(sorted(commitments)).encode()).hexdigest()
+def _pieces(first: int, last: int) -> Iterator[tuple[int, int]]:
+    for low in range(first, last + 1, _RANGE):
+        yield low, min(low + _RANGE - 1, last)
 
 
-def verify_store(store: Store, progress: Progress | None = None) -> VerificationReport:
-    """Check records, chain, columns, content, message lists and erasures of ``store``."""
-    report = VerificationReport()
-    try:
-        if problem := store.integrity_problem():
-            report.add(None, "store", problem)
-        contents = _Contents(store, report)
-        _check_entries(store, report, contents, progress)
-        contents.report_unplaced()
-    except LedgerFormatError as error:
-        # The engine cannot go on reading: that is a failure, and says where it stopped.
-        report.add(report.entries, "unreadable", error.message)
-    report.problems.sort(key=lambda problem: (problem.seq is not None, problem.seq or 0))
-    return report
+class _Work:
+    """Runs checks over pieces, here or in further processes, results in order."""
 
-
-class _Contents:
-    """What is wrong with content, message steps and erasures, found in one pass over each."""
-
-    def __init__(self, store: Store, report: VerificationReport) -> None:
+    def __init__(
+        self,
+        address: StoreAddress,
+        store: Store,
+        jobs: int,
+        progress: Progress | None,
+        total: int,
+    ) -> None:
         self._store = store
-        self._report = report
-        self._bad: dict[str, str] = {}
-        self._bad_steps: set[str] = set()
-        self._unplaced: dict[str, str] = {}
-        self._sound_erasures = self._check_erasures()
-        for row in store.scan_contents():
-            report.contents += 1
-            if problem := _content_problem(row):
-                self._bad[row.commitment] = self._unplaced[row.commitment] = problem
-        self._check_steps()
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        self._jobs = jobs
+        self._pool: ProcessPoolExecutor | None = None
+        if jobs > 1:
+            self._pool = ProcessPoolExecutor(
+                jobs,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_open_here,
+                initargs=(address,),
+            )
 
-    def check(self, seq: int, scope: str, items: list[dict[str, Any]]) -> None:
-        """Check the commitments of one record against what is stored."""
-        wanted: dict[str, int] = {}
-        for item in items:
-            if "$messages" in item:
-                self._check_list(seq, scope, item["$messages"], item["count"])
-            else:
-                wanted[item["$content"][12:]] = item["bytes"]
-        found = self._store.content_facts(wanted) if wanted else {}
-        missing = [mac for mac in wanted if mac not in found]
-        erased = self._store.erasures(missing) if missing else {}
-        for mac, length in wanted.items():
-            if mac in self._bad:
-                self._unplaced.pop(mac, None)
-                self._report.add(seq, "content", self._bad[mac])
-            elif mac in found:
-                if found[mac] != (scope, length):
-                    self._report.add(seq, "content", "the stored value is another's, by its row")
-            elif erased.get(mac) in self._sound_erasures:
-                self._report.erased += 1
-            else:
-                self._report.add(seq, "content", "content is missing and no ERASURE says why")
+    def __enter__(self) -> _Work:
+        return self
 
-    def report_unplaced(self) -> None:
-        """Bad values that no entry refers to by themselves: messages, and rows put in."""
-        for problem in self._unplaced.values():
-            self._report.add(None, "content", problem)
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
-    def _check_list(self, seq: int, scope: str, head: str, count: int) -> None:
-        step = self._store.step(head)
-        if step is None or step.position != count or step.scope not in (scope, None):
-            self._report.add(seq, "messages", "the message list is not the one committed to")
-        elif head in self._bad_steps:
-            self._report.add(seq, "messages", "a message of the list does not match its commitment")
-
-    def _check_steps(self) -> None:
-        roots = [step.step for step in self._store.scan_steps() if self._is_bad(step)]
-        if not roots:
+    def run(
+        self, check: Callable[..., _T], pieces: Iterable[tuple[Any, ...]], *, counts: bool = True
+    ) -> Iterator[_T]:
+        """``check(store, *piece)`` for each piece."""
+        if self._pool is None:
+            for piece in pieces:
+                result = check(self._store, *piece)
+                self._advance(piece, counts)
+                yield result
             return
-        # A list is bad from its first bad message on. This second pass runs on damage only.
-        children: dict[str, list[str]] = {}
-        for step in self._store.scan_steps():
-            children.setdefault(step.parent, []).append(step.step)
-        while roots:
-            root = roots.pop()
-            if root not in self._bad_steps:
-                self._bad_steps.add(root)
-                roots.extend(children.get(root, ()))
+        waiting: list[tuple[tuple[Any, ...], Any]] = []
+        for piece in pieces:  # a few ahead of what is taken: memory stays flat
+            waiting.append((piece, self._pool.submit(_check_here, check, piece)))
+            if len(waiting) > 3 * self._jobs:
+                piece, future = waiting.pop(0)
+                result = future.result()
+                self._advance(piece, counts)
+                yield result
+        for piece, future in waiting:
+            result = future.result()
+            self._advance(piece, counts)
+            yield result
 
-    def _is_bad(self, step: RawStep) -> bool:
-        try:
-            sound = next_step(step.parent, step.commitment) == step.step
-        except (ValueError, TypeError):
-            return True
-        before = 0 if step.parent == NO_STEP else step.parent_position
-        if not sound or before is None or step.position != before + 1:
-            return True
-        if None not in (step.scope, step.parent_scope) and step.scope != step.parent_scope:
-            return True
-        if step.commitment in self._bad:
-            self._unplaced.pop(step.commitment, None)
-            return True
-        return step.scope is None and step.erased_seq not in self._sound_erasures
-
-    def _check_erasures(self) -> set[int]:
-        """Sequence numbers of ``ERASURE`` entries that account for exactly what is gone."""
-        sound = set()
-        for seq in self._store.erasure_seqs():
-            row = self._store.get(seq)
-            under = self._store.erased_under(seq)
-            try:
-                metadata = orjson.loads(row.record)["metadata"] if row else {}
-                agrees = (
-                    row is not None
-                    and row.event_type == "ERASURE"
-                    and metadata["erased_count"] == len(under)
-                    and metadata["erased_hash"] == erasure_digest(under)
-                )
-            except (ValueError, KeyError, TypeError):
-                agrees = False
-            if agrees:
-                sound.add(seq)
-            else:
-                self._report.add(
-                    seq, "erasure", "no ERASURE entry accounts for what is erased here"
-                )
-        return sound
+    def _advance(self, piece: tuple[Any, ...], counts: bool) -> None:
+        if counts and self._progress is not None:
+            self._done = min(self._done + piece[1] - piece[0] + 1, self._total)
+            self._progress(self._done, self._total)
 
 
-def _content_problem(row: RawContent) -> str:
-    if row.problem:
-        return row.problem
-    try:
-        encoded = canonical_json(StoredValue(row.codec, row.value).decode())
-    except RemitError as error:
-        return error.message
-    if len(row.nonce) != _NONCE_BYTES or commit(row.nonce, encoded) != row.commitment:
-        return "the stored value does not match its commitment"
-    if len(encoded) != row.length:
-        return "the stored length is not the value's"
-    if hashlib.sha256(encoded).digest() != row.digest:
-        return "the digest that finds the value is not the value's"
-    return ""
+_HERE: list[Store] = []
 
 
-def _check_entries(
-    store: Store, report: VerificationReport, contents: _Contents, progress: Progress | None
-) -> None:
-    head = store.head()
-    total = head[0] + 1 if head else 0
-    expected, previous = 0, b""
-    for row in store.scan_entries():
-        if row.seq != expected:
-            missing = f"{expected} to {row.seq - 1}" if row.seq > expected + 1 else str(expected)
-            report.add(expected, "gap", f"entry {missing} is not there")
-        _check_entry(report, row, previous if row.seq == expected else None, contents)
-        expected, previous = row.seq + 1, row.columns["entry_hash"] or b""
-        report.entries += 1
-        if progress is not None and (report.entries % 500 == 0 or report.entries == total):
-            progress(report.entries, total)
+def _open_here(address: StoreAddress) -> None:
+    _HERE.append(address.open(create=False))
 
 
-def _check_entry(
-    report: VerificationReport, row: RawEntry, previous: bytes | None, contents: _Contents
-) -> None:
-    seq, data = row.seq, row.record
-    stored_hash = (row.columns["entry_hash"] or b"").decode("utf-8", "replace")
-    if sha256_hex(data) != stored_hash:
-        report.add(seq, "hash", "the record does not match entry_hash")
-    try:
-        record = orjson.loads(data)
-        if problem := record_problem(record) or row.problem:
-            raise ValueError(problem)
-        if canonical_json(record) != data:
-            raise ValueError("it is not in canonical form")
-    except ValueError as error:
-        report.add(seq, "unreadable", f"the record cannot be read: {error}")
-        return
-    if len(data) > MAX_RECORD_BYTES:
-        report.add(seq, "field", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")
-    if record["seq"] != seq or record["id"] != entry_id(seq):
-        report.add(seq, "field", f"the record says it is {record['id']}, seq {record['seq']}")
-    if previous is not None and record["previous_hash"].encode() != previous:
-        report.add(seq, "link", "previous_hash is not the hash of the entry before")
-    derived = columns_of(record)
-    expected = {name: record[name] for name in ("id", "timestamp", "event_type", "submission_id")}
-    for name, value in {**expected, **derived}.items():
-        if row.columns[name] != (None if value is None else value.encode()):
-            report.add(seq, "column", f"column {name} differs from the record")
-    items = commitments_in([record["metadata"], record["reason"]])
-    if items:
-        contents.check(seq, content_scope(derived["session_id"], seq), items)
+def _check_here(check: Callable[..., Any], piece: tuple[Any, ...]) -> Any:
+    return check(_HERE[0], *piece)

@@ -14,7 +14,7 @@ from remit.budget import BudgetScope, TokenBudgeter
 from remit.config import LoadedSettings, Settings, load_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
-from remit.ledger import LedgerClient
+from remit.ledger import RetentionSchedule, ledger_key, open_root_ledger
 from remit.root import Root, RootError, find_root
 from remit.runtime.conversation import Conversation
 from remit.runtime.providers import Providers, require_reachable, resolve_model
@@ -47,13 +47,18 @@ class Runtime:
         settings = loaded.settings
         self.root = root
         self.loaded = loaded
-        self.ledger = LedgerClient(
-            root.path / settings.ledger.path, settings=settings.ledger, create=new
+        if new:
+            ledger_key(root, settings.ledger).create()
+        self.ledger = open_root_ledger(root, settings.ledger, create=new)
+        self._retention = (
+            RetentionSchedule(self.ledger, every_s=settings.ledger.retention_every_s)
+            if settings.ledger.retention_days
+            else None
         )
         try:
             self._wire(settings, model, tools)
         except BaseException:
-            self.ledger.close()
+            self._close_ledger()
             raise
 
     @classmethod
@@ -174,6 +179,11 @@ class Runtime:
     def close(self) -> None:
         """Close connections and the ledger. What was written is durable already."""
         run_blocking(self.aclose())
+        self._close_ledger()
+
+    def _close_ledger(self) -> None:
+        if self._retention is not None:
+            self._retention.stop()
         self.ledger.close()
 
     async def aclose(self) -> None:

@@ -8,7 +8,8 @@ import sqlite3
 from pathlib import Path
 
 from remit.ledger.errors import LedgerError
-from remit.ledger.sqlite_schema import APPLICATION_ID, CREATE, SCHEMA_VERSION
+from remit.ledger.layout import LAYOUT_VERSION
+from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE
 
 __all__ = ["create_if_absent"]
 
@@ -54,7 +55,7 @@ def _create(path: Path) -> None:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        connection.executescript(f"BEGIN; {CREATE} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        connection.executescript(f"BEGIN; {CREATE} PRAGMA user_version={LAYOUT_VERSION}; COMMIT;")
         connection.execute("PRAGMA journal_mode=WAL")
     finally:
         connection.close()

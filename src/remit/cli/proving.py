@@ -1,0 +1,254 @@
+"""``remit ledger`` commands that prove: verify, key, checkpoint, prove, export, import."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+
+from remit.cli.shared import common, echo_json, note, open_ledger, progress, reads
+from remit.errors import InvalidInputError, RemitError
+
+__all__ = ["checkpoint", "export", "import_", "key", "prove", "verify"]
+
+_FETCH_S = 10
+_MAX_CHECKPOINT = 1_000_000
+_STATUS = {
+    "none": "No signed checkpoint was held against it: a ledger cut off at its end, or rewritten "
+    "whole, cannot be told from a sound one. `remit init` makes a key.",
+    "unchecked": "Its checkpoints lead to these records, but there is no key to check their "
+    "signatures by.",
+    "stored": "Held against its own checkpoints, up to {size} entries. Whoever owns the key and "
+    "the disk could still have rewritten everything: hold a checkpoint outside (--checkpoint).",
+    "outside": "Held against the checkpoint that was handed in: its {size} entries are as they "
+    "were.",
+    "failed": "",
+}
+
+
+@click.command()
+@click.option("--checkpoint", "source", metavar="FILE|URL", help="A checkpoint held outside.")
+@click.option("--from", "first", metavar="SEQ", default="0", help="Leave out what is before.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: one per core).")
+@click.option(
+    "--full/--incremental",
+    default=True,
+    help="Incremental leaves out what the checkpoint covers (default: full).",
+)
+@click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="Name its cosignature.")
+@reads
+def verify(
+    root: Path | None,
+    as_json: bool,
+    source: str | None,
+    first: str,
+    jobs: int | None,
+    full: bool,
+    witnesses: tuple[str, ...],
+) -> None:
+    """Check records, chain, tree, content, erasures and checkpoints; exit 1 when one is wrong."""
+    from remit.tlog import SignedCheckpoint, TlogError, VerifierKey
+
+    held = _read_checkpoint(source) if source else None
+    keys = [VerifierKey.parse(text) for text in witnesses]
+    with open_ledger(root) as client:
+        start: str | int = first
+        if not full:
+            try:
+                signed = SignedCheckpoint.parse(held) if held else client.latest_checkpoint()
+            except TlogError:
+                signed = None  # verification says what is wrong with it
+            start = signed.checkpoint.size if signed is not None else first
+        elif first.isdigit():
+            start = int(first)
+        report = client.verify(
+            checkpoint=held,
+            first=start,
+            jobs=jobs or os.cpu_count() or 1,
+            witnesses=keys,
+            progress=progress("verifying"),
+        )
+    problems = [str(problem) for problem in report.problems]
+    if as_json:
+        echo_json(
+            {
+                "verified": report.verified,
+                "entries": report.entries,
+                "first_seq": report.first_seq,
+                "first_bad_seq": report.first_bad_seq,
+                "problems": problems,
+                "problem_count": report.problem_count,
+                "contents": report.contents,
+                "erased": report.erased,
+                "erasures": report.erasures,
+                "checkpoint": report.checkpoint,
+                "checkpoint_size": report.checkpoint_size,
+                "witnesses": report.witnesses,
+            }
+        )
+    elif report.verified:
+        click.echo(
+            f"verified: {report.entries} entries, {report.contents} content values, "
+            f"{report.erased} erased"
+        )
+        for name, number in sorted(report.erasures.items()):
+            click.echo(f"  content erased under {name}: {number}")
+        for name in report.witnesses:
+            click.echo(f"  cosigned by {name}")
+        if report.first_seq:
+            note(f"Entries before {report.first_seq} were left out.")
+        note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
+    else:
+        number = report.problem_count
+        noun = "problem" if number == 1 else "problems"
+        click.echo(f"NOT VERIFIED: {number} {noun} in {report.entries} entries")
+        for problem in problems:
+            click.echo(f"  {problem}")
+    raise SystemExit(0 if report.verified else 1)
+
+
+def _read_checkpoint(source: str) -> bytes:
+    """A checkpoint from a file or an http(s) URL."""
+    if "://" not in source:
+        try:
+            with Path(source).open("rb") as file:
+                return file.read(_MAX_CHECKPOINT)
+        except OSError as error:
+            raise RemitError(
+                f"The checkpoint {source} cannot be read: {error.strerror or error}.",
+                next_step="`remit ledger checkpoint --out FILE` writes one.",
+            ) from error
+    if not source.startswith(("https://", "http://")):
+        raise InvalidInputError(f"A checkpoint cannot be fetched from {source!r}.")
+    try:
+        with urllib.request.urlopen(source, timeout=_FETCH_S) as answer:  # noqa: S310
+            data: bytes = answer.read(_MAX_CHECKPOINT)
+            return data
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise RemitError(
+            f"The checkpoint could not be fetched from {source}: {error}.",
+            next_step="Check the URL, or save the checkpoint to a file and give that.",
+        ) from error
+
+
+@click.command()
+@common
+def key(root: Path | None) -> None:
+    """Print the verifier key (origin+hash+key): give it to whoever is to check this ledger."""
+    from remit.cli.shared import open_settings
+    from remit.ledger import LedgerKeyError, ledger_key
+
+    place, loaded = open_settings(root)
+    found = ledger_key(place, loaded.settings.ledger).verifier_key()
+    if found is None:
+        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
+    click.echo(str(found))
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a file.")
+@click.option(
+    "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
+    help="Have it cosigned by a witness; may be given more than once.",
+)  # fmt: skip
+@common
+def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, str], ...]) -> None:
+    """Sign the ledger as it stands. Keep the checkpoint where the operator cannot reach it."""
+    from remit.tlog import SignedCheckpoint, VerifierKey
+
+    keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
+    with open_ledger(root, signing=True) as client:
+        signed = SignedCheckpoint.parse(client.checkpoint())
+        if keys:
+            signed = _cosigned(client, signed, keys)
+        elif (latest := client.latest_checkpoint()) and latest.note.text == signed.note.text:
+            signed = latest
+    _write(out, str(signed))
+
+
+def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
+    from remit.blocking import run_blocking
+    from remit.witness import request_cosignature
+
+    for url, witness in keys:
+        signed = run_blocking(request_cosignature(url, signed, witness, client.prove_consistency))
+    client.add_cosignatures(signed)
+    return signed
+
+
+@click.command()
+@click.argument("entry_id")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a file.")
+@common
+def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
+    """Prove that an entry is on record (C2SP tlog-proof); `show ID --record` gives the record."""
+    with open_ledger(root, signing=True) as client:
+        proof = client.prove(entry_id)
+    _write(out, proof)
+
+
+def _write(out: Path | None, text: str) -> None:
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, "utf-8")
+    except OSError as error:
+        raise RemitError(f"{out} cannot be written: {error.strerror or error}.") from error
+
+
+@click.command()
+@click.option(
+    "--format", "kind", type=click.Choice(["jsonl", "parquet", "tiles"]), default="jsonl",
+    show_default=True, help="Everything; a table; or a static C2SP tlog-tiles directory.",
+)  # fmt: skip
+@click.option("--tiles", "as_tiles", is_flag=True, help="The same as --format tiles.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="File or directory.")
+@common
+def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
+    """Write the ledger out, with a signed checkpoint."""
+    kind = "tiles" if as_tiles else kind
+    with open_ledger(root, signing=True) as client:
+        if str(out) == "-":
+            if kind != "jsonl":
+                raise InvalidInputError("Only jsonl can be written to standard output.")
+            count = client.export(sys.stdout.buffer)
+        else:
+            count = client.export(out, format=kind, progress=progress("exporting"))
+    note(f"{count} entries written to {out}.")
+
+
+@click.command("import")
+@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--key", "text", metavar="VKEY", help="Verifier key of the log it comes from.")
+@click.option("--verify", "again", is_flag=True, help="Verify the whole ledger afterwards too.")
+@reads
+def import_(root: Path | None, as_json: bool, source: Path, text: str | None, again: bool) -> None:
+    """Read an export (jsonl) into an empty ledger: all of it, every line checked, or nothing."""
+    from remit.tlog import VerifierKey
+
+    with open_ledger(root, signing=True) as client:
+        report = client.import_jsonl(
+            source,
+            key=VerifierKey.parse(text) if text else None,
+            progress=progress("importing"),
+        )
+        verified = client.verify().verified if again else None
+    if as_json:
+        echo_json({
+            "entries": report.entries, "contents": report.contents, "erased": report.erased,
+            "checkpoint": report.checkpoint, "verified": verified,
+        })  # fmt: skip
+    else:
+        click.echo(
+            f"{report.entries} entries, {report.contents} content values, {report.erased} erased"
+        )
+        if report.checkpoint == "unsigned":
+            note("No signature was checked: give --key, the verifier key of the log it comes from.")
+    if verified is False:
+        raise SystemExit(1)

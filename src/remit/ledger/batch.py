@@ -1,0 +1,341 @@
+"""What one transaction appends, whatever engine it is for: chain, content, tree.
+
+Rows are collected and written in multi-row statements, which is most of the speed of a
+large batch; whoever reads through the transaction sees them flushed first.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.layout import TABLES
+from remit.ledger.reader import as_bytes
+from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
+from remit.ledger.store import Unit
+from remit.tlog.merkle import leaf_hash, tree_root
+from remit.tlog.tiles import TILE_WIDTH
+
+__all__ = ["Batch", "Head"]
+
+_NONCE_BYTES = 32
+_RESTORE_ROWS = 256
+
+Key = tuple[str, bytes]
+"""Scope and digest of a content value."""
+
+Known = tuple[int, str, bytes]
+"""Content id, commitment and nonce of a stored value."""
+
+
+class Head:
+    """Where a transaction starts.
+
+    Args:
+        seq: the last entry's sequence number; -1 of an empty ledger.
+        entry_hash: its hash, or the empty string.
+        timestamp: its time, or the empty string.
+        content_id: the greatest content id.
+        step_id: the greatest message step id.
+    """
+
+    __slots__ = ("content_id", "entry_hash", "seq", "step_id", "timestamp")
+
+    def __init__(
+        self, seq: int, entry_hash: str, timestamp: str, content_id: int, step_id: int
+    ) -> None:
+        self.seq = seq
+        self.entry_hash = entry_hash
+        self.timestamp = timestamp
+        self.content_id = content_id
+        self.step_id = step_id
+
+    def copy(self) -> Head:
+        """The same, to go back to."""
+        return Head(self.seq, self.entry_hash, self.timestamp, self.content_id, self.step_id)
+
+
+class Batch(ABC):
+    """The units of one transaction. Made after it began; :meth:`flush` before it commits.
+
+    Args:
+        head: where the ledger stands.
+        content_keys: metadata keys whose values are content.
+        compress_above: stored values longer than this many bytes are compressed.
+    """
+
+    def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
+        self.head = head
+        self._content_keys = content_keys
+        self._compress_above = compress_above
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        # By scope and digest, what the table was found to hold, or will hold after a flush.
+        self._known: dict[Key, Known | None] = {}
+        self._steps: dict[str, int] = {}  # message steps of this batch, by hash
+
+    # -- what an engine does its own way -------------------------------------------------
+
+    ENGINE_ERRORS: tuple[type[Exception], ...] = ()
+    RECORD_SQL = "record"
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Transaction`."""
+
+    @abstractmethod
+    def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """Insert rows, several in one statement; a subject that is there already is left."""
+
+    @abstractmethod
+    def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
+        """``(scope, digest, content_id, commitment, nonce)`` of those that are stored."""
+
+    @abstractmethod
+    def _find_step(self, content_id: int, step: str) -> int | None:
+        """The id of a stored message step."""
+
+    @abstractmethod
+    def _savepoint(self, verb: str) -> None:
+        """``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE``."""
+
+    @abstractmethod
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether ``error`` ends the whole transaction, not only the unit that raised it."""
+
+    # -- units ---------------------------------------------------------------------------
+
+    def look_up(self, units: Sequence[Unit]) -> None:
+        """Find at once which values of ready entries are stored already."""
+        self._find(
+            (content_scope(prepared.session_id, 0), digest)
+            for unit in units
+            for prepared in unit.prepared
+            if prepared.session_id
+            for digest in prepared.values
+        )
+
+    def do(self, unit: Unit) -> Any:
+        """Run one unit; an error of its own is returned, one of the engine's raised."""
+        if unit.call is None and len(unit.prepared) == 1:
+            # One ready entry writes nothing before it is sure to fit: nothing to undo.
+            try:
+                return [self._append(unit.prepared[0])]
+            except self.ENGINE_ERRORS:
+                raise
+            except Exception as error:  # noqa: BLE001 - what stopped this unit is its caller's
+                return error
+        self.flush()
+        before = self.head.copy(), dict(self._known), dict(self._steps)
+        self._savepoint("SAVEPOINT")
+        try:
+            if unit.call is None:
+                result: Any = [self._append(prepared) for prepared in unit.prepared]
+            else:
+                result = unit.call(self)
+            self.flush()
+        except Exception as error:
+            if self._is_lost(error):
+                raise
+            for rows in self._rows.values():
+                rows.clear()
+            self._savepoint("ROLLBACK TO")
+            self.head, self._known, self._steps = before
+            result = error
+        self._savepoint("RELEASE")
+        return result
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        for table, rows in self._rows.items():
+            if rows:
+                self._insert(table, rows)
+                rows.clear()
+
+    def append(self, entry: LedgerEntry | Prepared) -> str:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        if isinstance(entry, LedgerEntry):
+            entry = prepare(entry, self._content_keys)
+        return self._append(entry).id
+
+    @property
+    def compress_above(self) -> int:
+        """Stored values longer than this many bytes are compressed."""
+        return self._compress_above
+
+    def restore(self, table: str, row: tuple[Any, ...]) -> None:
+        """Put back a row of an export, as it was; whoever calls this has checked it."""
+        rows = self._rows[table]
+        rows.append(row)
+        if table == "entries":
+            self.head.seq, self.head.entry_hash, self.head.timestamp = row[0], row[2], row[3]
+            if (row[0] + 1) % TILE_WIDTH == 0:
+                self._complete_tile(row[0] // TILE_WIDTH)
+        elif len(rows) >= _RESTORE_ROWS:
+            self.flush()
+
+    # -- one entry -----------------------------------------------------------------------
+
+    def _append(self, prepared: Prepared) -> Sealed:
+        head = self.head
+        seq = head.seq + 1
+        scope = content_scope(prepared.session_id, seq)
+        values, rows = self._committed(prepared, scope)
+        lists: list[list[str]] = []
+
+        def chain(macs: list[str]) -> str:
+            steps = [NO_STEP]
+            for mac in macs:
+                steps.append(next_step(steps[-1], mac))
+            lists.append([*macs, *steps])
+            return steps[-1]
+
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        sealed = seal(
+            prepared,
+            seq=seq,
+            # A clock that was set back does not take the ledger's order with it.
+            timestamp=max(f"{now[:-6]}Z", head.timestamp),
+            previous_hash=head.entry_hash,
+            commitments={digest: known[1] for digest, known in values.items()},
+            steps=chain,
+        )
+        # From here on nothing is refused any more.
+        self._rows["contents"].extend(rows)
+        for row in rows:
+            self._known[(scope, row[3])] = (row[0], row[1], row[4])
+        head.content_id += len(rows)
+        self._show(seq, prepared, values, rows, lists)
+        self._rows["entries"].append(
+            (
+                seq,
+                sealed.id,
+                sealed.entry_hash,
+                sealed.timestamp,
+                prepared.fields["event_type"],
+                prepared.fields["submission_id"],
+                *prepared.columns.values(),
+                sealed.record.decode(),
+            )
+        )
+        head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, sealed.timestamp
+        if (seq + 1) % TILE_WIDTH == 0:
+            self._complete_tile(seq // TILE_WIDTH)
+        return sealed
+
+    def _committed(
+        self, prepared: Prepared, scope: str
+    ) -> tuple[dict[bytes, Known], list[tuple[Any, ...]]]:
+        """Every content value by digest, and rows for those that are not stored yet."""
+        if prepared.session_id:
+            self._find((scope, digest) for digest in prepared.values)
+        values: dict[bytes, Known] = {}
+        rows: list[tuple[Any, ...]] = []
+        for digest, value in prepared.values.items():
+            known = self._known.get((scope, digest))
+            if known is not None:
+                # Computed again: a row that was tampered with must not lead a new record.
+                if commit(known[2], value.encoded) != known[1]:
+                    raise LedgerFormatError(
+                        f"A stored content value of {scope} is not what it was.",
+                        next_step="Run `remit ledger verify` to see what is damaged.",
+                    )
+                values[digest] = known
+                continue
+            nonce = secrets.token_bytes(_NONCE_BYTES)
+            commitment = commit(nonce, value.encoded)
+            stored = StoredValue.encode(value.encoded, self._compress_above)
+            content_id = self.head.content_id + len(rows) + 1
+            values[digest] = (content_id, commitment, nonce)
+            rows.append(
+                (content_id, commitment, scope, digest, nonce, len(value.encoded), stored.codec,
+                 stored.value)
+            )  # fmt: skip
+        return values, rows
+
+    def _show(
+        self,
+        seq: int,
+        prepared: Prepared,
+        values: dict[bytes, Known],
+        rows: list[tuple[Any, ...]],
+        lists: list[list[str]],
+    ) -> None:
+        """Note which content the entry shows, and to whom it belongs.
+
+        Of a message list only what is new with this entry is noted by value, so that a long
+        conversation costs rows linear in its length; the list itself is noted by its last step.
+        """
+        shown = {row[0] for row in rows}
+        shown.update(values[digest][0] for digest in prepared.direct)
+        by_commitment = {known[1]: known[0] for known in values.values()}
+        last_steps = {self._add_list(item, by_commitment) for item in lists}
+        self._rows["shown_contents"].extend((seq, content_id) for content_id in sorted(shown))
+        self._rows["shown_lists"].extend((seq, step_id) for step_id in sorted(last_steps))
+        if prepared.subject_id:
+            self._rows["content_subjects"].extend(
+                (prepared.subject_id, known[0]) for known in values.values()
+            )
+
+    def _add_list(self, chain: list[str], content_ids: dict[str, int]) -> int:
+        """The id of a list's last step, every step of it stored or collected."""
+        count = len(chain) // 2
+        macs, steps = chain[:count], chain[count:]
+        parent_id, position = 0, count
+        while position > 0:  # a conversation grows at its end: all before is known
+            content_id, step = content_ids[macs[position - 1]], steps[position]
+            found = self._steps.get(step)
+            if found is None and content_id not in self._new_contents():
+                found = self._find_step(content_id, step)
+            if found is not None:
+                parent_id = found
+                break
+            position -= 1
+        for place in range(position + 1, count + 1):
+            self.head.step_id += 1
+            mac = macs[place - 1]
+            self._rows["message_steps"].append(
+                (self.head.step_id, steps[place], parent_id, content_ids[mac], mac, place)
+            )
+            parent_id = self._steps[steps[place]] = self.head.step_id
+        return parent_id
+
+    def _new_contents(self) -> range:
+        """Ids of values that are collected and not written: no stored step can name them."""
+        rows = self._rows["contents"]
+        return range(rows[0][0], rows[-1][0] + 1) if rows else range(0)
+
+    def _find(self, keys: Iterable[Key]) -> None:
+        """Look up which of ``keys`` the table holds, as far as that is not known."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if wanted:
+            self._known.update(dict.fromkeys(wanted))
+            for scope, digest, content_id, commitment, nonce in self._find_contents(wanted):
+                self._known[(scope, bytes(digest))] = (content_id, commitment, bytes(nonce))
+
+    def _complete_tile(self, index: int) -> None:
+        """Store the root of a subtree of 256 leaves, and of 256 such, as it is completed."""
+        first = index * TILE_WIDTH
+        rows = self.execute(
+            f"SELECT {self.RECORD_SQL} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
+            (first, first + TILE_WIDTH),
+        )
+        hashes = [leaf_hash(as_bytes(row[0])) for row in rows]
+        level = 1
+        while len(hashes) == TILE_WIDTH:
+            self._rows["tree_hashes"].append((level, index, tree_root(hashes)))
+            if (index + 1) % TILE_WIDTH:
+                return
+            first = index - TILE_WIDTH + 1
+            rows = self.execute(
+                "SELECT hash FROM tree_hashes WHERE level = ? AND idx >= ? ORDER BY idx",
+                (level, first),
+            )
+            hashes = [bytes(row[0]) for row in rows]
+            level, index = level + 1, index // TILE_WIDTH
+        # Fewer: entries were removed. Verification says so; what comes now is still recorded.

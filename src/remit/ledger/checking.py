@@ -1,0 +1,396 @@
+"""Checking ranges of a ledger: content, message steps, entries. Trusts nothing it reads.
+
+Each function reads one range and returns what it found as plain data, so that ranges can be
+checked in several processes at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from remit.canonical import canonical_json, sha256_hex
+from remit.errors import RemitError
+from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.entry import entry_id
+from remit.ledger.erasure import erasure_digest
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.reader import Reader
+from remit.ledger.record import (
+    INDEXED,
+    MAX_RECORD_BYTES,
+    columns_of,
+    commitments_in,
+    content_scope,
+    record_problem,
+)
+from remit.ledger.report import VerificationReport
+from remit.ledger.store import RawContent, RawEntry, RawStep, Store
+from remit.tlog.merkle import leaf_hash, tree_root
+from remit.tlog.tiles import TILE_WIDTH
+
+__all__ = ["Damage", "EntryRange", "check_contents", "check_entries", "check_steps", "peaks_root"]
+
+_NONCE_BYTES = 32
+_PAGE = 400
+_STEPS = """
+    SELECT s.step_id, s.step, s.parent_id, s.content_id, s.commitment, s.position,
+           p.step, p.position, c.commitment, c.scope, pc.scope
+    FROM message_steps AS s
+    LEFT JOIN message_steps AS p ON p.step_id = s.parent_id
+    LEFT JOIN contents AS c ON c.content_id = s.content_id
+    LEFT JOIN contents AS pc ON pc.content_id = p.content_id
+    WHERE s.step_id BETWEEN ? AND ? ORDER BY s.step_id"""
+
+
+@dataclass(slots=True)
+class Damage:
+    """What is wrong with content and message steps, by their ids.
+
+    Attributes:
+        contents: by content id, what is wrong.
+        steps: by message step id, what is wrong.
+    """
+
+    contents: dict[int, str] = field(default_factory=dict)
+    steps: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EntryRange:
+    """What one range of entries gave.
+
+    Attributes:
+        report: what is wrong in it.
+        first_link: the first record's ``previous_hash``; ``None`` when it could not be read.
+        last_hash: ``entry_hash`` of the last row; ``None`` when there was no row.
+        tile_roots: roots of the complete subtrees of 256 leaves.
+        partial_roots: by tree size asked for, the root over the leaves after its last complete
+            subtree; empty bytes where there are none.
+        blamed: content ids whose damage was reported at an entry.
+    """
+
+    report: VerificationReport
+    first_link: str | None = None
+    last_hash: str | None = None
+    tile_roots: list[bytes] = field(default_factory=list)
+    partial_roots: dict[int, bytes] = field(default_factory=dict)
+    blamed: set[int] = field(default_factory=set)
+
+
+def peaks_root(roots: Iterable[bytes], partial: bytes) -> bytes:
+    """The root of a tree of complete subtrees of one height and what comes after them."""
+    hashes = list(roots)
+    if partial:
+        hashes.append(partial)
+    return tree_root(hashes)
+
+
+def check_contents(store: Store, first: int, last: int) -> tuple[int, dict[int, str]]:
+    """How many content rows there are in a range of ids, and what is wrong with which."""
+    count = 0
+    bad: dict[int, str] = {}
+    for row in store.scan_contents(first, last):
+        count += 1
+        if problem := _content_problem(row):
+            bad[row.content_id] = problem
+    return count, bad
+
+
+def check_steps(store: Store, first: int, last: int) -> dict[int, str]:
+    """What is wrong with which message steps in a range of ids."""
+    reader = Reader(store)
+    bad: dict[int, str] = {}
+    while rows := store.select(f"{_STEPS} LIMIT {_PAGE}", (first, last)):
+        steps = [RawStep(*row) for row in rows]
+        erased = reader.erasures(
+            {step.commitment for step in steps if step.content_commitment is None}
+        )
+        for step in steps:
+            first = step.step_id + 1
+            if problem := _step_problem(step, step.commitment in erased):
+                bad[step.step_id] = problem
+    return bad
+
+
+def check_entries(
+    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int]
+) -> EntryRange:
+    """Check the entries from ``first`` (a multiple of 256) to ``last``.
+
+    Args:
+        store: of the ledger.
+        first: sequence number.
+        last: sequence number.
+        damage: what is known to be wrong with content.
+        sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
+    """
+    return _EntryChecker(store, damage, sizes).run(first, last)
+
+
+class _EntryChecker:
+    def __init__(self, store: Store, damage: Damage, sizes: Collection[int]) -> None:
+        self._store = store
+        self._reader = Reader(store)
+        self._damage = damage
+        self._sizes = frozenset(sizes)
+        self._found = EntryRange(VerificationReport())
+        self._sound: dict[int, bool] = {}
+        self._leaves: list[bytes] = []
+
+    def run(self, first: int, last: int) -> EntryRange:
+        found, report = self._found, self._found.report
+        expected: int = first
+        previous: str | None = None
+        page: list[RawEntry] = []
+        if first in self._sizes:
+            found.partial_roots[first] = b""
+
+        def end_page() -> None:
+            nonlocal expected, previous
+            if not page:
+                return
+            shown = self._shown(page[0].seq, page[-1].seq)
+            lists = self._lists(page[0].seq, page[-1].seq)
+            for row in page:
+                if row.seq != expected:
+                    until = f" to {row.seq - 1}" if row.seq > expected + 1 else ""
+                    report.add(expected, "gap", f"entry {expected}{until} is not there")
+                    previous = None
+                    # The tree cannot be computed past a gap; leaves keep their places.
+                    for place in range(expected, min(row.seq, expected + 2 * TILE_WIDTH)):
+                        self._leaf(place, b"")
+                elif row.seq == first:
+                    previous = None
+                self._check(row, previous, shown.get(row.seq, ()), lists.get(row.seq, ()))
+                self._leaf(row.seq, leaf_hash(row.record))
+                expected = row.seq + 1
+                stored = row.columns[1]
+                previous = found.last_hash = stored if isinstance(stored, str) else ""
+                report.entries += 1
+            page.clear()
+
+        for row in self._store.scan_entries(first, last):
+            page.append(row)
+            if len(page) == _PAGE:
+                end_page()
+        end_page()
+        if expected <= last:
+            until = f" to {last}" if last > expected else ""
+            report.add(expected, "gap", f"entry {expected}{until} is not there")
+        self._check_tiles(first)
+        return found
+
+    def _leaf(self, seq: int, leaf: bytes) -> None:
+        if not self._leaves and seq % TILE_WIDTH:
+            return  # after a long gap
+        self._leaves.append(leaf)
+        size = seq + 1
+        if size % TILE_WIDTH == 0:
+            self._found.tile_roots.append(tree_root(self._leaves))
+            self._leaves = []
+        if size in self._sizes:
+            self._found.partial_roots[size] = tree_root(self._leaves) if self._leaves else b""
+
+    def _check_tiles(self, first: int) -> None:
+        start = first // TILE_WIDTH
+        stored = dict(
+            self._store.select(
+                "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ?",
+                (start, start + len(self._found.tile_roots)),
+            )
+        )
+        for index, root in enumerate(self._found.tile_roots, start=start):
+            if index not in stored or bytes(stored[index] or b"") != root:
+                self._found.report.add(
+                    index * TILE_WIDTH,
+                    "tree",
+                    f"the stored tree hash of entries {index * TILE_WIDTH} to "
+                    f"{(index + 1) * TILE_WIDTH - 1} is not theirs",
+                )
+
+    def _shown(self, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
+        found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for seq, *rest in self._store.select(
+            "SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s "
+            "LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq BETWEEN ? AND ?",
+            (first, last),
+        ):
+            found[seq].append(tuple(rest))
+        return found
+
+    def _lists(self, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
+        found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for seq, *rest in self._store.select(
+            "SELECT l.seq, s.step_id, s.step, s.position, c.scope FROM shown_lists AS l "
+            "LEFT JOIN message_steps AS s ON s.step_id = l.step_id "
+            "LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE l.seq BETWEEN ? AND ?",
+            (first, last),
+        ):
+            found[seq].append(tuple(rest))
+        return found
+
+    def _check(
+        self,
+        row: RawEntry,
+        previous: str | None,
+        shown: Iterable[tuple[Any, ...]],
+        lists: Iterable[tuple[Any, ...]],
+    ) -> None:
+        report, seq, data = self._found.report, row.seq, row.record
+        if sha256_hex(data) != row.columns[1]:
+            report.add(seq, "hash", "the record does not match entry_hash")
+        try:
+            record = orjson.loads(data)
+            if problem := record_problem(record) or row.problem:
+                raise ValueError(problem)
+            if canonical_json(record) != data:
+                raise ValueError("it is not in canonical form")
+        except ValueError as error:
+            report.add(seq, "unreadable", f"the record cannot be read: {error}")
+            return
+        if len(data) > MAX_RECORD_BYTES:
+            report.add(seq, "field", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")
+        if record["seq"] != seq or record["id"] != entry_id(seq):
+            report.add(seq, "field", f"the record says it is {record['id']}, seq {record['seq']}")
+        if previous is None:
+            if self._found.first_link is None:
+                self._found.first_link = record["previous_hash"]
+        elif record["previous_hash"] != previous:
+            report.add(seq, "link", "previous_hash is not the hash of the entry before")
+        derived = columns_of(record)
+        expected = (
+            record["id"],
+            row.columns[1],
+            record["timestamp"],
+            record["event_type"],
+            record["submission_id"],
+            *derived.values(),
+        )
+        if row.columns != expected:
+            names = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *INDEXED)
+            for name, stored, value in zip(names, row.columns, expected, strict=True):
+                if stored != value:
+                    report.add(seq, "column", f"column {name} differs from the record")
+        items = commitments_in([record["metadata"], record["reason"]])
+        if items or shown or lists:
+            self._check_content(seq, content_scope(derived["session_id"], seq), items, shown, lists)
+
+    def _check_content(
+        self,
+        seq: int,
+        scope: str,
+        items: list[dict[str, Any]],
+        shown: Iterable[tuple[Any, ...]],
+        lists: Iterable[tuple[Any, ...]],
+    ) -> None:
+        report = self._found.report
+        there = {row[1]: row for row in shown}
+        ends = {row[1]: row for row in lists}
+        missing: dict[str, None] = {}
+        for item in items:
+            if "$messages" in item:
+                self._check_list(seq, scope, item, ends)
+                continue
+            mac = item["$content"][12:]
+            row = there.get(mac)
+            if row is None:
+                missing[mac] = None
+            elif row[0] in self._damage.contents:
+                self._found.blamed.add(row[0])
+                report.add(seq, "content", self._damage.contents[row[0]])
+            elif (row[2], row[3]) != (scope, item["bytes"]):
+                report.add(seq, "content", "the stored value is another's, by its row")
+        erased = self._reader.erasures(missing) if missing else {}
+        for mac in missing:
+            if mac not in erased or not self._is_sound(erased[mac]):
+                report.add(seq, "content", "content is missing and no ERASURE says why")
+        named = {item["$content"][12:] for item in items if "$content" in item}
+        if not ends and any(mac not in named for mac in there):
+            report.add(seq, "content", "content is noted for it that its record does not name")
+
+    def _check_list(
+        self, seq: int, scope: str, item: dict[str, Any], ends: dict[str, tuple[Any, ...]]
+    ) -> None:
+        row = ends.get(item["$messages"])
+        report = self._found.report
+        if row is None or row[2] != item["count"] or row[3] not in (scope, None):
+            report.add(seq, "messages", "the message list is not the one committed to")
+            return
+        if not (self._damage.steps or self._damage.contents):
+            return
+        step_id = row[0]
+        for _ in range(item["count"]):  # upwards, through damage only
+            found = self._store.select(
+                "SELECT parent_id, content_id FROM message_steps WHERE step_id = ?", (step_id,)
+            )
+            if step_id in self._damage.steps or not found:
+                problem = self._damage.steps.get(step_id, "a message of the list is missing")
+                report.add(seq, "messages", problem)
+                return
+            if found[0][1] in self._damage.contents:
+                self._found.blamed.add(found[0][1])
+                report.add(seq, "messages", "a message of the list does not match its commitment")
+                return
+            step_id = found[0][0]
+
+    def _is_sound(self, seq: int) -> bool:
+        """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""
+        if seq not in self._sound:
+            self._sound[seq] = erasure_is_sound(self._reader, seq)
+        return self._sound[seq]
+
+
+def erasure_is_sound(reader: Reader, seq: int) -> bool:
+    """Whether the entry at ``seq`` is an ``ERASURE`` of exactly what is noted under it."""
+    row = reader.get(seq)
+    under = reader.erased_under(seq)
+    try:
+        record = orjson.loads(row.record) if row else {}
+        return (
+            row is not None
+            and record["event_type"] == "ERASURE"
+            and record["metadata"]["erased_count"] == len(under)
+            and record["metadata"]["erased_hash"] == erasure_digest(under)
+        )
+    except (ValueError, KeyError, TypeError, LedgerFormatError):
+        return False
+
+
+def _content_problem(row: RawContent) -> str:
+    if row.problem:
+        return row.problem
+    try:
+        encoded = canonical_json(StoredValue(row.codec, row.value).decode())
+    except RemitError as error:
+        return error.message
+    if len(row.nonce) != _NONCE_BYTES or commit(row.nonce, encoded) != row.commitment:
+        return "the stored value does not match its commitment"
+    if len(encoded) != row.length:
+        return "the stored length is not the value's"
+    if hashlib.sha256(encoded).digest() != row.digest:
+        return "the digest that finds the value is not the value's"
+    return ""
+
+
+def _step_problem(step: RawStep, erased: bool) -> str:
+    parent = NO_STEP if step.parent_id == 0 else step.parent_step
+    before = 0 if step.parent_id == 0 else step.parent_position
+    try:
+        sound = parent is not None and next_step(parent, step.commitment) == step.step
+    except (ValueError, TypeError):
+        sound = False
+    if not sound or before is None or step.position != before + 1:
+        return "a step of the message list is not the hash of the one before and its message"
+    if None not in (step.scope, step.parent_scope) and step.scope != step.parent_scope:
+        return "the messages of a list are of different sessions"
+    if step.content_commitment is None:
+        return "" if erased else "a message of the list is missing and no ERASURE says why"
+    if step.content_commitment != step.commitment:
+        return "a message of the list is not the one committed to"
+    return ""

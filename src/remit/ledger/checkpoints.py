@@ -1,0 +1,168 @@
+"""Signing the tree head: by count, by time, on demand (SPEC 3.3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from remit.errors import RemitError
+from remit.ledger.errors import LedgerError, LedgerKeyError
+from remit.ledger.store import Store, Transaction
+from remit.ledger.tree import LedgerTree
+from remit.tlog import Checkpoint, SignedCheckpoint, Signer, VerifierKey
+
+__all__ = [
+    "CheckpointKeeper",
+    "Checkpoints",
+    "add_cosignatures",
+    "bind_to_key",
+    "write_checkpoint",
+]
+
+_log = logging.getLogger("remit.ledger")
+
+
+class Checkpoints:
+    """The signed checkpoints that lie in the ledger's database.
+
+    Args:
+        store: of the ledger.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def latest(self) -> SignedCheckpoint | None:
+        """The greatest one."""
+        rows = self._store.select("SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1")
+        return SignedCheckpoint.parse(rows[0][0]) if rows else None
+
+    def at_least(self, size: int) -> SignedCheckpoint | None:
+        """The smallest one of at least ``size`` entries."""
+        rows = self._store.select(
+            "SELECT note FROM checkpoints WHERE size >= ? ORDER BY size LIMIT 1", (size,)
+        )
+        return SignedCheckpoint.parse(rows[0][0]) if rows else None
+
+    def notes(self) -> Iterable[tuple[int, str]]:
+        """Size column and note of each, by size, however damaged."""
+        last = -1
+        while rows := self._store.select(
+            "SELECT size, note FROM checkpoints WHERE size > ? ORDER BY size LIMIT 200", (last,)
+        ):
+            for size, note in rows:
+                last = size
+                yield int(size), str(note)
+
+
+def write_checkpoint(tx: Transaction, signer: Signer, record_sql: str) -> str:
+    """Sign the tree as the transaction sees it; the one of this size when there is one."""
+    tree = LedgerTree(tx.execute, record_sql)
+    size = tree.size()
+    if rows := tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,)):
+        return str(rows[0][0])
+    note = str(Checkpoint(signer.name, size, tree.root(size)).sign(signer))
+    created = datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    tx.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (size, created, note))
+    return note
+
+
+def add_cosignatures(tx: Transaction, signed: SignedCheckpoint) -> None:
+    """Add the signature lines of ``signed`` to the stored checkpoint of the same tree.
+
+    Raises:
+        LedgerError: there is no such checkpoint.
+    """
+    size = signed.checkpoint.size
+    rows = tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,))
+    stored = SignedCheckpoint.parse(rows[0][0]) if rows else None
+    if stored is None or stored.note.text != signed.note.text:
+        raise LedgerError(f"This ledger has no such checkpoint of {size} entries.")
+    note = str(stored.with_signatures(signed.note.signatures))
+    tx.execute("UPDATE checkpoints SET note = ? WHERE size = ?", (note, size))
+
+
+def bind_to_key(store: Store, run: Callable[[Callable[[Transaction], Any]], Any],
+                key: VerifierKey) -> None:  # fmt: skip
+    """Note whose ledger this is, or refuse another's.
+
+    Raises:
+        LedgerKeyError: the ledger belongs to another key or origin.
+    """
+    wanted = str(key)
+
+    def bind(tx: Transaction) -> str:
+        tx.execute(
+            "INSERT INTO ledger_info VALUES ('verifier_key', ?) ON CONFLICT (name) DO NOTHING",
+            (wanted,),
+        )
+        return str(tx.execute("SELECT value FROM ledger_info WHERE name = 'verifier_key'")[0][0])
+
+    rows = store.select("SELECT value FROM ledger_info WHERE name = 'verifier_key'")
+    found = str(rows[0][0]) if rows else run(bind)
+    if found != wanted:
+        raise LedgerKeyError(
+            f"The ledger {store.location} belongs to {found.partition('+')[0]!r}; this root's key "
+            f"is of {key.name!r}, or another key of that name.",
+            next_step="Two roots cannot share one ledger. Give this root a ledger of its own, or "
+            "the key of that ledger.",
+        )
+
+
+class CheckpointKeeper:
+    """Says when a checkpoint is due, and writes it; lives in the writer's thread.
+
+    Args:
+        store: of the ledger.
+        signer: the ledger's key.
+        run: commits a call in a transaction of its own.
+        every_entries: a checkpoint after as many entries.
+        every_s: a checkpoint of what is new after as many seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        signer: Signer,
+        run: Callable[[Callable[[Transaction], Any]], Any],
+        *,
+        every_entries: int,
+        every_s: float,
+    ) -> None:
+        self._store = store
+        self._signer = signer
+        self._run = run
+        self._every_entries = every_entries
+        self._every_s = every_s
+        self._covered = 0  # of what this process wrote, and in the beginning unknown
+        self._deadline: float | None = None
+
+    def wait_s(self) -> float | None:
+        """Seconds until :meth:`tick` has something to do; ``None`` when nothing is new."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def tick(self, *, closing: bool = False) -> None:
+        """Write a checkpoint when one is due; after each commit, on time, and at the end."""
+        new = self._store.size - self._covered
+        if new <= 0:
+            return
+        if self._covered == 0:  # the first commit of this process: what is covered already?
+            latest = Checkpoints(self._store).latest()
+            self._covered = latest.checkpoint.size if latest else 0
+            new = self._store.size - self._covered
+            if new <= 0:
+                return
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._every_s
+        if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
+            self._deadline = None
+            try:
+                self._run(lambda tx: write_checkpoint(tx, self._signer, self._store.record_sql))
+            except RemitError as error:
+                # The entries are on record; what is new is tried again with the next of them.
+                _log.warning("no checkpoint was written: %s", error)
+            else:
+                self._covered = self._store.size

@@ -1,0 +1,314 @@
+"""Exports: JSON lines (whole, verifiable, importable), Parquet (for analysis), tiles (C2SP).
+
+The format of the JSON lines is specified in ``docs/ledger-format.md``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from remit.canonical import canonical_json
+from remit.ledger.content import NO_STEP, StoredValue
+from remit.ledger.entry import entry_id
+from remit.ledger.errors import LedgerError
+from remit.ledger.layout import COLUMNS
+from remit.ledger.reader import Reader
+from remit.ledger.record import commitments_in
+from remit.ledger.report import Progress
+from remit.ledger.store import EntryRow, Filter, Store
+from remit.ledger.tree import LedgerTree
+from remit.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
+
+__all__ = ["EXPORT_FORMAT", "Exporter"]
+
+EXPORT_FORMAT = "remit-ledger-export/1"
+"""What the first line of an export says."""
+
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Exports one ledger, streaming.
+
+    Attributes:
+        store: of the ledger.
+        verifier_key: of the ledger; empty where it is not known.
+        progress: told how far it is.
+    """
+
+    store: Store
+    verifier_key: str = ""
+    progress: Progress | None = None
+
+    def jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
+        """Write everything as JSON lines; returns how many entries.
+
+        Args:
+            out: where to.
+            signed: the checkpoint to put at the head; what it covers is exported, and all
+                entries there are without one.
+        """
+        size = signed.checkpoint.size if signed is not None else Reader(self.store).size()
+        _line(
+            out,
+            {
+                "format": EXPORT_FORMAT,
+                "entries": size,
+                "checkpoint": str(signed) if signed is not None else None,
+                "verifier_key": self.verifier_key or None,
+            },
+        )
+        teller = _Teller(self.store)
+        for rows in self._pages(size):
+            for line in teller.lines(rows):
+                _line(out, line)
+        return size
+
+    def tiles(self, directory: Path, signed: SignedCheckpoint) -> int:
+        """Write a static C2SP tlog-tiles directory for a checkpoint; returns its size.
+
+        Full tiles and bundles that are there already are left: they never change.
+
+        Raises:
+            LedgerError: the directory cannot be written, or holds another log's tiles.
+        """
+        tree = LedgerTree(self.store.select, self.store.record_sql)
+        size = signed.checkpoint.size
+        done = 0
+        try:
+            checkpoint = directory / "checkpoint"
+            if checkpoint.exists():
+                there = SignedCheckpoint.parse(checkpoint.read_bytes()).checkpoint
+                if there.origin != signed.checkpoint.origin or (
+                    there.size <= size and tree.root(there.size) != there.root
+                ):
+                    raise LedgerError(
+                        f"{directory} holds the tiles of another log ({there.origin}, "
+                        f"{there.size} entries).",
+                        next_step="Give an empty directory.",
+                    )
+            level, width = 0, 1
+            while size // width > 0:
+                hashes = size // width
+                for index in range((hashes + TILE_WIDTH - 1) // TILE_WIDTH):
+                    count = min(TILE_WIDTH, hashes - index * TILE_WIDTH)
+                    path = directory / tile_path(level, index, count)
+                    if not (count == TILE_WIDTH and path.exists()):
+                        _write(path, b"".join(tree.tile(level, index)[:count]))
+                    if level == 0:
+                        self._write_bundle(directory, index, count)
+                        done += count
+                        self._tell(done, size)
+                level, width = level + 1, width * TILE_WIDTH
+            # Last: who reads a checkpoint finds all that it covers.
+            _write(checkpoint, str(signed).encode())
+        except OSError as error:
+            raise LedgerError(
+                f"The tiles cannot be written to {directory}: {error.strerror or error}.",
+                next_step="Check the free space and the permissions.",
+            ) from error
+        return size
+
+    def parquet(self, path: Path) -> int:
+        """Write the entries as one Parquet table, content in place as JSON; returns how many.
+
+        Raises:
+            LedgerError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ModuleNotFoundError as error:
+            raise LedgerError(
+                "Writing Parquet needs pyarrow.", next_step="pip install 'remit[parquet]'"
+            ) from error
+        names = ("seq", *COLUMNS, "decision", "reason", "prompts_used", "metadata", "record")
+        schema = pyarrow.schema(
+            [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in names]
+        )
+        reader = Reader(self.store)
+        size = reader.size()
+        picked = ", ".join(COLUMNS)
+        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for rows in self._pages(size):
+                columns = {
+                    seq: values
+                    for seq, *values in self.store.select(
+                        f"SELECT seq, {picked} FROM entries WHERE seq BETWEEN ? AND ?",
+                        (rows[0].seq, rows[-1].seq),
+                    )
+                }
+                table = [
+                    {
+                        "seq": row.seq,
+                        **dict(zip(COLUMNS, columns[row.seq], strict=True)),
+                        "decision": entry.decision,
+                        "reason": entry.reason,
+                        "prompts_used": _json(entry.prompts_used),
+                        "metadata": _json(entry.metadata),
+                        "record": row.record.decode(),
+                    }
+                    for row, entry in zip(rows, reader.entries(rows), strict=True)
+                ]
+                writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
+        return size
+
+    def _pages(self, size: int) -> Iterator[list[EntryRow]]:
+        after = -1
+        while after < size - 1:
+            rows = self.store.page(Filter(after=after), min(_PAGE, size - 1 - after))
+            if not rows or rows[0].seq != after + 1 or rows[-1].seq - after != len(rows):
+                raise LedgerError(
+                    f"Entry {after + 1} or one soon after it is not there.",
+                    next_step="Run `remit ledger verify` to see what is damaged.",
+                )
+            yield rows
+            after = rows[-1].seq
+            self._tell(after + 1, size)
+
+    def _write_bundle(self, directory: Path, index: int, count: int) -> None:
+        path = directory / bundle_path(index, count)
+        if count == TILE_WIDTH and path.exists():
+            return
+        first = index * TILE_WIDTH
+        _write(path, bundle(Reader(self.store).records(first, first + count)))
+
+    def _tell(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(done, total)
+
+
+class _Teller:
+    """Tells of each entry what its record commits to and no entry before it told.
+
+    Content and message steps are numbered in the order in which entries first show them, so
+    what is new is what has a greater number than anything told: memory stays flat.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reader = Reader(store)
+        self._told_content = 0
+        self._told_step = 0
+
+    def lines(self, rows: list[EntryRow]) -> Iterator[dict[str, Any]]:
+        contents, shown = self._contents(rows[0].seq, rows[-1].seq)
+        steps = self._steps(rows[0].seq, rows[-1].seq)
+        missing: dict[int, list[str]] = {}
+        for row in rows:
+            record = orjson.loads(row.record)
+            items = commitments_in([record["metadata"], record["reason"]])
+            missing[row.seq] = [
+                mac
+                for item in items
+                if "$content" in item and (mac := item["$content"][12:]) not in shown[row.seq]
+            ]
+        gone = {mac for macs in missing.values() for mac in macs}
+        gone.update(step["commitment"] for told in steps.values() for step in told if step["gone"])
+        erased = self._reader.erasures(gone) if gone else {}
+        for row in rows:
+            told = contents[row.seq]
+            told.extend(
+                {"commitment": mac, "erased": entry_id(erased[mac])}
+                for mac in dict.fromkeys(missing[row.seq])
+                if mac in erased
+            )
+            for step in steps[row.seq]:
+                if step.pop("gone") and step["commitment"] in erased:
+                    step["erased"] = entry_id(erased[step["commitment"]])
+            yield {
+                "seq": row.seq,
+                "entry_hash": row.entry_hash,
+                "record": row.record.decode(),
+                "contents": told,
+                "steps": steps[row.seq],
+            }
+
+    def _contents(
+        self, first: int, last: int
+    ) -> tuple[dict[int, list[dict[str, Any]]], dict[int, set[str]]]:
+        """By entry: new values whole, and the commitments of all that it shows by value."""
+        told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        shown: dict[int, set[str]] = defaultdict(set)
+        subjects: dict[int, list[str]] = defaultdict(list)
+        for content_id, subject_id in self._store.select(
+            "SELECT DISTINCT o.content_id, o.subject_id FROM shown_contents AS s "
+            "JOIN content_subjects AS o ON o.content_id = s.content_id "
+            "WHERE s.seq BETWEEN ? AND ? ORDER BY o.content_id, o.subject_id",
+            (first, last),
+        ):
+            subjects[content_id].append(subject_id)
+        for seq, content_id, commitment, nonce, codec, value in self._store.select(
+            "SELECT s.seq, c.content_id, c.commitment, c.nonce, c.codec, c.value "
+            "FROM shown_contents AS s JOIN contents AS c ON c.content_id = s.content_id "
+            "WHERE s.seq BETWEEN ? AND ? ORDER BY s.seq, c.content_id",
+            (first, last),
+        ):
+            shown[seq].add(commitment)
+            if content_id <= self._told_content:
+                continue
+            self._told_content = content_id
+            item = {
+                "commitment": commitment,
+                "nonce": base64.b64encode(nonce).decode(),
+                "jcs": canonical_json(StoredValue(codec, value).decode()).decode(),
+            }
+            if content_id in subjects:
+                item["subjects"] = subjects[content_id]
+            told[seq].append(item)
+        return told, shown
+
+    def _steps(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
+        """By entry: the message steps that are new with it, oldest first."""
+        ends = self._store.select(
+            "SELECT seq, step_id FROM shown_lists WHERE seq BETWEEN ? AND ? ORDER BY seq, step_id",
+            (first, last),
+        )
+        told: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        greatest = max((step_id for _, step_id in ends), default=0)
+        fresh = {
+            row[0]: row
+            for row in self._store.select(
+                "SELECT s.step_id, s.step, s.parent_id, s.commitment, s.content_id, p.step "
+                "FROM message_steps AS s LEFT JOIN message_steps AS p ON p.step_id = s.parent_id "
+                "WHERE s.step_id > ? AND s.step_id <= ?",
+                (self._told_step, greatest),
+            )
+        }
+        for seq, end in ends:
+            chain: list[dict[str, Any]] = []
+            row = fresh.pop(end, None)
+            while row is not None:
+                chain.append(
+                    {"step": row[1], "parent": row[5] or NO_STEP, "commitment": row[3],
+                     "gone": row[4] is None}
+                )  # fmt: skip
+                row = fresh.pop(row[2], None)
+            told[seq].extend(reversed(chain))
+        self._told_step = max(self._told_step, greatest)
+        return told
+
+
+def _line(out: IO[bytes], value: dict[str, Any]) -> None:
+    out.write(orjson.dumps(value) + b"\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=lambda item: {"$erased": item.erasure_id})
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all: a reader may be fetching."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(data)
+    temporary.replace(path)

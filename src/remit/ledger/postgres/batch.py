@@ -1,0 +1,96 @@
+"""One transaction of the server store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import asyncpg
+
+from remit.ledger.batch import Batch, Head, Key
+from remit.ledger.layout import TABLES
+from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
+from remit.ledger.postgres.connection import Writer
+from remit.ledger.postgres.schema import COLUMN_TYPES
+
+__all__ = ["HEAD", "PostgresBatch"]
+
+HEAD = """
+    SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
+           (SELECT max(step_id) FROM message_steps), pg_current_xact_id()::text
+    FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
+                                      ORDER BY seq DESC LIMIT 1) AS e ON true"""
+"""Where the ledger stands, and the transaction's own id."""
+
+
+def _into(table: str, columns: Sequence[str]) -> str:
+    arrays = ", ".join(
+        f"${number}::{COLUMN_TYPES.get(name, 'text')}[]"
+        for number, name in enumerate(columns, start=1)
+    )
+    conflict = " ON CONFLICT DO NOTHING" if table == "content_subjects" else ""
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}){conflict}"
+
+
+_INTO = {name: _into(name, columns) for name, columns in TABLES.items() if name != "tree_hashes"}
+_INTO["tree_hashes"] = (
+    "INSERT INTO tree_hashes (level, idx, hash) "
+    "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])"
+)
+
+
+class PostgresBatch(Batch):
+    """See :class:`~remit.ledger.batch.Batch`.
+
+    Args:
+        writer: its connection is inside a transaction that holds the ledger's lock.
+        row: of :data:`HEAD`.
+        content_keys: metadata keys whose values are content.
+    """
+
+    ENGINE_ERRORS = _ENGINE_ERRORS
+
+    def __init__(self, writer: Writer, row: tuple[Any, ...], content_keys: frozenset[str]) -> None:
+        seq, entry_hash, timestamp, content_id, step_id, _ = row
+        head = Head(
+            -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
+            step_id or 0,
+        )  # fmt: skip
+        super().__init__(head, content_keys, _NEVER)  # the engine compresses by itself (TOAST)
+        self._writer = writer
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        self.flush()
+        return self._writer.fetch(sql, parameters)
+
+    def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        self._writer.fetch(_INTO[table], [list(column) for column in zip(*rows, strict=True)])
+
+    def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
+        rows: list[Any] = self._writer.fetch(
+            "SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce "
+            "FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest) "
+            "JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest",
+            ([scope for scope, _ in keys], [digest for _, digest in keys]),
+        )
+        return rows
+
+    def _find_step(self, content_id: int, step: str) -> int | None:
+        rows = self._writer.fetch(
+            "SELECT step_id FROM message_steps WHERE content_id = $1 AND step = $2",
+            (content_id, step),
+        )
+        return int(rows[0][0]) if rows else None
+
+    def _savepoint(self, verb: str) -> None:
+        self._writer.script(f"{verb} SAVEPOINT unit" if verb != "SAVEPOINT" else "SAVEPOINT unit")
+
+    def _is_lost(self, error: Exception) -> bool:
+        if isinstance(error, asyncpg.PostgresError):
+            # Of one statement: data, integrity, syntax and access. Anything else is the server's.
+            return str(error.sqlstate)[:2] not in ("22", "23", "42", "P0")
+        return isinstance(error, _ENGINE_ERRORS)
+
+
+_NEVER = 1 << 62

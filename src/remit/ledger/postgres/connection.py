@@ -1,0 +1,222 @@
+"""Connections to PostgreSQL for callers without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+__all__ = ["CONNECTION_ERRORS", "ENGINE_ERRORS", "Pool", "Writer", "is_connection_error", "masked"]
+
+_T = TypeVar("_T")
+
+ENGINE_ERRORS: tuple[type[Exception], ...] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    OSError,
+    asyncio.TimeoutError,
+    asyncio.IncompleteReadError,
+)
+"""What a statement can raise."""
+
+CONNECTION_ERRORS: tuple[type[Exception], ...] = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.exceptions.AdminShutdownError,
+    asyncpg.exceptions.CrashShutdownError,
+    asyncpg.exceptions.CannotConnectNowError,
+    asyncpg.exceptions.TooManyConnectionsError,
+    OSError,
+    asyncio.TimeoutError,
+    asyncio.IncompleteReadError,
+)
+"""Those after which the connection is gone, and another may do."""
+
+_CONNECT_S = 10.0
+_QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
+
+
+def is_connection_error(error: BaseException) -> bool:
+    """Whether ``error`` means that the connection is gone."""
+    return isinstance(error, CONNECTION_ERRORS)
+
+
+def masked(url: str) -> str:
+    """The URL without its password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    query = "&".join(
+        item
+        for item in parts.query.split("&")
+        if not item.startswith(("password=", "sslpassword="))
+    )
+    return urlunsplit((parts.scheme, f"{name}{at}{host}", parts.path, query, ""))
+
+
+@functools.lru_cache(maxsize=1024)
+def numbered(sql: str) -> str:
+    """A portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``, …"""
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        if match[0] != "?":
+            return match[0]
+        count += 1
+        return f"${count}"
+
+    return _QUOTED_OR_MARK.sub(number, sql)
+
+
+async def connect(url: str, **settings: str) -> asyncpg.Connection[Any]:
+    """A connection that commits durably, in UTC."""
+    return await asyncpg.connect(
+        url,
+        timeout=_CONNECT_S,
+        server_settings={
+            "application_name": "remit",
+            "synchronous_commit": "on",
+            "timezone": "UTC",
+            **settings,
+        },
+    )
+
+
+class Writer:
+    """One connection, used by one thread at a time, with an event loop of its own.
+
+    Args:
+        url: of the database.
+        settings: of the session.
+    """
+
+    def __init__(self, url: str, **settings: str) -> None:
+        self._url = url
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._connection: asyncpg.Connection[Any] | None = None
+
+    def connect(self) -> None:
+        """Connect, where that is not so; a broken connection is dropped first."""
+        if self._connection is not None and not self._connection.is_closed():
+            return
+        self._connection = self._run(connect(self._url, **self._settings))
+
+    def drop(self) -> None:
+        """Let go of the connection without a word to the server."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of one portable statement."""
+        rows = self._run(self._open().fetch(numbered(sql), *parameters))
+        return [tuple(row) for row in rows]
+
+    def script(self, sql: str) -> None:
+        """Several statements without parameters, in one go."""
+        self._run(self._open().execute(sql))
+
+    def close(self) -> None:
+        """Close the connection and the loop."""
+        if self._connection is not None and not self._connection.is_closed():
+            try:
+                self._run(self._connection.close(timeout=2))
+            except ENGINE_ERRORS:
+                self._connection.terminate()
+        self._run(asyncio.sleep(0))  # lets transports end
+        self._loop.close()
+
+    def _open(self) -> asyncpg.Connection[Any]:
+        if self._connection is None:
+            raise asyncpg.InterfaceError("there is no connection")
+        return self._connection
+
+    def _run(self, call: Coroutine[Any, Any, _T] | Awaitable[_T]) -> _T:
+        return self._loop.run_until_complete(call)
+
+
+class Pool:
+    """Read-only connections for any thread, also one whose event loop is running.
+
+    Args:
+        url: of the database.
+        size: most connections.
+        patience_s: how long a broken connection is tried again, in seconds.
+    """
+
+    def __init__(self, url: str, *, size: int, patience_s: float) -> None:
+        self._url = url
+        self._size = size
+        self._patience_s = patience_s
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="remit-postgres", daemon=True
+        )
+        self._thread.start()
+        self._pool: asyncpg.Pool[Any] | None = None
+
+    def open(self) -> None:
+        """Make the first connection; raises what :func:`connect` raises."""
+        self._pool = self._call(self._make)
+
+    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of one portable statement; a lost connection is replaced, reading does no harm."""
+        end = time.monotonic() + self._patience_s
+        delay = 0.05
+        while True:
+            try:
+                return self._call(lambda: self._fetch(sql, parameters))
+            except CONNECTION_ERRORS:
+                if time.monotonic() + delay > end:
+                    raise
+            time.sleep(delay)
+            delay = min(delay * 2, 1.0)
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        if self._loop.is_closed():
+            return
+        if self._pool is not None:
+            self._call(self._shut)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _make(self) -> asyncpg.Pool[Any]:
+        return await asyncpg.create_pool(
+            self._url,
+            min_size=1,
+            max_size=self._size,
+            timeout=_CONNECT_S,
+            server_settings={
+                "application_name": "remit",
+                "default_transaction_read_only": "on",
+                "timezone": "UTC",
+            },
+        )
+
+    async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if self._pool is None:
+            raise asyncpg.InterfaceError("the pool is closed")
+        rows = await self._pool.fetch(numbered(sql), *parameters)
+        return [tuple(row) for row in rows]
+
+    async def _shut(self) -> None:
+        if self._pool is not None:
+            try:
+                await asyncio.wait_for(self._pool.close(), timeout=2)
+            except ENGINE_ERRORS:
+                self._pool.terminate()
+            self._pool = None
+
+    def _call(self, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        return asyncio.run_coroutine_threadsafe(make(), self._loop).result()

@@ -1,0 +1,420 @@
+"""The server store: PostgreSQL, one short lock per batch, any number of processes (SPEC 3.5)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from remit.ledger.errors import (
+    LedgerConnectionError,
+    LedgerError,
+    LedgerFormatError,
+    LedgerWriteError,
+)
+from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, TABLES
+from remit.ledger.postgres.batch import HEAD, PostgresBatch
+from remit.ledger.postgres.connection import (
+    CONNECTION_ERRORS,
+    ENGINE_ERRORS,
+    Pool,
+    Writer,
+    is_connection_error,
+    masked,
+)
+from remit.ledger.postgres.schema import MIGRATIONS, TRIGGERS
+from remit.ledger.reader import as_bytes
+from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
+
+__all__ = ["PostgresStore"]
+
+_CHUNK = 400  # rows fetched at once by scans
+_READERS = 4
+_RETRY_S = 0.05
+_LONGEST_RETRY_S = 1.0
+_MAX_POSITION = 16_383  # of a word in a tsvector
+# One lock for each schema: the ledger's appends, its making and its migrations wait for each other.
+_LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
+_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_LOCK}"
+
+
+_TRANSIENT = (
+    asyncpg.exceptions.DeadlockDetectedError,
+    asyncpg.exceptions.SerializationError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A transaction that wants only its commit."""
+
+    results: list[Any]
+    size: int
+    transaction: str
+
+
+class PostgresStore:
+    """A ledger in one PostgreSQL database, or in one schema of it.
+
+    Args:
+        url: ``postgresql://user@host/database``, with ``?search_path=name`` for a schema.
+        content_keys: metadata keys whose values are content.
+        lock_timeout_s: how long a writer waits for another's batch, and how long a lost
+            connection is sought again, in seconds.
+        create: make the tables when they are not there.
+
+    Raises:
+        LedgerFormatError: the tables there are not a ledger's, or of a newer version.
+        LedgerError: the database cannot be reached or used.
+    """
+
+    record_sql = "record"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        content_keys: frozenset[str],
+        lock_timeout_s: float,
+        create: bool,
+    ) -> None:
+        self._url = url
+        self._content_keys = content_keys
+        self._timeout = lock_timeout_s
+        self._size = 0
+        milliseconds = str(int(lock_timeout_s * 1000))
+        self._writer = Writer(
+            url, lock_timeout=milliseconds, idle_in_transaction_session_timeout=milliseconds
+        )
+        self._pool = Pool(url, size=_READERS, patience_s=lock_timeout_s)
+        try:
+            self._writer.connect()
+            self._prepare(create)
+            self._pool.open()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (*ENGINE_ERRORS, ValueError)):
+                raise LedgerError(
+                    f"The ledger {self.location} cannot be opened: {_said(error)}.",
+                    next_step="Check the URL, that the server runs, and the user's rights.",
+                ) from error
+            raise
+
+    @property
+    def location(self) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        return masked(self._url)
+
+    @property
+    def size(self) -> int:
+        """See :class:`~remit.ledger.store.Store`."""
+        return self._size
+
+    def _prepare(self, create: bool) -> None:
+        """Make or migrate the tables, one process at a time."""
+        fetch = self._writer.fetch
+        there = {
+            row[0]
+            for row in fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        }
+        version = self._version() if "migrations" in there else 0
+        if not version and "entries" in there:
+            raise LedgerFormatError(
+                f"{self.location} has a table 'entries' that is not a ledger's.",
+                next_step="Give an empty database, or a schema of its own: ?search_path=name.",
+            )
+        if not version and not create:
+            raise LedgerError(
+                f"There is no ledger at {self.location}.",
+                next_step="If there should be one, it was removed. `remit init` starts a new one.",
+            )
+        if version > LAYOUT_VERSION:
+            raise LedgerFormatError(
+                f"{self.location} was written by a newer Remit (layout {version}, known "
+                f"{LAYOUT_VERSION}).",
+                next_step="Give another database, or upgrade Remit.",
+            )
+        if version < LAYOUT_VERSION:
+            self._migrate()
+        if fetch("SHOW fsync")[0][0] != "on":
+            raise LedgerError(
+                f"The server of {self.location} runs with fsync=off: what it calls committed may "
+                "be lost.",
+                next_step="Set fsync=on.",
+            )
+
+    def _version(self) -> int:
+        return int(self._writer.fetch("SELECT max(version) FROM migrations")[0][0] or 0)
+
+    def _migrate(self) -> None:
+        writer = self._writer
+        writer.script(_BEGIN)
+        try:
+            writer.script(
+                "CREATE TABLE IF NOT EXISTS migrations "
+                "(version bigint PRIMARY KEY, applied text NOT NULL)"
+            )
+            version = self._version()
+            for number, statements in MIGRATIONS.items():
+                if number > version:
+                    writer.script(statements)
+                    writer.fetch(
+                        "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
+                        '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',
+                        (number,),
+                    )
+            writer.script("COMMIT")
+        except BaseException:
+            writer.drop()
+            raise
+
+    # -- writing -----------------------------------------------------------------------
+
+    def run(self, units: Sequence[Unit]) -> list[Any]:
+        """See :class:`~remit.ledger.store.Store`.
+
+        A connection lost on the way is sought again until the lock timeout has passed. Whether
+        a commit that was not answered took place, the server knows: nothing is lost or doubled.
+        Units may therefore be called more than once; only the last call counts.
+        """
+        end = time.monotonic() + self._timeout
+        delay = _RETRY_S
+        sent: _Attempt | None = None  # whose commit went out
+        while True:
+            try:
+                self._writer.connect()
+                if sent is None or not self._was_committed(sent.transaction, end):
+                    sent = None
+                    attempt = self._attempt(units)
+                    sent = attempt
+                    self._writer.script("COMMIT")
+                self._size = sent.size
+                return sent.results
+            except BaseException as error:
+                self._writer.drop()
+                lost = is_connection_error(error) or isinstance(error, _TRANSIENT)
+                if not lost or time.monotonic() + delay > end:
+                    if isinstance(error, ENGINE_ERRORS):
+                        raise self._refused(error, in_doubt=lost and sent is not None) from error
+                    raise
+            time.sleep(delay)
+            delay = min(2 * delay, _LONGEST_RETRY_S)
+
+    def _attempt(self, units: Sequence[Unit]) -> _Attempt:
+        """Everything but the commit."""
+        writer = self._writer
+        writer.script(_BEGIN)
+        (row,) = writer.fetch(HEAD)
+        batch = PostgresBatch(writer, row, self._content_keys)
+        batch.look_up(units)
+        results = [batch.do(unit) for unit in units]
+        batch.flush()
+        return _Attempt(results, batch.head.seq + 1, str(row[-1]))
+
+    def _was_committed(self, transaction: str, end: float) -> bool:
+        """What became of a transaction whose commit was not answered."""
+        while True:
+            (status,) = self._writer.fetch("SELECT pg_xact_status($1::text::xid8)", (transaction,))[
+                0
+            ]
+            if status != "in progress":
+                return bool(status == "committed")
+            if time.monotonic() > end:
+                raise asyncpg.InterfaceError("the fate of the last commit is not known yet")
+            time.sleep(_RETRY_S)
+
+    def _refused(self, error: BaseException, *, in_doubt: bool) -> LedgerWriteError:
+        detail = _said(error)
+        if in_doubt:
+            return LedgerConnectionError(
+                f"The connection to {self.location} broke while a commit was under way: {detail}.",
+                next_step="It is not known whether the entries are on record: look them up "
+                "(`remit ledger tail`) before writing them again.",
+            )
+        if is_connection_error(error):
+            return LedgerConnectionError(
+                f"The ledger {self.location} cannot be reached: {detail}.",
+                next_step="Nothing was recorded. Check that the server runs, then try again.",
+            )
+        return LedgerWriteError(
+            f"The ledger {self.location} did not take the write: {detail}.",
+            next_step="Nothing was recorded. Check the server's free space and its log, then try "
+            "again.",
+        )
+
+    # -- reading -----------------------------------------------------------------------
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Store`."""
+        try:
+            return self._pool.fetch(sql, parameters)
+        except CONNECTION_ERRORS as error:
+            raise LedgerConnectionError(
+                f"The ledger {self.location} cannot be reached: {_said(error)}.",
+                next_step="Check that the server runs, then try again.",
+            ) from error
+        except asyncpg.PostgresError as error:
+            raise LedgerFormatError(
+                f"The ledger {self.location} cannot be read: {error}.",
+                next_step="Run `remit ledger verify` to see what is damaged.",
+            ) from error
+
+    def page(self, where: Filter, limit: int) -> list[EntryRow]:
+        """See :class:`~remit.ledger.store.Store`."""
+        clauses = [f"{column} = ?" for column in where.equals]
+        parameters: list[Any] = list(where.equals.values())
+        for bound, clause in (
+            # Time never decreases with seq, so a bound in time is one in seq, found by index.
+            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
+                          "ORDER BY timestamp, seq LIMIT 1), 9223372036854775807)"),
+            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
+                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
+        ):  # fmt: skip
+            if bound is not None:
+                clauses.append(clause)
+                parameters.append(bound)
+        if where.after is not None:
+            clauses.append("seq < ?" if where.descending else "seq > ?")
+            parameters.append(where.after)
+        if where.text is not None:
+            clauses.append(
+                "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
+                "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)"
+            )
+            parameters.append(where.text)
+        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        order = "DESC" if where.descending else "ASC"
+        rows = self.select(
+            f"SELECT seq, entry_hash, record FROM entries {condition}ORDER BY seq {order} LIMIT ?",
+            (*parameters, limit),
+        )
+        return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
+
+    def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
+        """See :class:`~remit.ledger.store.Store`."""
+        columns = ", ".join(COLUMNS)
+        while rows := self.select(
+            f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? "
+            f"ORDER BY seq LIMIT {_CHUNK}",
+            (first, last),
+        ):
+            for seq, record, *values in rows:
+                first = seq + 1
+                yield RawEntry(seq, record.encode(), tuple(values))
+
+    def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
+        """See :class:`~remit.ledger.store.Store`."""
+        columns = ", ".join(TABLES["contents"])
+        while rows := self.select(
+            f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? "
+            f"ORDER BY content_id LIMIT {_CHUNK}",
+            (first, last),
+        ):
+            for content_id, commitment, scope, digest, nonce, length, codec, value in rows:
+                first = content_id + 1
+                yield RawContent(
+                    content_id, commitment, scope, digest, nonce, length, codec, value.encode()
+                )
+
+    def integrity_problem(self, *, deep: bool) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        there: dict[str, list[str]] = {}
+        for table, column in self.select(
+            "SELECT table_name, column_name FROM information_schema.columns "
+            "WHERE table_schema = current_schema() ORDER BY table_name, ordinal_position"
+        ):
+            there.setdefault(table, []).append(column)
+        for table, columns in TABLES.items():
+            if tuple(there.get(table, ())) != columns:
+                return f"the table {table} is not the documented one"
+        for (name,) in self.select(TRIGGERS):
+            return f"there is a trigger or rule {name}, which a ledger does not have"
+        broken = self.select(
+            "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid "
+            "AND indrelid = 'entries'::regclass"
+        )
+        return f"the index {broken[0][0]} is not valid" if broken else ""
+
+    # -- text search -------------------------------------------------------------------
+
+    def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        return " & ".join(
+            "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
+        )
+
+    def has_text_index(self) -> bool:
+        """See :class:`~remit.ledger.store.Store`."""
+        return True
+
+    def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """See :class:`~remit.ledger.store.Store`."""
+        for content_id, text in texts:
+            tx.execute(
+                "INSERT INTO content_search VALUES (?, ?::text::tsvector) ON CONFLICT DO NOTHING",
+                (content_id, _vector(text)),
+            )
+
+    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """See :class:`~remit.ledger.store.Store`."""
+        for content_id, _ in texts:
+            tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
+
+    # -- erasing -----------------------------------------------------------------------
+
+    def compact(self) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        # A connection of its own: no vacuum runs inside a transaction, and readers may not.
+        writer = Writer(self._url, lock_timeout=str(int(self._timeout * 1000)))
+        try:
+            writer.connect()
+            for table in ("contents", "content_search", "content_subjects"):
+                # A plain VACUUM leaves the bytes in the pages; FULL writes the table anew.
+                writer.script(f"VACUUM (FULL) {table}")
+            try:
+                writer.script("SELECT pg_switch_wal()")
+                writer.script("CHECKPOINT")
+            except asyncpg.exceptions.InsufficientPrivilegeError:
+                return (
+                    "The erased bytes are gone from the tables; the server's write-ahead log "
+                    "holds them until a superuser runs: SELECT pg_switch_wal(); CHECKPOINT;"
+                )
+            if writer.fetch("SHOW wal_recycle")[0][0] == "on":
+                return (
+                    "The erased bytes are gone from the tables; old segments of the server's "
+                    "write-ahead log are kept for use again (wal_recycle=on) and hold them until "
+                    "then."
+                )
+            return ""
+        except ENGINE_ERRORS as error:
+            raise LedgerError(
+                f"The ledger {self.location} could not be compacted: {error}.",
+                next_step="What was erased is gone from the tables' rows. Run `remit ledger "
+                "compact` to make the bytes leave the files.",
+            ) from error
+        finally:
+            writer.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.close()
+        self._writer.close()
+
+
+def _said(error: BaseException) -> str:
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def _vector(text: str) -> str:
+    """The literal of a tsvector: every word with its places. Words hold letters and digits only."""
+    places: dict[str, list[str]] = {}
+    count: Counter[str] = Counter()
+    for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):
+        count[word] += 1
+        if count[word] <= 255:
+            places.setdefault(word, []).append(str(position))
+    return " ".join(f"'{word}':{','.join(numbers)}" for word, numbers in places.items())

@@ -1,0 +1,115 @@
+"""Queries: what callers ask with, as filters, and pages that stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal, TypedDict
+
+import orjson
+
+from remit.errors import InvalidInputError
+from remit.ledger.entry import LedgerEntry, parse_entry_id
+from remit.ledger.reader import Reader
+from remit.ledger.store import EntryRow, Filter, Store
+
+__all__ = ["Equalities", "Order", "build_filter", "find_orphans", "pages", "to_seq"]
+
+Order = Literal["asc", "desc"]
+
+_FIRST_PAGE = 16  # who looks for the first waits for few
+
+
+class Equalities(TypedDict, total=False):
+    """The columns a query may ask for; ``None`` asks for nothing."""
+
+    event_type: str | None
+    submission_id: str | None
+    session_id: str | None
+    work_order_id: str | None
+    agent_id: str | None
+    tier: str | None
+    framework_id: str | None
+    contract_id: str | None
+    model_id: str | None
+    outcome: str | None
+
+
+def build_filter(
+    equals: Equalities,
+    since: str | datetime | None,
+    until: str | datetime | None,
+    after: str | int | None,
+    limit: int | None,
+    order: str,
+) -> Filter:
+    """Check what a caller gave; raises :class:`InvalidInputError`."""
+    if order not in ("asc", "desc"):
+        raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
+    if limit is not None and limit < 0:
+        raise InvalidInputError("limit is negative.")
+    return Filter(
+        equals={name: str(value) for name, value in equals.items() if value is not None},
+        since=_instant(since),
+        until=_instant(until),
+        after=to_seq(after),
+        descending=order == "desc",
+    )
+
+
+def pages(store: Store, where: Filter, limit: int | None, size: int) -> Iterator[list[EntryRow]]:
+    """Matching rows, page by page, each fetched when it is asked for."""
+    left = limit
+    now = _FIRST_PAGE if limit is None else size
+    while left is None or left > 0:
+        rows = store.page(where, now if left is None else min(now, left))
+        if not rows:
+            return
+        yield rows
+        left = None if left is None else left - len(rows)
+        where = replace(where, after=rows[-1].seq)
+        now = min(now * 4, size)
+
+
+def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
+    """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
+    reader = Reader(store)
+    closed: set[str] = set()
+    open_ones: list[LedgerEntry] = []
+    for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
+        for rows in pages(store, Filter(equals={"event_type": event_type}), None, size):
+            closed.update(
+                str(orjson.loads(row.record)["metadata"].get("dispatch_entry_id", ""))
+                for row in rows
+            )
+    for rows in pages(store, Filter(equals={"event_type": "DISPATCH"}), None, size):
+        left = [row for row in rows if f"LED-{row.seq:08x}" not in closed]
+        open_ones.extend(reader.entries(left))
+    return open_ones
+
+
+def to_seq(value: str | int | None) -> int | None:
+    """A cursor, given as an id or a sequence number."""
+    if value is None or isinstance(value, int):
+        return value
+    seq = parse_entry_id(value)
+    if seq is None:
+        raise InvalidInputError(
+            f"The cursor {value!r} is not an entry id.", next_step="Ids look like LED-0000002a."
+        )
+    return seq
+
+
+def _instant(value: str | datetime | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{value!r} is not a time.", next_step="Use ISO 8601: 2026-01-31T12:00:00Z."
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"

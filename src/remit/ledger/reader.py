@@ -1,0 +1,237 @@
+"""Reading in portable SQL: entries with their content, erasures, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from remit.ledger.content import Erased, StoredValue
+from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.record import commitments_in, fill, record_problem
+from remit.ledger.store import EntryRow, Store
+
+__all__ = ["MessageList", "Reader", "chunks", "marks"]
+
+_CHUNK = 400  # parameters in one statement, well under every engine's limit
+
+_T = TypeVar("_T")
+
+MessageList = list[tuple[str, int | None]]
+"""Commitment and content id of each message, oldest first; no id where it was erased."""
+
+
+class Reader:
+    """Reads a store. Stateless; safe to share between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, seq: int) -> EntryRow | None:
+        """The row at a sequence number."""
+        rows = self._store.select(
+            f"SELECT seq, entry_hash, {self._store.record_sql} FROM entries WHERE seq = ?", (seq,)
+        )
+        return EntryRow(rows[0][0], rows[0][1], as_bytes(rows[0][2])) if rows else None
+
+    def head(self) -> tuple[int, str] | None:
+        """``(seq, entry_hash)`` of the last entry."""
+        rows = self._store.select("SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1")
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def size(self) -> int:
+        """How many entries there are."""
+        head = self.head()
+        return head[0] + 1 if head else 0
+
+    def count_by_event(self) -> dict[str, int]:
+        """How many entries there are of each event type."""
+        rows = self._store.select(
+            "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
+        )
+        return {str(name): int(number) for name, number in rows}
+
+    def info(self, name: str) -> str | None:
+        """One value of ``ledger_info``."""
+        rows = self._store.select("SELECT value FROM ledger_info WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else None
+
+    def values(self, content_ids: Iterable[int]) -> dict[int, StoredValue]:
+        """Stored values by content id, as far as they are there."""
+        found: dict[int, StoredValue] = {}
+        for chunk in chunks(list(content_ids)):
+            rows = self._store.select(
+                "SELECT content_id, codec, value FROM contents "
+                f"WHERE content_id IN ({marks(chunk)})",
+                chunk,
+            )
+            found.update({row[0]: StoredValue(row[1], row[2]) for row in rows})
+        return found
+
+    def shown(self, seqs: Sequence[int]) -> dict[str, int]:
+        """By commitment, the content ids that entries show by value."""
+        found: dict[str, int] = {}
+        for chunk in chunks(list(seqs)):
+            found.update(
+                self._store.select(
+                    "SELECT c.commitment, c.content_id FROM shown_contents AS s "
+                    "JOIN contents AS c ON c.content_id = s.content_id "
+                    f"WHERE s.seq IN ({marks(chunk)})",
+                    chunk,
+                )
+            )
+        return found
+
+    def lists(self, seqs: Sequence[int]) -> dict[str, MessageList]:
+        """By last step's hash, the message lists that entries show."""
+        found: dict[str, MessageList] = {}
+        last_steps: dict[int, str] = {}
+        for chunk in chunks(list(seqs)):
+            last_steps.update(
+                self._store.select(
+                    "SELECT s.step_id, s.step FROM shown_lists AS l "
+                    "JOIN message_steps AS s ON s.step_id = l.step_id "
+                    f"WHERE l.seq IN ({marks(chunk)})",
+                    chunk,
+                )
+            )
+        for step_id, step in last_steps.items():
+            rows = self._store.select(
+                """WITH RECURSIVE walk(parent_id, content_id, commitment, position) AS (
+                       SELECT parent_id, content_id, commitment, position
+                       FROM message_steps WHERE step_id = ?
+                       UNION ALL
+                       SELECT s.parent_id, s.content_id, s.commitment, s.position
+                       FROM walk JOIN message_steps AS s ON s.step_id = walk.parent_id
+                       WHERE walk.position > s.position
+                   ) SELECT commitment, content_id FROM walk ORDER BY position""",
+                (step_id,),
+            )
+            found[step] = [(row[0], row[1]) for row in rows]
+        return found
+
+    def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
+        """By commitment, the sequence number of the entry under which it was erased."""
+        found: dict[str, int] = {}
+        for chunk in chunks(list(commitments)):
+            found.update(
+                self._store.select(
+                    f"SELECT commitment, seq FROM erasures WHERE commitment IN ({marks(chunk)})",
+                    chunk,
+                )
+            )
+        return found
+
+    def erased_under(self, seq: int) -> list[str]:
+        """The commitments erased under one entry."""
+        rows = self._store.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
+        return [str(row[0]) for row in rows]
+
+    def records(self, first: int, end: int) -> list[bytes]:
+        """The canonical records from ``first`` to before ``end``."""
+        rows = self._store.select(
+            f"SELECT {self._store.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
+            (first, end),
+        )
+        return [as_bytes(row[0]) for row in rows]
+
+    def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
+        """Rows as entries, with the content of all of them fetched at once."""
+        records = [decode_record(row) for row in rows]
+        resolve = self.resolver(rows, records) if with_content else _as_it_is
+        return [
+            LedgerEntry(
+                event_type=record["event_type"],
+                submission_id=record["submission_id"],
+                decision=record["decision"],
+                reason=_text(fill(record["reason"], resolve)),
+                prompts_used=record["prompts_used"],
+                metadata=fill(record["metadata"], resolve),
+                id=record["id"],
+                timestamp=record["timestamp"],
+                previous_hash=record["previous_hash"],
+                entry_hash=row.entry_hash,
+            )
+            for row, record in zip(rows, records, strict=True)
+        ]
+
+    def resolver(self, rows: Sequence[EntryRow], records: Sequence[dict[str, Any]]) -> Any:
+        """A function from a commitment object of these records to its value or its marker."""
+        direct: dict[str, int] = {}
+        lists: dict[str, MessageList] = {}
+        with_values, with_lists = [], []
+        commitments: set[str] = set()
+        for row, record in zip(rows, records, strict=True):
+            items = commitments_in([record["metadata"], record["reason"]])
+            if any("$messages" in item for item in items):
+                with_lists.append(row.seq)
+            named = [item["$content"][12:] for item in items if "$content" in item]
+            if named:
+                with_values.append(row.seq)
+                commitments.update(named)
+        if with_lists:
+            lists = self.lists(with_lists)
+        if with_values:
+            direct = self.shown(with_values)
+        ids = {direct[mac] for mac in commitments if mac in direct}
+        for messages in lists.values():
+            ids.update(content_id for _, content_id in messages if content_id is not None)
+        stored = self.values(ids)
+        gone = {mac for mac in commitments if direct.get(mac) not in stored}
+        gone.update(mac for item in lists.values() for mac, number in item if number not in stored)
+        erased = self.erasures(gone) if gone else {}
+
+        def value(mac: str, content_id: int | None) -> Any:
+            if content_id in stored:
+                return stored[content_id].decode()
+            return Erased(entry_id(erased[mac]) if mac in erased else None)
+
+        def resolve(item: dict[str, Any]) -> Any:
+            if "$messages" in item:
+                return [value(*message) for message in lists.get(item["$messages"], ())]
+            mac = item["$content"][12:]
+            return value(mac, direct.get(mac))
+
+        return resolve
+
+
+def decode_record(row: EntryRow) -> dict[str, Any]:
+    """The parsed record; raises :class:`LedgerFormatError` where it is none."""
+    try:
+        record: dict[str, Any] = orjson.loads(row.record)
+        if problem := record_problem(record):
+            raise ValueError(problem)
+    except ValueError as error:
+        raise LedgerFormatError(
+            f"The record at sequence number {row.seq} cannot be read: {error}.",
+            next_step="Run `remit ledger verify` to see what is damaged.",
+        ) from error
+    return record
+
+
+def as_bytes(value: Any) -> bytes:
+    """A stored record as bytes, of whatever type the engine gives it."""
+    return (
+        value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
+    )
+
+
+def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
+    """``values`` in pieces that fit one statement."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def marks(values: Sequence[Any]) -> str:
+    """As many placeholders as there are values."""
+    return ", ".join("?" * len(values))
+
+
+def _as_it_is(item: dict[str, Any]) -> Any:
+    return item
+
+
+def _text(reason: Any) -> str:
+    return reason if isinstance(reason, str) else str(reason)

@@ -1,0 +1,93 @@
+"""What verification found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["Problem", "Progress", "VerificationReport"]
+
+Progress = Callable[[int, int], None]
+"""Called now and then with what is done and what there is in all."""
+
+_MOST_PROBLEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        seq: the sequence number of the entry it shows at; ``None`` when it is of no entry.
+        kind: ``unreadable``, ``gap``, ``hash``, ``link``, ``column``, ``field``, ``content``,
+            ``messages``, ``erasure``, ``tree``, ``checkpoint`` or ``store``.
+        message: a sentence.
+    """
+
+    seq: int | None
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        where = "store" if self.seq is None else f"seq {self.seq}"
+        return f"{where}: {self.kind}: {self.message}"
+
+
+@dataclass(slots=True)
+class VerificationReport:
+    """What verification found.
+
+    Attributes:
+        entries: entries read.
+        first_seq: the first of them; more than 0 when older ones were left out on request.
+        contents: content values checked against their commitments.
+        erased: content values that are gone and that an ``ERASURE`` entry accounts for.
+        erasures: by ``ERASURE`` entry id, how many of them went under it.
+        first_bad_seq: the lowest sequence number with a problem.
+        problems: at most 100 of them, in ledger order; ``problem_count`` counts all.
+        checkpoint: how far signed tree heads vouch for the whole:
+            ``none`` (there is none: a ledger cut off at its end, or rewritten whole, cannot be
+            told from a sound one), ``unchecked`` (there are, but no key to check them by),
+            ``stored`` (those in the database hold: whoever owns key and disk could still have
+            rewritten everything), ``outside`` (the one that was handed in holds) or ``failed``.
+        checkpoint_size: entries under the greatest checkpoint that holds.
+        witnesses: names of the witnesses whose cosignatures on it hold.
+    """
+
+    entries: int = 0
+    first_seq: int = 0
+    contents: int = 0
+    erased: int = 0
+    erasures: dict[str, int] = field(default_factory=dict)
+    first_bad_seq: int | None = None
+    problem_count: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    checkpoint: str = "none"
+    checkpoint_size: int = 0
+    witnesses: list[str] = field(default_factory=list)
+
+    @property
+    def verified(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+    def add(self, seq: int | None, kind: str, message: str) -> None:
+        """Note one problem."""
+        self.problem_count += 1
+        if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
+            self.first_bad_seq = seq
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(Problem(seq, kind, message))
+
+    def merge(self, part: VerificationReport) -> None:
+        """Take over what was found in another range."""
+        self.entries += part.entries
+        self.contents += part.contents
+        unlisted = part.problem_count - len(part.problems)
+        for problem in part.problems:
+            self.add(problem.seq, problem.kind, problem.message)
+        self.problem_count += unlisted
+
+    def sort(self) -> None:
+        """Problems in ledger order, those of no entry first."""
+        self.problems.sort(key=lambda problem: (problem.seq is not None, problem.seq or 0))

@@ -1,0 +1,152 @@
+"""Full-text search over content.
+
+The index is the engine's (SQLite FTS5, PostgreSQL ``tsvector``); what counts as a word is
+decided here, so that a search finds the same on both. Content is indexed when somebody
+searches: writers pay nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+from remit.errors import InvalidInputError, RemitError
+from remit.ledger.content import StoredValue
+from remit.ledger.store import Store, Transaction
+
+__all__ = ["TextIndex", "text_of", "words_of"]
+
+Run = Callable[[Callable[[Transaction], Any]], Any]
+
+_BATCH = 200
+_MAX_WORDS = 16_383  # of one value: the greatest place of a word in PostgreSQL's index
+_LONGEST_WORD = 48  # longer runs are data, not words
+_INDEXED_TO = "text_indexed_to"
+_NOT_A_WORD = re.compile(r"[\W_]+")
+_ALONE = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+_TERM = re.compile(r'"([^"]*)"|(\S+)')
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as the index knows them: folded, without marks; CJK signs singly;
+    runs of more than 48 letters or digits are data and no words."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    words = _NOT_A_WORD.sub(" ", _ALONE.sub(r" \1 ", folded)).split()
+    return [word for word in words if len(word) <= _LONGEST_WORD]
+
+
+def text_of(value: Any) -> str:
+    """Every text in a content value, in order."""
+    found: list[str] = []
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))
+    return "\n".join(found)
+
+
+class TextIndex:
+    """The text index of a ledger.
+
+    Args:
+        store: of the ledger.
+        run: commits a call in one transaction.
+    """
+
+    def __init__(self, store: Store, run: Run) -> None:
+        self._store = store
+        self._run = run
+
+    def expression(self, query: str) -> str:
+        """What a :class:`~remit.ledger.store.Filter` needs to find ``query``.
+
+        All words must be there, in any order; words in double quotes in that order.
+
+        Raises:
+            InvalidInputError: there is no word in it.
+        """
+        terms = [words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
+        terms = [words for words in terms if words]
+        if not terms:
+            raise InvalidInputError(
+                f"There is no word to search for in {query!r}.",
+                next_step='Give words, or a "phrase in double quotes".',
+            )
+        return self._store.search_expression(terms)
+
+    def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Index what was written since the last search."""
+        rows = self._store.select("SELECT max(content_id) FROM contents")
+        total = rows[0][0] or 0
+        if not self._store.has_text_index():
+            self._run(lambda tx: self._store.index_texts(tx, ()))
+        done = self._done(self._store.select)
+        start = done
+        while done < total:
+            done = self._run(self._index_some)
+            if progress is not None:
+                progress(done - start, total - start)
+
+    def forget(self, tx: Transaction, content_ids: list[int]) -> None:
+        """Take values out of the index before their rows are deleted, inside a transaction."""
+        if not self._store.has_text_index():
+            return
+        done = self._done(tx.execute)
+        texts: list[tuple[int, str]] = []
+        for content_id in content_ids:
+            if content_id <= done:
+                rows = tx.execute(
+                    "SELECT codec, value FROM contents WHERE content_id = ?", (content_id,)
+                )
+                texts.extend((content_id, _indexed(*row)) for row in rows)
+        self._store.unindex_texts(tx, texts)
+
+    def lower_mark(self, tx: Transaction) -> None:
+        """After rows were deleted: the last content ids may be given again."""
+        rows = tx.execute("SELECT max(content_id) FROM contents")
+        greatest = rows[0][0] or 0
+        if self._done(tx.execute) > greatest:
+            self._mark(tx, greatest)
+
+    def _index_some(self, tx: Transaction) -> int:
+        done = self._done(tx.execute)
+        rows = tx.execute(
+            "SELECT content_id, codec, value FROM contents WHERE content_id > ? "
+            f"ORDER BY content_id LIMIT {_BATCH}",
+            (done,),
+        )
+        if not rows:
+            return 1 << 62
+        self._store.index_texts(tx, [(row[0], _indexed(row[1], row[2])) for row in rows])
+        done = int(rows[-1][0])
+        self._mark(tx, done)
+        return done
+
+    @staticmethod
+    def _done(execute: Callable[..., list[tuple[Any, ...]]]) -> int:
+        rows = execute("SELECT value FROM ledger_info WHERE name = ?", (_INDEXED_TO,))
+        return int(rows[0][0]) if rows else 0
+
+    @staticmethod
+    def _mark(tx: Transaction, content_id: int) -> None:
+        tx.execute(
+            "INSERT INTO ledger_info VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
+            "SET value = excluded.value",
+            (_INDEXED_TO, str(content_id)),
+        )
+
+
+def _indexed(codec: str, value: Any) -> str:
+    """The words of a stored value; nothing of one that cannot be read (verification says so)."""
+    try:
+        decoded = StoredValue(codec, value).decode()
+    except RemitError:
+        return ""
+    return " ".join(words_of(text_of(decoded))[:_MAX_WORDS])

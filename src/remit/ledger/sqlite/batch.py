@@ -1,0 +1,110 @@
+"""One transaction of the embedded store."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from remit.ledger.batch import Batch, Head, Key
+from remit.ledger.layout import TABLES
+
+__all__ = ["RECORD_SQL", "SqliteBatch"]
+
+RECORD_SQL = "CAST(record AS BLOB)"
+"""Reads a record as bytes, also where they are no text."""
+
+_ROWS = (32, 8, 1)  # sizes of multi-row statements: few enough to stay in SQLite's cache
+_KEYS = 200
+_INTO = {
+    name: f"INSERT {'OR IGNORE ' if name == 'content_subjects' else ''}INTO {name} "
+    f"({', '.join(columns)}) VALUES "
+    for name, columns in TABLES.items()
+}
+_WIDTH = {name: f"({', '.join('?' * len(columns))})" for name, columns in TABLES.items()}
+_HEAD = """
+    SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
+           (SELECT max(step_id) FROM message_steps)
+    FROM (SELECT 1) LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
+                               ORDER BY seq DESC LIMIT 1) AS e"""
+_ENGINE_FAILURES = frozenset(
+    {
+        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
+    }
+)  # fmt: skip
+
+
+class SqliteBatch(Batch):
+    """See :class:`~remit.ledger.batch.Batch`.
+
+    Args:
+        connection: the writer's, inside a transaction.
+        content_keys: metadata keys whose values are content.
+        compress_above: stored values longer than this many bytes are compressed.
+    """
+
+    ENGINE_ERRORS = (sqlite3.Error,)
+    RECORD_SQL = RECORD_SQL
+
+    def __init__(
+        self, connection: sqlite3.Connection, content_keys: frozenset[str], compress_above: int
+    ) -> None:
+        seq, entry_hash, timestamp, content_id, step_id = connection.execute(_HEAD).fetchone()
+        head = Head(
+            -1 if seq is None else seq,
+            entry_hash or "",
+            timestamp or "",
+            content_id or 0,
+            step_id or 0,
+        )
+        super().__init__(head, content_keys, compress_above)
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        self.flush()
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        start = 0
+        for size in _ROWS:
+            while len(rows) - start >= size:
+                part = rows[start : start + size]
+                self._connection.execute(
+                    _INTO[table] + ", ".join([_WIDTH[table]] * size),
+                    list(itertools.chain.from_iterable(part)),
+                )
+                start += size
+
+    def _find_contents(self, keys: list[Key]) -> Iterator[tuple[str, bytes, int, str, bytes]]:
+        for start in range(0, len(keys), _KEYS):
+            chunk = keys[start : start + _KEYS]
+            marks = ", ".join(["(?, ?)"] * len(chunk))
+            found: Iterable[tuple[str, bytes, int, str, bytes]] = self._connection.execute(
+                "SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce "
+                f"FROM (VALUES {marks}) AS k JOIN contents AS c "
+                "ON c.scope = k.column1 AND c.digest = k.column2",
+                list(itertools.chain.from_iterable(chunk)),
+            )
+            yield from found
+
+    def _find_step(self, content_id: int, step: str) -> int | None:
+        row = self._connection.execute(
+            "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?",
+            (content_id, step),
+        ).fetchone()
+        return row[0] if row else None
+
+    def _savepoint(self, verb: str) -> None:
+        self._connection.execute(f"{verb} unit")
+
+    def _is_lost(self, error: Exception) -> bool:
+        if not self._connection.in_transaction:
+            return True
+        code = getattr(error, "sqlite_errorcode", None)
+        return isinstance(error, sqlite3.Error) and (
+            code is None or code & 0xFF in _ENGINE_FAILURES
+        )

@@ -1,0 +1,130 @@
+"""Bringing a file of an older layout to this one: records and hashes stay as they are."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+
+import orjson
+
+from remit.ledger.content import NO_STEP
+from remit.ledger.layout import LAYOUT_VERSION
+from remit.ledger.record import commitments_in
+from remit.ledger.sqlite.schema import CONTENT_TABLES, VIEWS
+from remit.tlog.merkle import leaf_hash, tree_root
+from remit.tlog.tiles import TILE_WIDTH
+
+__all__ = ["migrate"]
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Apply what is missing, in one transaction. Another process may have been first.
+
+    Args:
+        connection: outside a transaction.
+
+    Raises:
+        sqlite3.Error: the file was not changed.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 1:
+            _from_1_to_2(connection)
+        connection.execute(f"PRAGMA user_version={LAYOUT_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _from_1_to_2(connection: sqlite3.Connection) -> None:
+    """Content is found by number; entries say which they show; the tree is kept."""
+    run = connection.execute
+    for view in ("entry_contents", "entry_messages"):
+        run(f"DROP VIEW {view}")
+    for table in ("contents", "message_steps", "content_subjects"):
+        run(f"ALTER TABLE {table} RENAME TO old_{table}")
+    for statement in (CONTENT_TABLES + VIEWS).split(";"):
+        run(statement)
+    run(
+        "INSERT INTO contents SELECT content_id, commitment, scope, digest, nonce, bytes, codec, "
+        "value FROM old_contents"
+    )
+    run(
+        "INSERT INTO content_subjects SELECT o.subject_id, c.content_id FROM old_content_subjects "
+        "AS o JOIN contents AS c ON c.commitment = o.commitment"
+    )
+    run("CREATE INDEX migrating_contents ON contents(commitment)")
+    _note_what_is_shown(connection)
+    run("DROP INDEX migrating_contents")
+    for table in ("content_subjects", "message_steps", "contents"):
+        run(f"DROP TABLE old_{table}")
+    _plant_tree(connection)
+    run("INSERT INTO migrations VALUES (2, ?)", (datetime.now(UTC).isoformat()[:26] + "Z",))
+
+
+def _note_what_is_shown(connection: sqlite3.Connection) -> None:
+    """Which entry shows what; message steps are numbered as entries first show them."""
+    steps: dict[str, int] = {NO_STEP: 0}
+    for seq, record in connection.execute("SELECT seq, record FROM entries ORDER BY seq"):
+        try:
+            items = commitments_in(orjson.loads(record))
+        except ValueError:
+            continue  # unreadable before, unreadable after
+        for item in items:
+            if "$content" in item:
+                connection.execute(
+                    "INSERT OR IGNORE INTO shown_contents "
+                    "SELECT ?, content_id FROM contents WHERE commitment = ?",
+                    (seq, str(item["$content"])[12:]),
+                )
+            else:
+                _copy_list(connection, seq, str(item["$messages"]), steps)
+
+
+def _copy_list(connection: sqlite3.Connection, seq: int, last: str, steps: dict[str, int]) -> None:
+    new = []
+    step = last
+    while step not in steps:
+        row = connection.execute(
+            "SELECT o.step, o.parent, c.content_id, o.commitment, o.position "
+            "FROM old_message_steps AS o LEFT JOIN contents AS c ON c.commitment = o.commitment "
+            "WHERE o.step = ?",
+            (step,),
+        ).fetchone()
+        if row is None:
+            break  # a damaged list stays damaged: verification says so as before
+        new.append(row)
+        step = row[1]
+    parent_id = steps.get(step, -1)
+    for step, _, content_id, commitment, position in reversed(new):
+        steps[step] = step_id = len(steps)
+        connection.execute(
+            "INSERT INTO message_steps VALUES (?, ?, ?, ?, ?, ?)",
+            (step_id, step, parent_id, content_id, commitment, position),
+        )
+        parent_id = step_id
+        if content_id is not None:
+            connection.execute(
+                "INSERT OR IGNORE INTO shown_contents VALUES (?, ?)", (seq, content_id)
+            )
+    if last in steps:
+        connection.execute("INSERT OR IGNORE INTO shown_lists VALUES (?, ?)", (seq, steps[last]))
+
+
+def _plant_tree(connection: sqlite3.Connection) -> None:
+    rows = connection.execute("SELECT CAST(record AS BLOB) FROM entries ORDER BY seq")
+    hashes = [leaf_hash(row[0] or b"") for row in rows]
+    level = 1
+    while len(hashes) >= TILE_WIDTH:
+        whole = len(hashes) - len(hashes) % TILE_WIDTH
+        hashes = [
+            tree_root(hashes[start : start + TILE_WIDTH]) for start in range(0, whole, TILE_WIDTH)
+        ]
+        connection.executemany(
+            "INSERT INTO tree_hashes VALUES (?, ?, ?)",
+            [(level, index, item) for index, item in enumerate(hashes)],
+        )
+        level += 1

@@ -1,0 +1,353 @@
+"""The embedded store: one SQLite file, WAL, every commit durable (SPEC 3.5)."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
+from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
+from remit.ledger.reader import as_bytes
+from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
+from remit.ledger.sqlite.file import create_if_absent
+from remit.ledger.sqlite.migrations import migrate
+from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE
+from remit.ledger.sqlite.search import CREATE_INDEX, search_expression
+from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
+
+__all__ = ["SqliteStore"]
+
+_CHUNK = 400  # rows fetched at once by scans
+_LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+_RETRY_S = 0.05
+
+
+class SqliteStore:
+    """A ledger in one SQLite file.
+
+    Args:
+        path: the file; made, with its directory, when it is not there.
+        content_keys: metadata keys whose values are content.
+        compress_above: stored values longer than this many bytes are compressed.
+        lock_timeout_s: how long a writer waits for another process's transaction, in seconds.
+        create: make the file when it is not there.
+
+    Raises:
+        LedgerFormatError: the file is not a ledger, or one of a newer version.
+        LedgerError: the file cannot be opened or made.
+    """
+
+    record_sql = RECORD_SQL
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        content_keys: frozenset[str],
+        compress_above: int,
+        lock_timeout_s: float,
+        create: bool,
+    ) -> None:
+        self._path = path
+        self._content_keys = content_keys
+        self._compress_above = compress_above
+        self._timeout = lock_timeout_s
+        self._size = 0
+        try:
+            if create:
+                create_if_absent(path)
+            elif not path.exists() or path.stat().st_size == 0:
+                raise LedgerError(
+                    f"There is no ledger at {path}.",
+                    next_step="If there should be one, it was removed. `remit init` starts a new "
+                    "one.",
+                )
+            self._writer = self._connect()
+            self._reader = self._connect()
+        except OSError as error:
+            raise LedgerError(
+                f"The ledger {path} cannot be opened: {error.strerror or error}.",
+                next_step="Check the path and its permissions.",
+            ) from error
+        self._reader.execute("PRAGMA query_only=ON")
+        self._read_lock = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        return str(self._path)
+
+    @property
+    def size(self) -> int:
+        """See :class:`~remit.ledger.store.Store`."""
+        return self._size
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = None
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA secure_delete=ON")
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application == APPLICATION_ID and version < LAYOUT_VERSION:
+                migrate(connection)
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
+            if "malformed" in str(error):
+                raise LedgerFormatError(
+                    f"The file {self._path} is damaged: {error}.",
+                    next_step="Restore it from a backup. What can still be read, "
+                    "`sqlite3 FILE .recover` shows.",
+                ) from error
+            if "not a database" in str(error):
+                raise LedgerFormatError(
+                    f"{self._path} is not a ledger: {error}.",
+                    next_step="Give the path of a ledger, or of a file that does not exist yet.",
+                ) from error
+            raise LedgerError(
+                f"The ledger {self._path} cannot be opened: {error}.",
+                next_step="Check the path, its permissions and the free space.",
+            ) from error
+        problem = ""
+        if application != APPLICATION_ID:
+            problem = "is a SQLite file, but not a ledger."
+        elif version > LAYOUT_VERSION:
+            problem = f"was written by a newer Remit (layout {version}, known {LAYOUT_VERSION})."
+        if problem:
+            connection.close()
+            raise LedgerFormatError(
+                f"{self._path} {problem}", next_step="Give another path, or upgrade Remit."
+            )
+        return connection
+
+    # -- writing -----------------------------------------------------------------------
+
+    def run(self, units: Sequence[Unit]) -> list[Any]:
+        """See :class:`~remit.ledger.store.Store`."""
+        writer = self._writer
+        results: list[Any] = []
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+            batch = SqliteBatch(writer, self._content_keys, self._compress_above)
+            batch.look_up(units)
+            for unit in units:
+                results.append(batch.do(unit))
+            batch.flush()
+            writer.execute("COMMIT")
+        except BaseException as error:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise LedgerWriteError(
+                    f"The ledger {self._path} did not take the write: {error}.",
+                    next_step="Nothing was recorded. Check free space, permissions and whether "
+                    "another process holds the file, then try again.",
+                ) from error
+            raise
+        self._size = batch.head.seq + 1
+        return results
+
+    # -- reading -----------------------------------------------------------------------
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Store`."""
+        try:
+            with self._read_lock:
+                return self._reader.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise LedgerFormatError(
+                f"The ledger {self._path} cannot be read: {error}.",
+                next_step="Run `remit ledger verify` to see what is damaged.",
+            ) from error
+
+    def page(self, where: Filter, limit: int) -> list[EntryRow]:
+        """See :class:`~remit.ledger.store.Store`."""
+        # The narrowest column drives the search; a plus keeps SQLite from using the index of
+        # another, of which it cannot know that it holds half the ledger.
+        driver = next((column for column in NARROWEST_FIRST if column in where.equals), "")
+        together = {driver, "event_type"} if driver == "session_id" else {driver}
+        clauses = [f"{'' if column in together else '+'}{column} = ?" for column in where.equals]
+        parameters: list[Any] = list(where.equals.values())
+        for bound, clause in (
+            # Time never decreases with seq, so a bound in time is one in seq, found by index.
+            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
+                          "ORDER BY timestamp, seq LIMIT 1), 1 << 62)"),
+            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
+                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
+        ):  # fmt: skip
+            if bound is not None:
+                clauses.append(clause)
+                parameters.append(bound)
+        if where.after is not None:
+            clauses.append("seq < ?" if where.descending else "seq > ?")
+            parameters.append(where.after)
+        if where.text is not None:
+            clauses.append(
+                "seq IN (SELECT seq FROM shown_contents WHERE content_id IN "
+                "(SELECT rowid FROM content_search WHERE content_search MATCH ?))"
+            )
+            parameters.append(where.text)
+        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        order = "DESC" if where.descending else "ASC"
+        sql = (
+            f"SELECT seq, entry_hash, {RECORD_SQL} FROM entries {condition}"
+            f"ORDER BY seq {order} LIMIT ?"
+        )
+        rows = self.select(sql, (*parameters, limit))
+        return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
+
+    def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
+        """See :class:`~remit.ledger.store.Store`."""
+        while rows := self._raw_entries(first, last):
+            for seq, kind, record, *columns in rows:
+                first = seq + 1
+                problem = "" if kind == "text" else f"it is stored as {kind}, not as text"
+                yield RawEntry(seq, record or b"", tuple(columns), problem)
+
+    def _raw_entries(self, first: int, last: int) -> list[tuple[Any, ...]]:
+        columns = ", ".join(COLUMNS)
+        sql = (
+            f"SELECT seq, typeof(record), {RECORD_SQL}, {{}} FROM entries "
+            f"WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
+        )
+        try:
+            return self.select(sql.format(columns), (first, last))
+        except LedgerFormatError:
+            # A text that is no UTF-8 stops the statement; as bytes it equals no column's text.
+            casts = ", ".join(f"CAST({name} AS BLOB)" for name in COLUMNS)
+            return [
+                (*row[:3], *(None if item is None else _as_text(item) for item in row[3:]))
+                for row in self.select(sql.format(casts), (first, last))
+            ]
+
+    def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
+        """See :class:`~remit.ledger.store.Store`."""
+        while rows := self.select(
+            "SELECT content_id, CAST(commitment AS BLOB), CAST(scope AS BLOB), digest, nonce, "
+            "bytes, CAST(codec AS BLOB), CAST(value AS BLOB) FROM contents "
+            f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}",
+            (first, last),
+        ):
+            for content_id, commitment, scope, digest, nonce, length, codec, value in rows:
+                first = content_id + 1
+                texts = [
+                    bytes(item or b"").decode("utf-8", "replace")
+                    for item in (commitment, scope, codec)
+                ]
+                if (
+                    isinstance(digest, bytes)
+                    and isinstance(nonce, bytes)
+                    and isinstance(length, int)
+                    and codec is not None
+                    and value is not None
+                ):
+                    yield RawContent(
+                        content_id, texts[0], texts[1], digest, nonce, length, texts[2], value
+                    )
+                else:
+                    yield RawContent(
+                        content_id,
+                        texts[0],
+                        problem=f"content row {content_id} has wrong types",
+                    )
+
+    def integrity_problem(self, *, deep: bool) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        if deep:
+            rows = self.select("PRAGMA integrity_check(1)")
+            if rows != [("ok",)]:
+                return "; ".join(str(row[0]) for row in rows)
+        there = {(kind, name): sql for kind, name, sql in self.select(_LAYOUT)}
+        with contextlib.closing(sqlite3.connect(":memory:")) as sound:
+            sound.executescript(CREATE)
+            expected = {(kind, name): sql for kind, name, sql in sound.execute(_LAYOUT)}
+        for key, sql in expected.items():
+            if _squeezed(there.get(key)) != _squeezed(sql):
+                return f"the {key[0]} {key[1]} is not the documented one"
+        for kind, name in there:
+            if kind == "trigger":
+                return f"there is a trigger {name}, which a ledger does not have"
+        return ""
+
+    # -- text search -------------------------------------------------------------------
+
+    def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        return search_expression(terms)
+
+    def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """See :class:`~remit.ledger.store.Store`."""
+        tx.execute(CREATE_INDEX)
+        for content_id, text in texts:
+            tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))
+
+    def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
+        """See :class:`~remit.ledger.store.Store`."""
+        for content_id, text in texts:
+            tx.execute(
+                "INSERT INTO content_search(content_search, rowid, text) VALUES ('delete', ?, ?)",
+                (content_id, text),
+            )
+        if texts:
+            # A deletion only marks; merging everything is what takes the words out of the file.
+            tx.execute("INSERT INTO content_search(content_search) VALUES ('optimize')")
+
+    def has_text_index(self) -> bool:
+        """See :class:`~remit.ledger.store.Store`."""
+        return bool(self.select("SELECT 1 FROM sqlite_master WHERE name = 'content_search'"))
+
+    # -- erasing -----------------------------------------------------------------------
+
+    def compact(self) -> str:
+        """See :class:`~remit.ledger.store.Store`."""
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            end = time.monotonic() + self._timeout
+            while True:
+                # Truncating needs a moment without any reader; busy is the first column.
+                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not busy:
+                    return ""
+                if time.monotonic() > end:
+                    return (
+                        "Other processes are reading, so the erased bytes are still in "
+                        f"{self._path}-wal. They go when the last of them closes, or with "
+                        "`remit ledger compact`."
+                    )
+                time.sleep(_RETRY_S)
+        except sqlite3.Error as error:
+            raise LedgerError(
+                f"The ledger {self._path} could not be compacted: {error}.",
+                next_step="What was erased is gone from the tables. Run `remit ledger compact` "
+                "to make the bytes leave the file.",
+            ) from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Close both connections; the last process to close folds the WAL into the file."""
+        with self._read_lock:
+            self._reader.close()
+        self._writer.close()
+
+
+def _squeezed(sql: str | None) -> str:
+    """A statement without its white space: a migration may have laid it out otherwise."""
+    return " ".join((sql or "").split())
+
+
+def _as_text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,114 @@
+"""The ledger's Merkle tree, read from what is stored of it.
+
+Stored are the roots of complete subtrees of 256, 65,536, … leaves: what C2SP tlog-tiles calls
+the hashes of level 1 and above. Leaf hashes are computed from the records, at most a few
+hundred for a proof, so that an append costs nothing but one hash row in 256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from remit.ledger.errors import LedgerFormatError
+from remit.ledger.reader import as_bytes
+from remit.tlog import (
+    TILE_WIDTH,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+    tree_root,
+)
+
+__all__ = ["LedgerTree"]
+
+Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+class LedgerTree:
+    """Roots, proofs and tiles of the ledger as it stands while one of these is used.
+
+    Args:
+        execute: runs portable SQL, inside a transaction or outside.
+        record_sql: how a statement reads ``record``.
+    """
+
+    def __init__(self, execute: Execute, record_sql: str) -> None:
+        self._execute = execute
+        self._record_sql = record_sql
+        self._tiles: dict[tuple[int, int], list[bytes]] = {}
+
+    def size(self) -> int:
+        """Leaves in the tree."""
+        rows = self._execute("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1", ())
+        return int(rows[0][0]) + 1 if rows else 0
+
+    def root(self, size: int) -> bytes:
+        """The root of the first ``size`` leaves, 32 bytes.
+
+        Raises:
+            LedgerFormatError: leaves or stored hashes are missing.
+        """
+        return self._range(0, size)
+
+    def inclusion(self, index: int, size: int) -> list[bytes]:
+        """The inclusion proof of a leaf; raises :class:`~remit.tlog.ProofError`."""
+        return inclusion_proof(index, size, self._range)
+
+    def consistency(self, old: int, new: int) -> list[bytes]:
+        """The consistency proof of two sizes; raises :class:`~remit.tlog.ProofError`."""
+        return consistency_proof(old, new, self._range)
+
+    def tile(self, level: int, index: int) -> list[bytes]:
+        """The hashes of a tile as far as they are there, at most 256."""
+        first = index * TILE_WIDTH
+        if level == 0:
+            rows = self._execute(
+                f"SELECT seq, {self._record_sql} FROM entries WHERE seq >= ? AND seq < ? "
+                "ORDER BY seq",
+                (first, first + TILE_WIDTH),
+            )
+            found = [(seq, leaf_hash(as_bytes(record))) for seq, record in rows]
+        else:
+            rows = self._execute(
+                "SELECT idx, hash FROM tree_hashes WHERE level = ? AND idx >= ? AND idx < ? "
+                "ORDER BY idx",
+                (level, first, first + TILE_WIDTH),
+            )
+            found = [(place, bytes(item)) for place, item in rows]
+        for expected, (place, _) in enumerate(found, start=first):
+            if place != expected:
+                raise _missing(level, expected)
+        return [item for _, item in found]
+
+    def _range(self, start: int, end: int) -> bytes:
+        """MTH(D[start:end]) for a range that is a node of the tree."""
+        level, width = 0, 1
+        while width * TILE_WIDTH <= end - start:
+            level, width = level + 1, width * TILE_WIDTH
+        whole = (end - start) // width
+        hashes = self._hashes(level, start // width, start // width + whole)
+        if start + whole * width < end:
+            hashes.append(self._range(start + whole * width, end))
+        return tree_root(hashes)
+
+    def _hashes(self, level: int, first: int, end: int) -> list[bytes]:
+        found: list[bytes] = []
+        while first < end:
+            index, offset = divmod(first, TILE_WIDTH)
+            if (level, index) not in self._tiles:
+                self._tiles[level, index] = self.tile(level, index)
+            part = self._tiles[level, index][offset : offset + end - first]
+            if not part:
+                raise _missing(level, first)
+            found.extend(part)
+            first += len(part)
+        return found
+
+
+def _missing(level: int, index: int) -> LedgerFormatError:
+    what = f"entry {index}" if level == 0 else f"the tree hash {index} of level {level}"
+    return LedgerFormatError(
+        f"The tree cannot be computed: {what} is not there.",
+        next_step="Run `remit ledger verify` to see what is damaged.",
+    )
