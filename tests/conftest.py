@@ -10,6 +10,7 @@ import pytest
 from remit.blocking import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers._http import JsonHttpClient
+from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,20 @@ def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
     with LedgerClient(tmp_path / "ledger.db") as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """One server for all tests that do not harm it."""
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new ledger may be made: a test that asks for it runs on both stores."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.database()

@@ -214,7 +214,9 @@ def test_closing_twice_at_once_loses_nothing(tmp_path: Path) -> None:
 
     client = LedgerClient(tmp_path / "ledger.db")
     waiting = [
-        client._submit([LedgerEntry("E", "S", "D", "r", metadata={"n": n})], None)
+        client._committer.submit(
+            client._unit([LedgerEntry("E", "S", "D", "r", metadata={"n": n})], None)
+        )
         for n in range(200)
     ]
     closers = [threading.Thread(target=client.close) for _ in range(3)]

@@ -23,6 +23,7 @@ _COMMANDS = {
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
     "model": "remit.cli.model:model",
+    "witness": "remit.cli.witness:witness",
     "config": "remit.cli.config:config",
 }
 

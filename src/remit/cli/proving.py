@@ -177,7 +177,7 @@ def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 
     for url, witness in keys:
         signed = run_blocking(request_cosignature(url, signed, witness, client.prove_consistency))
-    client.add_cosignatures(signed)
+        client.add_cosignatures(signed)  # at once: the next witness may fail
     return signed
 
 

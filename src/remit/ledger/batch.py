@@ -9,11 +9,10 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
-from remit.ledger.entry import LedgerEntry
+from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.layout import TABLES
 from remit.ledger.reader import as_bytes
@@ -195,22 +194,22 @@ class Batch(ABC):
             lists.append([*macs, *steps])
             return steps[-1]
 
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
         sealed = seal(
             prepared,
             seq=seq,
             # A clock that was set back does not take the ledger's order with it.
-            timestamp=max(f"{now[:-6]}Z", head.timestamp),
+            timestamp=max(utc_now(), head.timestamp),
             previous_hash=head.entry_hash,
             commitments={digest: known[1] for digest, known in values.items()},
             steps=chain,
         )
         # From here on nothing is refused any more.
-        self._rows["contents"].extend(rows)
-        for row in rows:
-            self._known[(scope, row[3])] = (row[0], row[1], row[4])
-        head.content_id += len(rows)
-        self._show(seq, prepared, values, rows, lists)
+        if values:
+            self._rows["contents"].extend(rows)
+            for row in rows:
+                self._known[(scope, row[3])] = (row[0], row[1], row[4])
+            head.content_id += len(rows)
+            self._show(seq, prepared, values, rows, lists)
         self._rows["entries"].append(
             (
                 seq,
@@ -232,12 +231,14 @@ class Batch(ABC):
         self, prepared: Prepared, scope: str
     ) -> tuple[dict[bytes, Known], list[tuple[Any, ...]]]:
         """Every content value by digest, and rows for those that are not stored yet."""
-        if prepared.session_id:
-            self._find((scope, digest) for digest in prepared.values)
         values: dict[bytes, Known] = {}
         rows: list[tuple[Any, ...]] = []
+        all_known = self._known
+        if prepared.session_id and any((scope, digest) not in all_known
+                                       for digest in prepared.values):  # fmt: skip
+            self._find((scope, digest) for digest in prepared.values)
         for digest, value in prepared.values.items():
-            known = self._known.get((scope, digest))
+            known = all_known.get((scope, digest))
             if known is not None:
                 # Computed again: a row that was tampered with must not lead a new record.
                 if commit(known[2], value.encoded) != known[1]:
@@ -271,12 +272,15 @@ class Batch(ABC):
         Of a message list only what is new with this entry is noted by value, so that a long
         conversation costs rows linear in its length; the list itself is noted by its last step.
         """
-        shown = {row[0] for row in rows}
-        shown.update(values[digest][0] for digest in prepared.direct)
-        by_commitment = {known[1]: known[0] for known in values.values()}
-        last_steps = {self._add_list(item, by_commitment) for item in lists}
-        self._rows["shown_contents"].extend((seq, content_id) for content_id in sorted(shown))
-        self._rows["shown_lists"].extend((seq, step_id) for step_id in sorted(last_steps))
+        if lists:
+            shown = {row[0] for row in rows}
+            shown.update(values[digest][0] for digest in prepared.direct)
+            by_commitment = {known[1]: known[0] for known in values.values()}
+            last_steps = {self._add_list(item, by_commitment) for item in lists}
+            self._rows["shown_lists"].extend((seq, step_id) for step_id in sorted(last_steps))
+        else:
+            shown = {known[0] for known in values.values()}
+        self._rows["shown_contents"].extend([(seq, content_id) for content_id in sorted(shown)])
         if prepared.subject_id:
             self._rows["content_subjects"].extend(
                 (prepared.subject_id, known[0]) for known in values.values()

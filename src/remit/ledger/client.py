@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -135,18 +133,22 @@ class LedgerClient:
                 non-string key, an over-long record, …). Nothing was written.
             LedgerWriteError: the store did not take it. Nothing was written.
         """
-        return self._finish([entry], self._submit([entry], subject_id).result())[0]
+        return self._finish(
+            [entry], self._committer.submit(self._unit([entry], subject_id)).result()
+        )[0]
 
     def write_many(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> list[str]:
         """Append all ``entries`` in one transaction, or none; returns their ids."""
         batch = list(entries)
-        return self._finish(batch, self._submit(batch, subject_id).result()) if batch else []
+        if not batch:
+            return []
+        return self._finish(batch, self._committer.submit(self._unit(batch, subject_id)).result())
 
     async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
         """:meth:`write` without blocking the event loop."""
-        sealed = await asyncio.wrap_future(self._submit([entry], subject_id))
+        sealed = await self._committer.asubmit(self._unit([entry], subject_id))
         return self._finish([entry], sealed)[0]
 
     async def awrite_many(
@@ -156,7 +158,7 @@ class LedgerClient:
         batch = list(entries)
         if not batch:
             return []
-        sealed = await asyncio.wrap_future(self._submit(batch, subject_id))
+        sealed = await self._committer.asubmit(self._unit(batch, subject_id))
         return self._finish(batch, sealed)
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
@@ -178,7 +180,7 @@ class LedgerClient:
 
     async def atransact(self, call: Callable[[Transaction], _T]) -> _T:
         """:meth:`transact` without blocking the event loop."""
-        result: _T = await asyncio.wrap_future(self._committer.submit(Unit(call=call)))
+        result: _T = await self._committer.asubmit(Unit(call=call))
         return result
 
     def flush(self) -> None:
@@ -190,9 +192,8 @@ class LedgerClient:
         self._committer.close()
         self._store.close()
 
-    def _submit(self, entries: Sequence[LedgerEntry], subject_id: str | None) -> Future[Any]:
-        prepared = [prepare(entry, self._content_keys, subject_id) for entry in entries]
-        return self._committer.submit(Unit(prepared=prepared))
+    def _unit(self, entries: Sequence[LedgerEntry], subject_id: str | None) -> Unit:
+        return Unit([prepare(entry, self._content_keys, subject_id) for entry in entries])
 
     @staticmethod
     def _finish(entries: Sequence[LedgerEntry], sealed: Sequence[Sealed]) -> list[str]:

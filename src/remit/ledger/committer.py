@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from remit.ledger.errors import LedgerClosedError
 from remit.ledger.store import Unit
 
-__all__ = ["GroupCommitter", "Keeper"]
+__all__ = ["GroupCommitter", "Keeper", "Pending"]
 
 _log = logging.getLogger("remit.ledger")
 
@@ -33,6 +34,37 @@ class Keeper(Protocol):
     def tick(self, *, closing: bool = False) -> None:
         """Called after each commit, on time, and once at the end."""
         ...
+
+
+class Pending:
+    """A unit on its way. Lighter than a future: threads wait for it by the thousand a second.
+
+    Args:
+        tell: called with the result, in the writer's thread, instead of waking a thread.
+    """
+
+    __slots__ = ("_gate", "_result", "_tell")
+
+    def __init__(self, tell: Callable[[Any], None] | None = None) -> None:
+        self._tell = tell
+        self._result: Any = None
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def settle(self, result: Any) -> None:
+        """Say what became of it; an exception is raised to who waits."""
+        if self._tell is not None:
+            self._tell(result)
+            return
+        self._result = result
+        self._gate.release()
+
+    def result(self) -> Any:
+        """Wait until the unit is durable, or has failed; once only."""
+        self._gate.acquire()
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
 
 
 class GroupCommitter:
@@ -57,17 +89,38 @@ class GroupCommitter:
         self._max_batch = max_batch
         self._gather_s = gather_s
         self._keepers = keepers
-        self._queue: queue.SimpleQueue[tuple[Unit, Future[Any]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Unit, Pending] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._work, name="remit-ledger", daemon=True)
         self._thread.start()
 
-    def submit(self, unit: Unit) -> Future[Any]:
-        """Hand over one unit; the future resolves when it is durable, or has failed."""
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # who stops waiting does not stop the write
+    def submit(self, unit: Unit) -> Pending:
+        """Hand over one unit, for a thread to wait for."""
+        return self._submit(unit, Pending())
+
+    async def asubmit(self, unit: Unit) -> Any:
+        """Hand over one unit and wait for its result; who stops waiting does not stop it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any) -> None:
+            if future.done():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def tell(result: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(settle, result)
+
+        self._submit(unit, Pending(tell))
+        return await future
+
+    def _submit(self, unit: Unit, pending: Pending) -> Pending:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
             raise LedgerClosedError(
                 "This ledger client was opened before a fork.",
@@ -76,8 +129,8 @@ class GroupCommitter:
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
-            self._queue.put((unit, future))
-        return future
+            self._queue.put((unit, pending))
+        return pending
 
     def close(self) -> None:
         """Commit what is waiting, then end the thread; returns when it has ended."""
@@ -127,17 +180,12 @@ class GroupCommitter:
             except Exception:  # noqa: BLE001 - the thread that writes must go on
                 _log.exception("work after a commit failed")
 
-    def _commit(self, batch: list[tuple[Unit, Future[Any]]]) -> None:
+    def _commit(self, batch: list[tuple[Unit, Pending]]) -> None:
         try:
             results = self._store.run([unit for unit, _ in batch])
         except BaseException as error:  # noqa: BLE001 - each waiting caller must hear of it
-            for _, future in batch:
-                future.set_exception(error)
-            return
-        for (_, future), result in zip(batch, results, strict=True):
+            results = [error] * len(batch)
+        for (_, pending), result in zip(batch, results, strict=True):
             if isinstance(result, StopIteration):  # which no future can carry
-                future.set_exception(RuntimeError("a transaction raised StopIteration"))
-            elif isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+                result = RuntimeError("a transaction raised StopIteration")
+            pending.settle(result)

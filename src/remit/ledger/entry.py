@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["LedgerEntry", "entry_id", "parse_entry_id"]
+__all__ = ["LedgerEntry", "entry_id", "parse_entry_id", "utc_now"]
 
 
 @dataclass(slots=True)
@@ -43,6 +44,11 @@ class LedgerEntry:
     def to_dict(self) -> dict[str, Any]:
         """All ten fields, as plain data (nested values are shared, not copied)."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def utc_now() -> str:
+    """The time as entries bear it: ISO 8601, UTC, microseconds, ``Z``."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def entry_id(seq: int) -> str:

@@ -44,7 +44,9 @@ def build_filter(
     limit: int | None,
     order: str,
 ) -> Filter:
-    """Check what a caller gave; raises :class:`InvalidInputError`."""
+    """Check what a caller gave; raises :class:`InvalidInputError`, or :class:`TypeError`."""
+    if unknown := equals.keys() - Equalities.__annotations__.keys():
+        raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
     if order not in ("asc", "desc"):
         raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
     if limit is not None and limit < 0:

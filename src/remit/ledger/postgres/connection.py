@@ -7,7 +7,8 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -140,8 +141,14 @@ class Writer:
             raise asyncpg.InterfaceError("there is no connection")
         return self._connection
 
-    def _run(self, call: Coroutine[Any, Any, _T] | Awaitable[_T]) -> _T:
-        return self._loop.run_until_complete(call)
+    def _run(self, call: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._loop.run_until_complete(call)
+        # Opened or closed by a coroutine: its thread may not run a second loop.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._loop.run_until_complete, call).result()
 
 
 class Pool:

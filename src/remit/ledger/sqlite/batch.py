@@ -15,14 +15,16 @@ __all__ = ["RECORD_SQL", "SqliteBatch"]
 RECORD_SQL = "CAST(record AS BLOB)"
 """Reads a record as bytes, also where they are no text."""
 
-_ROWS = (32, 8, 1)  # sizes of multi-row statements: few enough to stay in SQLite's cache
+_ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they stay cached
 _KEYS = 200
 _INTO = {
-    name: f"INSERT {'OR IGNORE ' if name == 'content_subjects' else ''}INTO {name} "
-    f"({', '.join(columns)}) VALUES "
+    name: {
+        size: f"INSERT {'OR IGNORE ' if name == 'content_subjects' else ''}INTO {name} "
+        f"({', '.join(columns)}) VALUES " + ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+        for size in _ROWS
+    }
     for name, columns in TABLES.items()
 }
-_WIDTH = {name: f"({', '.join('?' * len(columns))})" for name, columns in TABLES.items()}
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
            (SELECT max(step_id) FROM message_steps)
@@ -69,14 +71,12 @@ class SqliteBatch(Batch):
         return self._connection.execute(sql, parameters).fetchall()
 
     def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        start = 0
+        start, count = 0, len(rows)
+        execute, statements = self._connection.execute, _INTO[table]
         for size in _ROWS:
-            while len(rows) - start >= size:
-                part = rows[start : start + size]
-                self._connection.execute(
-                    _INTO[table] + ", ".join([_WIDTH[table]] * size),
-                    list(itertools.chain.from_iterable(part)),
-                )
+            while count - start >= size:
+                part = rows[start : start + size] if size < count else rows
+                execute(statements[size], tuple(itertools.chain.from_iterable(part)))
                 start += size
 
     def _find_contents(self, keys: list[Key]) -> Iterator[tuple[str, bytes, int, str, bytes]]:

@@ -91,7 +91,11 @@ class SqliteStore:
         connection = None
         try:
             connection = sqlite3.connect(
-                self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False
+                self._path,
+                timeout=self._timeout,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=512,
             )
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA secure_delete=ON")

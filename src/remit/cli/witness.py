@@ -1,0 +1,173 @@
+"""``remit witness``."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from remit.cli.shared import echo_json, note
+
+if TYPE_CHECKING:
+    from remit.tlog import VerifierKey
+
+__all__ = ["witness"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _common(function: _F) -> _F:
+    """``--dir`` and ``--debug``: a witness is another party, and has no root."""
+
+    @click.option(
+        "--dir", "directory", required=True, metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False), help="The witness's directory.",
+    )  # fmt: skip
+    @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
+    @functools.wraps(function)
+    def wrapper(*args: Any, debug: bool, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            if debug:
+                traceback.print_exc()
+            raise
+
+    return wrapper  # type: ignore[return-value]
+
+
+@click.group()
+def witness() -> None:
+    """Watch over the ledgers of others: cosign what only ever grows."""
+
+
+@witness.command()
+@click.option("--name", required=True, help="Its name, a URL without scheme: witness.example/w1.")
+@_common
+def init(directory: Path, name: str) -> None:
+    """Make a witness: its key and an empty record. Prints the verifier key."""
+    from remit.witness import WitnessDirectory
+
+    made = WitnessDirectory(directory).create(name)
+    click.echo(str(made))
+    note(f"{directory}: made. Give this key to the logs; never start from an older copy of it.")
+
+
+@witness.command()
+@_common
+def key(directory: Path) -> None:
+    """Print the verifier key that logs need."""
+    from remit.witness import WitnessDirectory
+
+    click.echo(str(WitnessDirectory(directory).verifier_key()))
+
+
+@witness.command()
+@click.option("--log", "logs", multiple=True, metavar="VKEY", help="A log's verifier key.")
+@click.option(
+    "--log-file", "files", multiple=True, metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Verifier keys, one a line; # begins a comment.",
+)  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: a free one."
+)
+@_common
+def run(
+    directory: Path, logs: tuple[str, ...], files: tuple[Path, ...], host: str, port: int
+) -> None:
+    """Answer requests until SIGTERM or SIGINT."""
+    import asyncio
+    import signal
+
+    from remit.witness import Witness, WitnessDirectory, WitnessState, serve
+
+    keys = _log_keys(logs, files)
+    place = WitnessDirectory(directory)
+    signer = place.signer()
+
+    async def until_stopped(answering: Witness) -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(
+            answering,
+            stop=stop,
+            host=host,
+            port=port,
+            on_listening=lambda url: note(f"witness {signer.name} listens on {url}"),
+        )
+
+    state = WitnessState(place.state)
+    try:
+        asyncio.run(until_stopped(Witness(signer, keys, state)))
+    finally:
+        state.close()
+
+
+@witness.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_common
+def status(directory: Path, as_json: bool) -> None:
+    """What was cosigned of each log, and how much evidence is kept against it."""
+    from remit.witness import WitnessDirectory, WitnessState
+    from remit.witness.state import FORK, UNPROVEN
+
+    place = WitnessDirectory(directory)
+    own = place.verifier_key()
+    state = WitnessState(place.state)
+    try:
+        seen = {item.origin: item for item in state.all_seen()}
+        evidence = state.evidence_counts()
+    finally:
+        state.close()
+    rows = [
+        {
+            "origin": origin,
+            "size": seen[origin].size if origin in seen else 0,
+            "root": seen[origin].root.hex() if origin in seen else None,
+            "updated": seen[origin].updated if origin in seen else None,
+            "forks": evidence.get((origin, FORK), 0),
+            "unproven": evidence.get((origin, UNPROVEN), 0),
+        }
+        for origin in sorted({*seen, *(origin for origin, _ in evidence)})
+    ]
+    if as_json:
+        echo_json({"name": own.name, "key": str(own), "logs": rows})
+        return
+    click.echo(f"{own.name}: {len(rows)} logs")
+    for row in rows:
+        line = f"  {row['origin']}  {row['size']} entries"
+        if row["updated"]:
+            line += f"  since {row['updated']}"
+        if row["forks"]:
+            line += f"  FORKED: {row['forks']} kept as evidence"
+        if row["unproven"]:
+            line += f"  {row['unproven']} refused without a valid proof"
+        click.echo(line)
+
+
+def _log_keys(logs: tuple[str, ...], files: tuple[Path, ...]) -> list[VerifierKey]:
+    from remit.tlog import TlogError, VerifierKey
+
+    texts = [(text, "--log") for text in logs]
+    for path in files:
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"{path} cannot be read: {error}") from error
+        texts += [(line, str(path)) for line in lines if line.strip() and line.strip()[0] != "#"]
+    found: dict[VerifierKey, None] = {}
+    for text, where in texts:
+        try:
+            found[VerifierKey.parse(text)] = None
+        except TlogError as error:
+            raise click.UsageError(f"{where}: {error}") from error
+    if not found:
+        raise click.UsageError("Name at least one log, with --log or --log-file.")
+    return list(found)

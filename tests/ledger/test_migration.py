@@ -1,0 +1,73 @@
+"""A ledger made by the first version, opened by this one."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from remit.ledger import Erased, LedgerClient
+from tests.support.stores import conversation, outside
+
+_MADE = Path(__file__).with_name("layout1.db.gz")
+"""Written by version 0.1.0: two conversations, an erased answer, a reason that is content, and
+300 notes."""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(gzip.decompress(_MADE.read_bytes()))
+    return path
+
+
+def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
+    before = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
+    with LedgerClient(old) as client:
+        report = client.verify()
+        assert report.verified, report.problems
+        assert (report.entries, report.erased) == (312, 1)
+        assert client.read("LED-00000005").metadata["prompt"][10]["content"] == "question 5 of SES-A"
+        assert client.read("LED-00000007").metadata["response"] == Erased("LED-0000000b")
+        assert client.read("LED-0000000a").reason == "a reason that quotes"
+        assert [entry.id for entry in client.query(text='"answer 3" ses a')] == [
+            "LED-00000003", "LED-00000004",  # which shows it as a message
+        ]  # fmt: skip
+        assert client.select("SELECT level, idx FROM tree_hashes") == [(1, 0)]
+        conversation(client, "SES-A", 8)  # the first six turns are there already
+        assert len(client.select("SELECT 1 FROM message_steps")) == 11 + 7 + 4
+        client.erase(subject_id="person-1", reason="request")
+        assert client.verify().verified
+        client.export(tmp_path / "all.jsonl")
+    with LedgerClient(tmp_path / "copy.db") as copy:
+        assert copy.import_jsonl(tmp_path / "all.jsonl").entries == 321
+        assert copy.verify().verified
+    after = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
+    assert after[: len(before)] == before
+    assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [2]
+
+
+def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
+    outside(str(old), "CREATE TABLE shown_contents (x)")  # in the way
+    whole = old.read_bytes()
+    with pytest.raises(Exception, match="shown_contents"):
+        LedgerClient(old)
+    assert outside(str(old), "PRAGMA user_version") == [(1,)]
+    assert old.read_bytes() == whole
+    outside(str(old), "DROP TABLE shown_contents")
+    with LedgerClient(old) as client:
+        assert client.verify().verified
+
+
+def test_damage_from_before_is_still_found(old: Path) -> None:
+    other = sqlite3.connect(old)
+    other.execute("UPDATE message_steps SET parent = commitment WHERE position = 3")
+    other.execute("UPDATE entries SET record = '{' WHERE seq = 20")
+    other.commit()
+    other.close()
+    with LedgerClient(old) as client:
+        report = client.verify()
+    assert {problem.kind for problem in report.problems} >= {"messages", "unreadable"}
+    assert report.first_bad_seq == 1
