@@ -29,7 +29,9 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
         report = client.verify()
         assert report.verified, report.problems
         assert (report.entries, report.erased) == (312, 1)
-        assert client.read("LED-00000005").metadata["prompt"][10]["content"] == "question 5 of SES-A"
+        assert (
+            client.read("LED-00000005").metadata["prompt"][10]["content"] == "question 5 of SES-A"
+        )
         assert client.read("LED-00000007").metadata["response"] == Erased("LED-0000000b")
         assert client.read("LED-0000000a").reason == "a reason that quotes"
         assert [entry.id for entry in client.query(text='"answer 3" ses a')] == [

@@ -141,6 +141,8 @@ class _EntryChecker:
         self._sizes = frozenset(sizes)
         self._found = EntryRange(VerificationReport())
         self._sound: dict[int, bool] = {}
+        self._steps: dict[int, tuple[int, int | None]] = {}  # parent and content, by step id
+        self._last_step: int | None = None
         self._leaves: list[bytes] = []
 
     def run(self, first: int, last: int) -> EntryRange:
@@ -208,7 +210,7 @@ class _EntryChecker:
         for index, root in enumerate(self._found.tile_roots, start=start):
             if index not in stored or bytes(stored[index] or b"") != root:
                 self._found.report.add(
-                    index * TILE_WIDTH,
+                    None,
                     "tree",
                     f"the stored tree hash of entries {index * TILE_WIDTH} to "
                     f"{(index + 1) * TILE_WIDTH - 1} is not theirs",
@@ -233,7 +235,35 @@ class _EntryChecker:
             (first, last),
         ):
             found[seq].append(tuple(rest))
+        self._read_steps(first, found)
         return found
+
+    def _read_steps(self, first: int, lists: dict[int, list[tuple[Any, ...]]]) -> None:
+        """The message steps that are new with a page, which are those of greater ids."""
+        if self._last_step is None:
+            rows = self._store.select(
+                "SELECT max(step_id) FROM shown_lists WHERE seq < ?", (first,)
+            )
+            self._last_step = rows[0][0] or 0
+        ends = [row[0] for rows in lists.values() for row in rows if row[0] is not None]
+        last = max(ends, default=self._last_step)
+        self._steps = {
+            row[0]: (row[1], row[2])
+            for row in self._store.select(
+                "SELECT step_id, parent_id, content_id FROM message_steps "
+                "WHERE step_id > ? AND step_id <= ?",
+                (self._last_step, last),
+            )
+        }
+        self._last_step = max(last, self._last_step)
+
+    def _step(self, step_id: int) -> tuple[int, int | None] | None:
+        if step_id not in self._steps:
+            rows = self._store.select(
+                "SELECT parent_id, content_id FROM message_steps WHERE step_id = ?", (step_id,)
+            )
+            return (rows[0][0], rows[0][1]) if rows else None
+        return self._steps[step_id]
 
     def _check(
         self,
@@ -311,8 +341,26 @@ class _EntryChecker:
             if mac not in erased or not self._is_sound(erased[mac]):
                 report.add(seq, "content", "content is missing and no ERASURE says why")
         named = {item["$content"][12:] for item in items if "$content" in item}
-        if not ends and any(mac not in named for mac in there):
+        extra = {row[0] for mac, row in there.items() if mac not in named}
+        for item in items:
+            if extra and "$messages" in item and item["$messages"] in ends:
+                extra -= self._messages(ends[item["$messages"]][0], item["count"], extra)
+        if extra:
             report.add(seq, "content", "content is noted for it that its record does not name")
+
+    def _messages(self, step_id: int, count: int, sought: set[int]) -> set[int]:
+        """Those of ``sought`` that are messages of a list, from its end upwards."""
+        found: set[int] = set()
+        for _ in range(count):
+            step = self._step(step_id)
+            if step is None:
+                break
+            if step[1] in sought:
+                found.add(step[1])
+                if found == sought:
+                    break
+            step_id = step[0]
+        return found
 
     def _check_list(
         self, seq: int, scope: str, item: dict[str, Any], ends: dict[str, tuple[Any, ...]]
@@ -326,18 +374,16 @@ class _EntryChecker:
             return
         step_id = row[0]
         for _ in range(item["count"]):  # upwards, through damage only
-            found = self._store.select(
-                "SELECT parent_id, content_id FROM message_steps WHERE step_id = ?", (step_id,)
-            )
-            if step_id in self._damage.steps or not found:
+            step = self._step(step_id)
+            if step_id in self._damage.steps or step is None:
                 problem = self._damage.steps.get(step_id, "a message of the list is missing")
                 report.add(seq, "messages", problem)
                 return
-            if found[0][1] in self._damage.contents:
-                self._found.blamed.add(found[0][1])
+            if step[1] in self._damage.contents:
+                self._found.blamed.add(step[1])
                 report.add(seq, "messages", "a message of the list does not match its commitment")
                 return
-            step_id = found[0][0]
+            step_id = step[0]
 
     def _is_sound(self, seq: int) -> bool:
         """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""

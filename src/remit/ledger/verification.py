@@ -204,7 +204,10 @@ class Verifier:
             for index, item in enumerate(hashes):
                 if index not in stored or bytes(stored[index] or b"") != item:
                     report.add(
-                        index * width, "tree", f"a stored tree hash of level {level} is wrong"
+                        None,
+                        "tree",
+                        f"the stored tree hash of entries {index * width} to "
+                        f"{(index + 1) * width - 1} is not theirs",
                     )
             level += 1
 

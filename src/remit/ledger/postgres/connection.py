@@ -21,6 +21,7 @@ _T = TypeVar("_T")
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     OSError,
     asyncio.TimeoutError,
     asyncio.IncompleteReadError,
@@ -30,6 +31,7 @@ ENGINE_ERRORS: tuple[type[Exception], ...] = (
 CONNECTION_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.exceptions.AdminShutdownError,
     asyncpg.exceptions.CrashShutdownError,
     asyncpg.exceptions.CannotConnectNowError,

@@ -97,7 +97,7 @@ class PostgresStore:
             self._pool.open()
         except BaseException as error:
             self.close()
-            if isinstance(error, (*ENGINE_ERRORS, ValueError)):
+            if isinstance(error, (*ENGINE_ERRORS, ValueError, OverflowError)):
                 raise LedgerError(
                     f"The ledger {self.location} cannot be opened: {_said(error)}.",
                     next_step="Check the URL, that the server runs, and the user's rights.",

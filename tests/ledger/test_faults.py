@@ -1,0 +1,269 @@
+"""Disks that are full, servers that die: an error that says so, and nothing acknowledged lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.config import LedgerSettings, default_settings
+from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
+from tests.support.postgres import PostgresServer, run_sql
+from tests.support.stores import conversation
+
+
+def _settings(**changes: object) -> LedgerSettings:
+    return default_settings().ledger.model_copy(update=changes)
+
+
+def _entry(number: int, size: int = 100) -> LedgerEntry:
+    return LedgerEntry(
+        "E", "S", "D", "r",
+        metadata={"session_id": f"SES-{number % 3}", "n": number, "prompt": os.urandom(size).hex()},
+    )  # fmt: skip
+
+
+# -- the disk ------------------------------------------------------------------------------------
+
+
+def test_a_write_that_fails_anywhere_in_the_file_loses_nothing(tmp_path: Path) -> None:
+    """The file size limit makes the next write past it fail, wherever in a commit it is."""
+    path = tmp_path / "ledger.db"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    acknowledged: list[str] = []
+    refused = 0
+    with LedgerClient(path) as client:
+        conversation(client, "SES-A", 3)
+        for step in range(120):
+            limit = max(
+                os.path.getsize(path), os.path.getsize(f"{path}-wal")
+            ) + 1 + step * 257 % 9001  # fmt: skip
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            try:
+                for number in range(6):
+                    acknowledged.append(client.write(_entry(number)))
+            except LedgerWriteError as error:
+                refused += 1
+                assert "did not take the write" in error.message
+                assert "free space" in error.next_step
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            acknowledged.append(client.write(_entry(step)))  # the next one works
+        assert refused > 60
+        assert [entry.id for entry in client.query(after=2, with_content=False)] == acknowledged
+        report = client.verify()
+        assert report.verified, report.problems
+    with LedgerClient(path) as again:
+        assert again.count() == len(acknowledged) + 3
+
+
+def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A limit above the size of a log segment, which the server inherits: tables are refused.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (18 << 20, hard))
+    try:
+        server = PostgresServer(tmp_path / "data")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with LedgerClient(server.database()) as client:
+        acknowledged = [client.write(_entry(0))]
+        with pytest.raises(LedgerWriteError, match="did not take the write") as caught:
+            for number in range(40):
+                acknowledged.append(client.write(_entry(number, 700_000)))
+        assert "free space" in caught.value.next_step
+        acknowledged.append(client.write(_entry(1)))  # a small one still has room
+        assert [e.id for e in client.query(with_content=False)] == acknowledged
+        assert client.verify().verified
+    server.stop()
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A server of the test's own, to be harmed."""
+    one = PostgresServer(tmp_path / "data")
+    yield one
+    one.stop()
+
+
+def test_a_server_killed_again_and_again_under_writers(server: PostgresServer) -> None:
+    url = server.database()
+    acknowledged: dict[str, str] = {}
+    lock = threading.Lock()
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    with LedgerClient(url) as client:
+
+        def work(name: str) -> None:
+            number = 0
+            while not stop.is_set():
+                try:
+                    entry_id = client.write(
+                        LedgerEntry("LOAD", f"{name}-{number}", "D", "r",
+                                    metadata={"session_id": name, "prompt": f"{name} {number}"})
+                    )  # fmt: skip
+                except BaseException as error:
+                    failures.append(error)
+                    return
+                with lock:
+                    acknowledged[f"{name}-{number}"] = entry_id
+                number += 1
+
+        threads = [threading.Thread(target=work, args=(f"T{n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            time.sleep(0.7)
+            server.kill()
+            server.start()
+        time.sleep(0.5)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failures == []  # the outage was shorter than the patience
+        report = client.verify()
+        assert report.verified, report.problems
+        there: dict[str, list[str]] = {}
+        for entry in client.query(event_type="LOAD", with_content=False):
+            there.setdefault(entry.submission_id, []).append(entry.id)
+        assert len(acknowledged) > 100
+        for name, entry_id in acknowledged.items():
+            assert there[name] == [entry_id]  # there, and once only
+        assert len(there) == len(acknowledged)
+
+
+def test_a_connection_cut_at_any_moment_neither_loses_nor_doubles(server: PostgresServer) -> None:
+    url = server.database()
+    stop = threading.Event()
+
+    def cut() -> None:
+        while not stop.is_set():
+            run_sql(
+                server.url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'remit' AND datname <> 'postgres'",
+            )
+            time.sleep(0.03)
+
+    with LedgerClient(url) as client:
+        client.transact(lambda tx: tx.execute("CREATE TABLE counter (n BIGINT)"))
+        client.transact(lambda tx: tx.execute("INSERT INTO counter VALUES (0)"))
+
+        def both(number: int) -> str:
+            def call(tx: object) -> str:
+                tx.execute("UPDATE counter SET n = n + 1")  # type: ignore[attr-defined]
+                return str(tx.append(_entry(number)))  # type: ignore[attr-defined]
+
+            return client.transact(call)
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        try:
+            ids = [both(number) for number in range(150)]
+        finally:
+            stop.set()
+            thread.join()
+        assert ids == [f"LED-{number:08x}" for number in range(150)]
+        assert client.select("SELECT n FROM counter") == [(150,)]
+        assert client.count() == 150
+        assert client.verify().verified
+
+
+def test_a_server_that_stays_away_is_an_error_in_time(server: PostgresServer) -> None:
+    url = server.database()
+    client = LedgerClient(url, settings=_settings(lock_timeout_s=1.0))
+    client.write(_entry(0))
+    server.kill()
+    started = time.monotonic()
+    with pytest.raises(LedgerConnectionError, match=r"cannot be reached|not known|broke") as caught:
+        client.write(_entry(1))
+    assert time.monotonic() - started < 15
+    assert caught.value.next_step
+    with pytest.raises(LedgerConnectionError, match="cannot be reached"):
+        client.count()
+    server.start()
+    client.write(_entry(2))
+    assert client.count() == 2
+    client.close()
+    assert "@" not in client.location.replace("postgres@", "")
+
+
+def test_a_writer_that_holds_the_lock_is_waited_for_and_then_named(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.database()
+    with LedgerClient(url, settings=_settings(lock_timeout_s=1.0)) as client:
+        client.write(_entry(0))
+        with LedgerClient(url, settings=_settings(lock_timeout_s=30.0)) as other:
+            held = threading.Event()
+
+            def hold(tx: object) -> None:
+                held.set()
+                time.sleep(2.5)
+
+            thread = threading.Thread(target=lambda: other.transact(hold))
+            thread.start()
+            held.wait()
+            with pytest.raises(LedgerWriteError, match="lock timeout"):
+                client.write(_entry(1))
+            thread.join()
+        client.write(_entry(2))
+        assert client.count() == 2
+
+
+def test_a_frozen_writer_does_not_hold_the_ledger_for_ever(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """A process stopped inside a batch loses its place when its lock timeout has passed."""
+    import subprocess
+    import sys
+
+    url = postgres.database()
+    with LedgerClient(url) as client:
+        client.write(_entry(0))
+        script = (
+            "import sys, time\n"
+            "from remit.config import default_settings\n"
+            "from remit.ledger import LedgerClient\n"
+            "s = default_settings().ledger.model_copy(update={'lock_timeout_s': 1.0})\n"
+            "c = LedgerClient(sys.argv[1], settings=s)\n"
+            "def call(tx):\n"
+            "    print('held', flush=True); time.sleep(60)\n"
+            "c.transact(call)\n"
+        )
+        frozen = subprocess.Popen(
+            [sys.executable, "-c", script, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == b"held\n"
+        frozen.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        client.write(_entry(1))
+        assert time.monotonic() - started < 20
+        frozen.kill()
+        frozen.communicate()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://nobody@127.0.0.1:1/none",
+        "postgresql://user:s3cret@no-such-host.invalid/none",
+        "postgresql://user:s3cret@127.0.0.1:99999/none",
+        "postgresql://",
+    ],
+)
+def test_a_server_that_is_not_there(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(Exception, match="cannot be opened") as caught:
+        LedgerClient(url, settings=_settings(lock_timeout_s=0.5))
+    assert "s3cret" not in str(caught.value)

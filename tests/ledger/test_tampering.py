@@ -1,0 +1,297 @@
+"""What an ordinary hash chain misses, each found, on both stores.
+
+Where a test needs a forger with all hashes at hand, it is one: rows are rewritten, hashes
+recomputed, links mended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rfc8785
+
+from remit.errors import InvalidInputError
+from remit.ledger import LedgerClient, LedgerEntry, VerificationReport
+from remit.tlog import Checkpoint, Signer
+from tests.support.stores import SIGNER, conversation, outside
+
+
+@pytest.fixture
+def sound(target: str) -> str:
+    """A ledger with a checkpoint of half of it and one of all."""
+    with LedgerClient(target, signer=SIGNER) as client:
+        for number in range(30):
+            conversation(client, f"SES-{number}", 5)
+        client.checkpoint()
+        for number in range(30):
+            conversation(client, f"SES-{number}", 5 + 5)
+        assert client.count() == 450
+    return target
+
+
+def _verify(target: str, **more: Any) -> VerificationReport:
+    with LedgerClient(target, verifier_key=SIGNER.verifier_key) as client:
+        return client.verify(**more)
+
+
+def _checkpoint(target: str, where: str = "max") -> str:
+    return str(
+        outside(
+            target,
+            f"SELECT note FROM checkpoints WHERE size = (SELECT {where}(size) FROM checkpoints)",
+        )[0][0]
+    )
+
+
+def test_a_sound_ledger_verifies_alone_and_against_both_checkpoints(sound: str) -> None:
+    assert _verify(sound).checkpoint == "stored"
+    for where in ("min", "max"):
+        report = _verify(sound, checkpoint=_checkpoint(sound, where))
+        assert report.verified, report.problems
+        assert report.checkpoint == "outside"
+    assert report.checkpoint_size == 450
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def _cut(target: str, size: int) -> None:
+    """The ledger as if it had ended earlier, every trace of what came after removed."""
+    outside(
+        target,
+        f"DELETE FROM entries WHERE seq >= {size}",
+        "DELETE FROM contents WHERE content_id NOT IN (SELECT content_id FROM shown_contents "
+        f"WHERE seq < {size})",
+        f"DELETE FROM shown_contents WHERE seq >= {size}",
+        f"DELETE FROM shown_lists WHERE seq >= {size}",
+        "DELETE FROM message_steps WHERE content_id NOT IN (SELECT content_id FROM contents)",
+        f"DELETE FROM tree_hashes WHERE (idx + 1) * 256 > {size}",
+        f"DELETE FROM checkpoints WHERE size > {size}",
+    )
+
+
+def test_truncation_found_with_only_a_saved_checkpoint_in_hand(sound: str) -> None:
+    saved = _checkpoint(sound)
+    _cut(sound, 200)
+    assert _verify(sound).verified  # by itself it looks sound: this is what a chain misses
+    report = _verify(sound, checkpoint=saved)
+    assert not report.verified
+    assert report.first_bad_seq == 200
+    assert "cut off" in report.problems[0].message
+
+
+def test_truncation_found_by_the_stored_checkpoint(sound: str) -> None:
+    outside(sound, "DELETE FROM entries WHERE seq >= 440")
+    report = _verify(sound)
+    assert any(problem.kind == "checkpoint" for problem in report.problems)
+    assert report.first_bad_seq == 440
+
+
+def test_truncation_to_nothing(sound: str) -> None:
+    saved = _checkpoint(sound)
+    for table in ("entries", "contents", "shown_contents", "shown_lists", "message_steps",
+                  "tree_hashes", "checkpoints"):  # fmt: skip
+        outside(sound, f"DELETE FROM {table}")
+    assert _verify(sound).verified
+    assert not _verify(sound, checkpoint=saved).verified
+
+
+def _rewrite(
+    target: str, seq: int, change: Callable[[dict[str, Any]], None], key: Signer = SIGNER
+) -> None:
+    """History rewritten from ``seq`` on by somebody who recomputes every hash, link, column and
+    tree hash, and drops the checkpoints that no longer fit."""
+    from remit.tlog import leaf_hash, tree_root
+
+    rows = outside(target, "SELECT seq, record FROM entries ORDER BY seq")
+    previous = None
+    leaves = []
+    statements = []
+    for number, text in rows:
+        record = json.loads(text)
+        if number == seq:
+            change(record)
+        if number >= seq:
+            if previous is not None:
+                record["previous_hash"] = previous
+            text = rfc8785.dumps(record).decode()
+            previous = hashlib.sha256(text.encode()).hexdigest()
+            quoted = text.replace("'", "''")
+            statements.append(
+                f"UPDATE entries SET record = '{quoted}', entry_hash = '{previous}' "
+                f"WHERE seq = {number}"
+            )
+        leaves.append(leaf_hash(text.encode()))
+        if number < seq:
+            previous = hashlib.sha256(text.encode()).hexdigest()
+    root = tree_root(leaves[:256]).hex()
+    blob = f"'\\x{root}'" if target.startswith("postgresql") else f"x'{root}'"
+    statements.append(f"UPDATE tree_hashes SET hash = {blob} WHERE level = 1 AND idx = 0")
+    statements.append(f"DELETE FROM checkpoints WHERE size > {seq}")
+    note = str(Checkpoint(key.name, len(leaves), tree_root(leaves)).sign(key))
+    statements.append(f"INSERT INTO checkpoints VALUES ({len(leaves)}, 'now', '{note}')")
+    outside(target, *statements)
+
+
+def test_replacement_by_another_valid_chain_found_with_a_saved_checkpoint(sound: str) -> None:
+    saved = _checkpoint(sound, "min")
+
+    def change(record: dict[str, Any]) -> None:
+        record["metadata"]["n"] = 7
+
+    _rewrite(sound, 100, change)
+    report = _verify(sound)
+    assert report.verified, report.problems  # whoever has the key and the disk can do this …
+    report = _verify(sound, checkpoint=saved)  # … but not with a checkpoint held outside
+    assert not report.verified
+    assert "history" in report.problems[0].message
+
+
+def test_replacement_without_the_key(sound: str) -> None:
+    def change(record: dict[str, Any]) -> None:
+        record["metadata"]["n"] = 7
+
+    _rewrite(sound, 100, change, Signer.generate(SIGNER.name))
+    assert not _verify(sound).verified
+
+
+def test_recomputed_hashes(sound: str) -> None:
+    _rewrite(sound, 449, lambda record: record["metadata"].update(n=7))
+    saved = _checkpoint(sound)
+    assert _verify(sound, checkpoint=saved).verified
+    _rewrite(sound, 10, lambda record: record["metadata"].update(n=7))
+    assert not _verify(sound, checkpoint=saved).verified
+
+
+_ROWS: dict[str, str] = {
+    "an edited byte": "UPDATE entries SET record = replace(record, '\"n\":3', '\"n\":4') "
+    "WHERE seq = 8",
+    "a removed entry": "DELETE FROM entries WHERE seq = 8",
+    "hashes blanked as if they were legacy": "UPDATE entries SET entry_hash = '' WHERE seq >= 8",
+    "a malformed row": "UPDATE entries SET record = '{\"a\":' WHERE seq = 8",
+    "an empty row": "UPDATE entries SET record = '' WHERE seq = 8",
+    "a row of null text": "UPDATE entries SET record = 'null' WHERE seq = 8",
+    "a number too large to read": "UPDATE entries SET record = "
+    "replace(record, '\"n\":3', '\"n\":1e999') WHERE seq = 8",
+    "a duplicate JSON key": "UPDATE entries SET record = '{\"seq\":8,' || substr(record, 2) "
+    "WHERE seq = 8",
+    "an edited column": "UPDATE entries SET session_id = 'SES-X' WHERE seq = 8",
+    "an edited answer": "UPDATE contents SET value = 'forged' WHERE value = 'answer 3 of SES-1'",
+    "a removed answer": "DELETE FROM contents WHERE value = 'answer 3 of SES-1'",
+    "content moved to another entry": "UPDATE shown_contents SET seq = 9 WHERE seq = 8",
+    "content shown by one more entry": "INSERT INTO shown_contents SELECT 0, content_id FROM "
+    "contents WHERE scope = 's:SES-9' AND content_id NOT IN (SELECT content_id FROM "
+    "shown_contents WHERE seq = 0)",
+    "a list that ends elsewhere": "UPDATE shown_lists SET step_id = step_id - 1 WHERE seq = 8",
+    "a message of another": "UPDATE message_steps SET content_id = content_id + 1 "
+    "WHERE step_id = 12",
+    "a step without a parent": "UPDATE message_steps SET parent_id = -1 WHERE step_id = 12",
+    "a step in a circle": "UPDATE message_steps SET parent_id = step_id WHERE step_id = 12",
+    "a removed step": "DELETE FROM message_steps WHERE step_id = 12",
+    "an erasure that no entry speaks of": "INSERT INTO erasures VALUES ('ab', 8)",
+    "a removed tree hash": "DELETE FROM tree_hashes",
+    "an edited tree hash": "UPDATE tree_hashes SET hash = (SELECT digest FROM contents LIMIT 1)",
+    "an edited checkpoint": "UPDATE checkpoints SET note = replace(note, '450', '449') "
+    "WHERE size = 450",
+    "a checkpoint under another size": "UPDATE checkpoints SET size = 449 WHERE size = 450",
+    "a checkpoint that is none": "UPDATE checkpoints SET note = 'x' WHERE size = 450",
+}
+
+
+@pytest.mark.parametrize("statement", _ROWS.values(), ids=_ROWS.keys())
+def test_tampering(sound: str, statement: str) -> None:
+    outside(sound, statement)
+    report = _verify(sound)
+    assert not report.verified
+    assert report.problems[0].message
+
+
+def test_reordered_entries(sound: str) -> None:
+    outside(
+        sound,
+        "UPDATE entries SET seq = -1 WHERE seq = 8",
+        "UPDATE entries SET seq = 8 WHERE seq = 9",
+        "UPDATE entries SET seq = 9 WHERE seq = -1",
+    )
+    assert _verify(sound).first_bad_seq == 8
+
+
+def test_two_writers_do_not_fork_the_chain(sound: str) -> None:
+    with LedgerClient(sound, signer=SIGNER) as one, LedgerClient(sound, signer=SIGNER) as two:
+        for number in range(20):
+            (one, two)[number % 2].write(LedgerEntry("E", "S", "D", "r", metadata={"n": number}))
+    assert _verify(sound).verified
+
+
+def test_one_bad_value_does_not_poison_what_waits_beside_it(sound: str) -> None:
+    with LedgerClient(sound) as client:
+        for wrong in (float("nan"), "\ud800", {1: 2}, object()):
+            with pytest.raises(InvalidInputError):
+                client.write(LedgerEntry("E", "S", "D", "r", metadata={"x": wrong}))
+        client.write(LedgerEntry("E", "S", "D", "r", metadata={"x": 1}))
+        assert client.count() == 451
+    assert _verify(sound).verified
+
+
+# -- checkpoints that do not belong -------------------------------------------------------------
+
+
+def test_a_checkpoint_by_another_key_or_origin_or_malformed(sound: str) -> None:
+    other = Signer.generate(SIGNER.name)
+    stranger = Signer.generate("example.com/other")
+    head = Checkpoint(SIGNER.name, 1, b"\0" * 32)
+    for note, said in (
+        (str(head.sign(other)), "not signed by"),
+        (str(Checkpoint(stranger.name, 1, b"\0" * 32).sign(stranger)), "not of"),
+        (_checkpoint(sound).replace("450", "451"), "not signed by"),
+        (_checkpoint(sound)[:-20], "cut off"),
+        ("", "no signatures"),
+        ("\0", "control character"),
+    ):
+        report = _verify(sound, checkpoint=note)
+        assert report.checkpoint == "failed"
+        assert said in str(report.problems[0]), report.problems[0]
+
+
+# -- ranges, processes, increments --------------------------------------------------------------
+
+
+def test_verification_in_two_processes_finds_the_same(
+    sound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remit.ledger.verification._WORTH_A_PROCESS", 1)
+    monkeypatch.setattr("remit.ledger.verification._RANGE", 256)
+    told: list[tuple[int, int]] = []
+    report = _verify(sound, jobs=2, progress=lambda done, total: told.append((done, total)))
+    assert report.verified, report.problems
+    assert (report.entries, report.checkpoint_size) == (450, 450)
+    assert told[-1][0] == told[-1][1]
+    outside(
+        sound,
+        "UPDATE entries SET entry_hash = 'a' WHERE seq = 255",
+        "UPDATE contents SET value = 'x' WHERE value = 'answer 3 of SES-1'",
+        "DELETE FROM entries WHERE seq = 300",
+    )
+    one, two = _verify(sound, jobs=1), _verify(sound, jobs=2)
+    assert one.problems == two.problems
+    assert {problem.seq for problem in one.problems} >= {8, 255, 256, 300}
+
+
+def test_incremental_verification_leaves_out_what_is_before(sound: str) -> None:
+    report = _verify(sound, first=300)
+    assert report.verified, report.problems
+    assert (report.first_seq, report.entries) == (256, 450 - 256)
+    assert report.checkpoint_size == 450
+    outside(sound, "UPDATE entries SET event_type = 'X' WHERE seq = 8")
+    assert _verify(sound, first=300).verified  # what is left out is not read
+    assert not _verify(sound).verified
+    outside(sound, "UPDATE entries SET event_type = 'X' WHERE seq = 400")
+    assert _verify(sound, first=300).first_bad_seq == 400
+    outside(sound, "UPDATE tree_hashes SET hash = (SELECT digest FROM contents LIMIT 1)")
+    assert any(problem.kind == "checkpoint" for problem in _verify(sound, first=300).problems)
+    assert _verify(sound, first=10_000).first_seq == 256
