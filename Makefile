@@ -13,7 +13,7 @@ run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
 	@$(BIN)/remit chat --root $(ROOT)
 
-test: $(VENV)/.dev  ## every test, coverage reported
+test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	@$(BIN)/remit model pull smollm2-135m || echo "Tests that need the local model will be skipped."
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
@@ -52,3 +52,9 @@ $(VENV)/.dev: pyproject.toml requirements.lock | $(VENV)/bin/python
 	$(PIP) install -c requirements.lock -e '.[dev]'
 	@$(PIP) install -c requirements.lock -e '.[local]' || echo "The local model's runtime could not be installed; tests that need it will be skipped."
 	@touch $@ $(VENV)/.run
+
+# Other people's verifiers, which only tests use, in an environment of their own.
+$(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
+	@$(PYTHON) -m venv $(VENV)/oracles
+	@$(VENV)/oracles/bin/python -m pip --disable-pip-version-check --quiet install --ignore-requires-python -r $< || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
+	@touch $@

@@ -122,7 +122,7 @@ def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
 
 
 def _dump(value: Any, *, indent: bool) -> str:
-    option = orjson.OPT_INDENT_2 if indent else 0
+    option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
     return orjson.dumps(value, default=_plain, option=option).decode()
 
 

@@ -17,10 +17,10 @@ __all__ = ["HEAD", "PostgresBatch"]
 
 HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
-           (SELECT max(step_id) FROM message_steps), pg_current_xact_id()::text
+           (SELECT max(step_id) FROM message_steps)
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true"""
-"""Where the ledger stands, and the transaction's own id."""
+"""Where the ledger stands."""
 
 
 def _into(table: str, columns: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ class PostgresBatch(Batch):
     ENGINE_ERRORS = _ENGINE_ERRORS
 
     def __init__(self, writer: Writer, row: tuple[Any, ...], content_keys: frozenset[str]) -> None:
-        seq, entry_hash, timestamp, content_id, step_id, _ = row
+        seq, entry_hash, timestamp, content_id, step_id = row
         head = Head(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
             step_id or 0,

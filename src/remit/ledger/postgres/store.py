@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -39,6 +41,10 @@ _LONGEST_RETRY_S = 1.0
 _MAX_POSITION = 16_383  # of a word in a tsvector
 # One lock for each schema: the ledger's appends, its making and its migrations wait for each other.
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
+_LEAVE_WORD = (
+    "INSERT INTO ledger_info VALUES ($1, $2) "
+    "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+)
 _BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_LOCK}"
 
 
@@ -54,7 +60,7 @@ class _Attempt:
 
     results: list[Any]
     size: int
-    transaction: str
+    sign: tuple[int, str]
 
 
 class PostgresStore:
@@ -86,6 +92,7 @@ class PostgresStore:
         self._content_keys = content_keys
         self._timeout = lock_timeout_s
         self._size = 0
+        self._name = f"writer {secrets.token_hex(8)}"
         milliseconds = str(int(lock_timeout_s * 1000))
         self._writer = Writer(
             url, lock_timeout=milliseconds, idle_in_transaction_session_timeout=milliseconds
@@ -187,7 +194,7 @@ class PostgresStore:
         while True:
             try:
                 self._writer.connect()
-                if sent is None or not self._was_committed(sent.transaction, end):
+                if sent is None or not self._was_committed(sent):
                     sent = None
                     attempt = self._attempt(units)
                     sent = attempt
@@ -210,22 +217,33 @@ class PostgresStore:
         writer.script(_BEGIN)
         (row,) = writer.fetch(HEAD)
         batch = PostgresBatch(writer, row, self._content_keys)
+        first = batch.head.seq + 1
         batch.look_up(units)
         results = [batch.do(unit) for unit in units]
         batch.flush()
-        return _Attempt(results, batch.head.seq + 1, str(row[-1]))
+        size = batch.head.seq + 1
+        # What tells, should the commit not be answered, whether it took place: the last entry's
+        # hash, which no other can have; without an entry, a word of this writer's own.
+        sign = (size - 1, batch.head.entry_hash)
+        if size == first:
+            sign = (-1, secrets.token_hex(8))
+            writer.fetch(_LEAVE_WORD, (self._name, sign[1]))
+        return _Attempt(results, size, sign)
 
-    def _was_committed(self, transaction: str, end: float) -> bool:
-        """What became of a transaction whose commit was not answered."""
-        while True:
-            (status,) = self._writer.fetch("SELECT pg_xact_status($1::text::xid8)", (transaction,))[
-                0
-            ]
-            if status != "in progress":
-                return bool(status == "committed")
-            if time.monotonic() > end:
-                raise asyncpg.InterfaceError("the fate of the last commit is not known yet")
-            time.sleep(_RETRY_S)
+    def _was_committed(self, sent: _Attempt) -> bool:
+        """What became of a transaction whose commit was not answered.
+
+        Its id would not tell: a server that crashed gives the ids of what it lost again.
+        """
+        writer = self._writer
+        writer.script(_BEGIN)  # waits for the old connection's transaction to end
+        seq, word = sent.sign
+        if seq >= 0:
+            rows = writer.fetch("SELECT entry_hash FROM entries WHERE seq = $1", (seq,))
+        else:
+            rows = writer.fetch("SELECT value FROM ledger_info WHERE name = $1", (self._name,))
+        writer.script("ROLLBACK")
+        return rows == [(word,)]
 
     def _refused(self, error: BaseException, *, in_doubt: bool) -> LedgerWriteError:
         detail = _said(error)
@@ -402,6 +420,8 @@ class PostgresStore:
     def close(self) -> None:
         """Close all connections."""
         self._pool.close()
+        with contextlib.suppress(*ENGINE_ERRORS):
+            self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
         self._writer.close()
 
 

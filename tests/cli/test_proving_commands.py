@@ -1,0 +1,212 @@
+"""``remit ledger`` as operators and auditors use it: each command in a process of its own."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remit.config import load_settings
+from remit.ledger import open_root_ledger
+from remit.root import Root
+from tests.support.postgres import PostgresServer
+from tests.support.stores import conversation
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def remit(tmp_path: Path) -> Run:
+    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("REMIT_")}
+        return subprocess.run(
+            [sys.executable, "-m", "remit", *map(str, arguments)],
+            capture_output=True, text=True, timeout=120, cwd=tmp_path,
+            env={**kept, "REMIT_ROOT": str(tmp_path / "root"), **environment},
+        )  # fmt: skip
+
+    made = run("init", tmp_path / "root")
+    assert made.returncode == 0, made.stderr
+    return run
+
+
+@pytest.fixture
+def filled(remit: Run, tmp_path: Path) -> Run:
+    root = Root(tmp_path / "root")
+    with open_root_ledger(root, load_settings(root.config).settings.ledger) as client:
+        conversation(client, "SES-AAAAAAAA", 4)
+        conversation(client, "SES-BBBBBBBB", 3, subject="person-1")
+    return remit
+
+
+def _json(result: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_init_makes_a_key_that_only_its_owner_reads(remit: Run, tmp_path: Path) -> None:
+    private = tmp_path / "root" / "HOT" / "keys" / "ledger.key"
+    assert private.stat().st_mode & 0o777 == 0o600
+    key = remit("ledger", "key").stdout.strip()
+    assert key.startswith("remit.local/")
+    assert remit("init", tmp_path / "root").returncode == 0
+    assert remit("ledger", "key").stdout.strip() == key  # never made anew
+    database = (tmp_path / "root" / "ledger.db").read_bytes()
+    secret = private.read_bytes().split(b"\n")[1]
+    assert secret not in database
+    private.chmod(0o644)
+    refused = remit("ledger", "checkpoint")
+    assert refused.returncode == 1
+    assert "chmod 600" in refused.stderr
+
+
+def test_checkpoint_prove_and_verify(filled: Run, tmp_path: Path) -> None:
+    assert filled("ledger", "checkpoint", "--out", tmp_path / "cp").returncode == 0
+    first, size = (tmp_path / "cp").read_text().split("\n")[:2]
+    assert (first.startswith("remit.local/"), size) == (True, "7")
+    report = _json(filled("ledger", "verify", "--checkpoint", tmp_path / "cp", "--json"))
+    assert report["verified"] is True
+    assert (report["entries"], report["first_bad_seq"], report["problems"]) == (7, None, [])
+    assert (report["erased"], report["checkpoint"]) == (0, "outside")
+    assert filled("ledger", "prove", "LED-00000002", "--out", tmp_path / "p").returncode == 0
+    assert (tmp_path / "p").read_text().startswith("c2sp.org/tlog-proof@v1\nindex 2\n")
+    record = filled("ledger", "show", "LED-00000002", "--record")
+    assert json.loads(record.stdout)["seq"] == 2
+    assert filled("ledger", "prove", "LED-00000099").returncode == 1
+    other = sqlite3.connect(tmp_path / "root" / "ledger.db")
+    for table in ("entries", "shown_contents", "shown_lists"):
+        other.execute(f"DELETE FROM {table} WHERE seq >= 5")
+    other.execute("DELETE FROM checkpoints")
+    other.commit()
+    other.close()
+    cut = filled("ledger", "verify", "--checkpoint", tmp_path / "cp", "--json")
+    assert cut.returncode == 1
+    assert _json(cut)["first_bad_seq"] == 5
+
+
+def test_a_checkpoint_from_a_url_and_things_that_are_none(filled: Run, tmp_path: Path) -> None:
+    filled("ledger", "checkpoint", "--out", tmp_path / "served")
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write((tmp_path / "served").read_bytes())
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/checkpoint"
+        good = filled("ledger", "verify", "--checkpoint", url)
+        assert good.returncode == 0, good.stderr
+        assert "handed in" in good.stderr
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert filled("ledger", "verify", "--checkpoint", url).returncode == 1
+    assert filled("ledger", "verify", "--checkpoint", tmp_path / "none").returncode == 1
+    assert filled("ledger", "verify", "--checkpoint", "file:///etc/passwd").returncode == 2
+    (tmp_path / "junk").write_text("junk")
+    junk = filled("ledger", "verify", "--checkpoint", tmp_path / "junk", "--json")
+    assert (junk.returncode, _json(junk)["checkpoint"]) == (1, "failed")
+
+
+def test_erase_says_first_and_does_it_with_yes(filled: Run) -> None:
+    would = _json(filled("ledger", "erase", "LED-00000001", "--json"))
+    assert (would["erased"], would["erasure_id"]) == (False, None)
+    assert filled("ledger", "erase", "LED-00000001", "--yes").returncode == 2  # no reason
+    done = _json(filled("ledger", "erase", "LED-00000001", "--yes", "--reason", "r 1", "--json"))
+    assert (done["erased"], done["erasure_id"], done["sessions"]) == (
+        True, "LED-00000007", ["SES-AAAAAAAA"])  # fmt: skip
+    assert _json(
+        filled("ledger", "erase", "--subject", "person-1", "--yes", "--reason", "r 2", "--json")
+    )["sessions"] == ["SES-BBBBBBBB"]
+    again = filled("ledger", "erase", "--session", "SES-BBBBBBBB", "--yes", "--reason", "x")
+    assert again.returncode == 1
+    assert "no content" in again.stderr
+    report = _json(filled("ledger", "verify", "--json"))
+    assert (report["verified"], report["erasures"]) == (
+        True, {"LED-00000007": done["values"], "LED-00000008": 8})  # fmt: skip
+    entry = _json(filled("ledger", "show", "LED-00000001", "--json"))
+    assert entry["metadata"]["response"] == {"$erased": "LED-00000007"}  # type: ignore[index]
+    assert filled("ledger", "erase").returncode == 2
+
+
+def test_retention_is_taken_from_the_configuration(filled: Run, tmp_path: Path) -> None:
+    assert filled("ledger", "retain").stdout == "nothing to erase\n"
+    with (tmp_path / "root" / "remit.toml").open("a") as file:
+        file.write("\n[ledger.retention_days]\nEXCHANGE = 0.0000001\n")
+    assert "would erase" in filled("ledger", "retain").stdout
+    assert _json(filled("ledger", "retain", "--yes", "--json"))["erased"] is True
+    assert filled("ledger", "verify").returncode == 0
+
+
+def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
+    assert filled("ledger", "export", "--out", tmp_path / "e.jsonl").returncode == 0
+    assert filled("ledger", "export", "--out", tmp_path / "t", "--tiles").returncode == 0
+    assert (tmp_path / "t" / "tile" / "entries" / "000.p" / "7").exists()
+    to_stdout = filled("ledger", "export", "--out", "-")
+    assert to_stdout.stdout.count("\n") == 8
+    key = filled("ledger", "key").stdout.strip()
+    new = {"REMIT_ROOT": str(tmp_path / "new")}
+    filled("init", tmp_path / "new")
+    done = filled(
+        "ledger", "import", tmp_path / "e.jsonl", "--key", key, "--verify", "--json", **new
+    )
+    assert _json(done) == {
+        "entries": 7, "contents": 19, "erased": 0, "checkpoint": "held", "verified": True,
+    }  # fmt: skip
+    found = _json(filled("ledger", "query", "--text", '"answer 2"', "--json", **new))
+    assert [item["id"] for item in found["entries"]] == [  # type: ignore[attr-defined]
+        "LED-00000002", "LED-00000003", "LED-00000006",
+    ]  # fmt: skip
+    again = filled("ledger", "import", tmp_path / "e.jsonl", **new)
+    assert (again.returncode, "not empty" in again.stderr) == (1, True)
+    third = {"REMIT_ROOT": str(tmp_path / "third")}
+    filled("init", tmp_path / "third")
+    lines = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
+    for broken in ("".join(lines[:-1]), "".join([*lines[:3], *lines[4:]]), "junk\n", "",
+                   "".join(lines).replace("answer 1", "answer X", 1)):  # fmt: skip
+        (tmp_path / "broken").write_text(broken)
+        refused = filled("ledger", "import", tmp_path / "broken", **third)
+        assert refused.returncode == 1, broken[:80]
+        assert "Traceback" not in refused.stderr
+    assert json.loads(filled("ledger", "stats", "--json", **third).stdout)["entries"] == 0
+
+
+def test_two_roots_do_not_share_one_ledger(filled: Run, tmp_path: Path) -> None:
+    filled("init", tmp_path / "new")
+    with (tmp_path / "new" / "remit.toml").open("a") as file:
+        file.write(f'\n[ledger]\npath = "{tmp_path / "root" / "ledger.db"}"\n')
+    refused = filled("ledger", "checkpoint", "--root", tmp_path / "new")
+    assert refused.returncode == 1
+    assert "Two roots cannot share one ledger" in refused.stderr
+
+
+def test_a_root_on_postgresql_by_its_environment(remit: Run, postgres: PostgresServer,
+                                                 tmp_path: Path) -> None:  # fmt: skip
+    there = {"REMIT_DATABASE_URL": postgres.database()}
+    missing = remit("ledger", "stats", **there)
+    assert (missing.returncode, "remit init" in missing.stderr) == (1, True)
+    assert remit("init", tmp_path / "root", **there).returncode == 0
+    root = Root(tmp_path / "root")
+    settings = load_settings(root.config, environment=there).settings.ledger
+    with open_root_ledger(root, settings) as client:
+        conversation(client, "SES-AAAAAAAA", 4)
+    assert _json(remit("ledger", "verify", "--json", **there))["entries"] == 4
+    assert _json(remit("ledger", "stats", "--json"))["entries"] == 0  # SQLite's own
+    wrong = remit("ledger", "stats", REMIT_DATABASE_URL="mysql://x/y")
+    assert (wrong.returncode, "postgresql://" in wrong.stderr) == (1, True)
