@@ -168,7 +168,7 @@ def test_a_proof_for_another_log(log: Path, tmp_path: Path) -> None:
         client.write(LedgerEntry("NOTE", "S", "D", "r"))
         text = client.prove("LED-00000000")
         record = client.read_record("LED-00000000")
-    with pytest.raises(Exception, match="not of 'example.com/log'"):
+    with pytest.raises(Exception, match=r"not of 'example\.com/log'"):
         TlogProof.parse(text).verify(record, SIGNER.verifier_key)
 
 

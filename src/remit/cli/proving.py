@@ -57,15 +57,13 @@ def verify(
     held = _read_checkpoint(source) if source else None
     keys = [VerifierKey.parse(text) for text in witnesses]
     with open_ledger(root) as client:
-        start: str | int = first
+        start: str | int = int(first) if first.isdecimal() else first
         if not full:
             try:
                 signed = SignedCheckpoint.parse(held) if held else client.latest_checkpoint()
             except TlogError:
                 signed = None  # verification says what is wrong with it
-            start = signed.checkpoint.size if signed is not None else first
-        elif first.isdigit():
-            start = int(first)
+            start = signed.checkpoint.size if signed is not None else start
         report = client.verify(
             checkpoint=held,
             first=start,

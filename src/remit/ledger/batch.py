@@ -167,6 +167,12 @@ class Batch(ABC):
         """Stored values longer than this many bytes are compressed."""
         return self._compress_above
 
+    def forget(self) -> None:
+        """Look up content and message steps anew: rows of them were deleted."""
+        self.flush()
+        self._known.clear()
+        self._steps.clear()
+
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
         """Put back a row of an export, as it was; whoever calls this has checked it."""
         rows = self._rows[table]

@@ -18,7 +18,7 @@ from remit.canonical import canonical_json, sha256_hex
 from remit.errors import RemitError
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import entry_id
-from remit.ledger.erasure import erasure_digest
+from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import Reader
 from remit.ledger.record import (
@@ -34,7 +34,16 @@ from remit.ledger.store import RawContent, RawEntry, RawStep, Store
 from remit.tlog.merkle import leaf_hash, tree_root
 from remit.tlog.tiles import TILE_WIDTH
 
-__all__ = ["Damage", "EntryRange", "check_contents", "check_entries", "check_steps", "peaks_root"]
+__all__ = [
+    "Damage",
+    "EntryRange",
+    "as_hash",
+    "check_contents",
+    "check_entries",
+    "check_steps",
+    "erasure_is_sound",
+    "peaks_root",
+]
 
 _NONCE_BYTES = 32
 _PAGE = 400
@@ -66,6 +75,8 @@ class EntryRange:
     """What one range of entries gave.
 
     Attributes:
+        first: the first sequence number of the range.
+        last: the last.
         report: what is wrong in it.
         first_link: the first record's ``previous_hash``; ``None`` when it could not be read.
         last_hash: ``entry_hash`` of the last row; ``None`` when there was no row.
@@ -75,12 +86,19 @@ class EntryRange:
         blamed: content ids whose damage was reported at an entry.
     """
 
+    first: int
+    last: int
     report: VerificationReport
     first_link: str | None = None
     last_hash: str | None = None
     tile_roots: list[bytes] = field(default_factory=list)
     partial_roots: dict[int, bytes] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
+
+
+def as_hash(value: Any) -> bytes:
+    """A stored hash; nothing where something else is stored."""
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
 def peaks_root(roots: Iterable[bytes], partial: bytes) -> bytes:
@@ -99,6 +117,12 @@ def check_contents(store: Store, first: int, last: int) -> tuple[int, dict[int, 
         count += 1
         if problem := _content_problem(row):
             bad[row.content_id] = problem
+    for (content_id,) in store.select(
+        "SELECT c.content_id FROM contents AS c WHERE c.content_id BETWEEN ? AND ? AND NOT EXISTS "
+        "(SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
+        (first, last),
+    ):
+        bad.setdefault(content_id, "no entry is noted to show the stored value")
     return count, bad
 
 
@@ -109,7 +133,7 @@ def check_steps(store: Store, first: int, last: int) -> dict[int, str]:
     while rows := store.select(f"{_STEPS} LIMIT {_PAGE}", (first, last)):
         steps = [RawStep(*row) for row in rows]
         erased = reader.erasures(
-            {step.commitment for step in steps if step.content_commitment is None}
+            {str(step.commitment) for step in steps if step.content_commitment is None}
         )
         for step in steps:
             first = step.step_id + 1
@@ -139,7 +163,7 @@ class _EntryChecker:
         self._reader = Reader(store)
         self._damage = damage
         self._sizes = frozenset(sizes)
-        self._found = EntryRange(VerificationReport())
+        self._found = EntryRange(0, -1, VerificationReport())
         self._sound: dict[int, bool] = {}
         self._steps: dict[int, tuple[int, int | None]] = {}  # parent and content, by step id
         self._last_step: int | None = None
@@ -147,6 +171,7 @@ class _EntryChecker:
 
     def run(self, first: int, last: int) -> EntryRange:
         found, report = self._found, self._found.report
+        found.first, found.last = first, last
         expected: int = first
         previous: str | None = None
         page: list[RawEntry] = []
@@ -208,7 +233,7 @@ class _EntryChecker:
             )
         )
         for index, root in enumerate(self._found.tile_roots, start=start):
-            if index not in stored or bytes(stored[index] or b"") != root:
+            if as_hash(stored.get(index)) != root:
                 self._found.report.add(
                     None,
                     "tree",
@@ -341,6 +366,8 @@ class _EntryChecker:
             if mac not in erased or not self._is_sound(erased[mac]):
                 report.add(seq, "content", "content is missing and no ERASURE says why")
         named = {item["$content"][12:] for item in items if "$content" in item}
+        if ends.keys() != {item["$messages"] for item in items if "$messages" in item}:
+            report.add(seq, "messages", "other message lists are noted for it than its record has")
         extra = {row[0] for mac, row in there.items() if mac not in named}
         for item in items:
             if extra and "$messages" in item and item["$messages"] in ends:
@@ -398,13 +425,8 @@ def erasure_is_sound(reader: Reader, seq: int) -> bool:
     under = reader.erased_under(seq)
     try:
         record = orjson.loads(row.record) if row else {}
-        return (
-            row is not None
-            and record["event_type"] == "ERASURE"
-            and record["metadata"]["erased_count"] == len(under)
-            and record["metadata"]["erased_hash"] == erasure_digest(under)
-        )
-    except (ValueError, KeyError, TypeError, LedgerFormatError):
+        return row is not None and is_erasure_of(record, under)
+    except (ValueError, KeyError, TypeError, AttributeError, LedgerFormatError):
         return False
 
 
@@ -428,10 +450,15 @@ def _step_problem(step: RawStep, erased: bool) -> str:
     parent = NO_STEP if step.parent_id == 0 else step.parent_step
     before = 0 if step.parent_id == 0 else step.parent_position
     try:
-        sound = parent is not None and next_step(parent, step.commitment) == step.step
+        sound = (
+            parent is not None
+            and before is not None
+            and next_step(parent, step.commitment) == step.step
+            and step.position == before + 1
+        )
     except (ValueError, TypeError):
         sound = False
-    if not sound or before is None or step.position != before + 1:
+    if not sound:
         return "a step of the message list is not the hash of the one before and its message"
     if None not in (step.scope, step.parent_scope) and step.scope != step.parent_scope:
         return "the messages of a list are of different sessions"

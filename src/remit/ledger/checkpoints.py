@@ -12,7 +12,7 @@ from remit.errors import RemitError
 from remit.ledger.errors import LedgerError, LedgerKeyError
 from remit.ledger.store import Store, Transaction
 from remit.ledger.tree import LedgerTree
-from remit.tlog import Checkpoint, SignedCheckpoint, Signer, VerifierKey
+from remit.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError, VerifierKey
 
 __all__ = [
     "CheckpointKeeper",
@@ -30,22 +30,36 @@ class Checkpoints:
 
     Args:
         store: of the ledger.
+        key: what they must be signed by; not checked without it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, key: VerifierKey | None = None) -> None:
         self._store = store
+        self._key = key
 
     def latest(self) -> SignedCheckpoint | None:
-        """The greatest one."""
-        rows = self._store.select("SELECT note FROM checkpoints ORDER BY size DESC LIMIT 1")
-        return SignedCheckpoint.parse(rows[0][0]) if rows else None
+        """The greatest one that can be read."""
+        return self._first("size >= ? ORDER BY size DESC", 0)
 
     def at_least(self, size: int) -> SignedCheckpoint | None:
         """The smallest one of at least ``size`` entries."""
-        rows = self._store.select(
-            "SELECT note FROM checkpoints WHERE size >= ? ORDER BY size LIMIT 1", (size,)
-        )
-        return SignedCheckpoint.parse(rows[0][0]) if rows else None
+        return self._first("size >= ? ORDER BY size", size)
+
+    def _first(self, condition: str, size: int) -> SignedCheckpoint | None:
+        rows = self._store.select("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1")
+        entries = rows[0][0] + 1 if rows else 0
+        for column, note in self._store.select(
+            f"SELECT size, note FROM checkpoints WHERE {condition} LIMIT 100", (size,)
+        ):
+            try:
+                signed = SignedCheckpoint.parse(note)
+                if self._key is not None:
+                    signed.verify(self._key)
+            except (TlogError, TypeError, AttributeError):
+                continue  # damage: verification says so
+            if signed.checkpoint.size == column <= entries:
+                return signed
+        return None
 
     def notes(self) -> Iterable[tuple[int, str]]:
         """Size column and note of each, by size, however damaged."""
@@ -150,7 +164,7 @@ class CheckpointKeeper:
         if new <= 0:
             return
         if self._covered == 0:  # the first commit of this process: what is covered already?
-            latest = Checkpoints(self._store).latest()
+            latest = Checkpoints(self._store, self._signer.verifier_key).latest()
             self._covered = latest.checkpoint.size if latest else 0
             new = self._store.size - self._covered
             if new <= 0:

@@ -21,7 +21,7 @@ from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
 from remit.ledger.errors import EntryNotFoundError, LedgerError, NoSignerError
-from remit.ledger.exporting import Exporter
+from remit.ledger.exporting import ErasedMeanwhileError, Exporter
 from remit.ledger.importing import Importer, ImportReport
 from remit.ledger.opening import StoreAddress
 from remit.ledger.querying import Equalities, Order, build_filter, find_orphans, pages, to_seq
@@ -37,6 +37,8 @@ from remit.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, Verifier
 __all__ = ["LedgerClient"]
 
 _T = TypeVar("_T")
+
+_EXPORT_ATTEMPTS = 3
 
 
 class LedgerClient:
@@ -72,7 +74,7 @@ class LedgerClient:
         self._key = signer.verifier_key if signer is not None else verifier_key
         self._store = self._address.open(create=create)
         self._reader = Reader(self._store)
-        self._checkpoints = Checkpoints(self._store)
+        self._checkpoints = Checkpoints(self._store, self._key)
         keeper = signer and CheckpointKeeper(
             self._store,
             signer,
@@ -189,8 +191,8 @@ class LedgerClient:
 
     def close(self) -> None:
         """Commit what is waiting and close. Closing twice is harmless."""
-        self._committer.close()
-        self._store.close()
+        if self._committer.close():
+            self._store.close()
 
     def _unit(self, entries: Sequence[LedgerEntry], subject_id: str | None) -> Unit:
         return Unit([prepare(entry, self._content_keys, subject_id) for entry in entries])
@@ -329,7 +331,7 @@ class LedgerClient:
         verifier = Verifier(self._address, self._store, key=self._key, witnesses=witnesses)
         return verifier.verify(
             checkpoint=checkpoint,
-            first=to_seq(first) or 0,
+            first=max(0, to_seq(first) or 0),
             jobs=jobs,
             deep=deep,
             progress=progress,
@@ -413,6 +415,17 @@ class LedgerClient:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written.
         """
+        for attempt in range(_EXPORT_ATTEMPTS):
+            try:
+                return self._export(target, format, progress)
+            except ErasedMeanwhileError:
+                # Only a file can be begun anew, and only with a new checkpoint.
+                last = attempt == _EXPORT_ATTEMPTS - 1
+                if last or self._signer is None or not isinstance(target, (str, Path)):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _export(self, target: str | Path | IO[bytes], kind: str, progress: Progress | None) -> int:
         signed = (
             SignedCheckpoint.parse(self.checkpoint())
             if self._signer is not None
@@ -423,7 +436,7 @@ class LedgerClient:
         if not isinstance(target, (str, Path)):
             return exporter.jsonl(target, signed)
         path = Path(target)
-        if format == "tiles":
+        if kind == "tiles":
             if signed is None:
                 self._need_signer()
                 raise AssertionError("unreachable")
@@ -432,7 +445,7 @@ class LedgerClient:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.new")
             try:
-                if format == "parquet":
+                if kind == "parquet":
                     count = exporter.parquet(temporary)
                 else:
                     with temporary.open("wb") as out:
@@ -547,7 +560,7 @@ class LedgerClient:
 
     def _row(self, entry_id: str) -> EntryRow:
         seq = parse_entry_id(entry_id)
-        row = self._reader.get(seq) if seq is not None else None
+        row = self._reader.get(seq) if seq is not None and seq < 1 << 63 else None
         if row is None:
             raise EntryNotFoundError(
                 f"The ledger {self.location} has no entry {entry_id!r}.",

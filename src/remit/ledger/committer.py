@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from remit.ledger.errors import LedgerClosedError
+from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Unit
 
 __all__ = ["GroupCommitter", "Keeper", "Pending"]
@@ -126,21 +126,30 @@ class GroupCommitter:
                 "This ledger client was opened before a fork.",
                 next_step="Open a new LedgerClient in the child process.",
             )
+        if threading.current_thread() is self._thread:
+            raise LedgerError(
+                "A transaction of the ledger cannot wait for another one.",
+                next_step="Inside transact(), append through the transaction that it hands over.",
+            )
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
             self._queue.put((unit, pending))
         return pending
 
-    def close(self) -> None:
-        """Commit what is waiting, then end the thread; returns when it has ended."""
+    def close(self) -> bool:
+        """Commit what is waiting, then end the thread; returns when it has ended.
+
+        ``False`` in a process that was forked off: the thread is not there, nor ours to end.
+        """
         if self._pid != os.getpid():
-            return
+            return False
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._queue.put(None)
         self._thread.join()
+        return True
 
     def _work(self) -> None:
         ended = False

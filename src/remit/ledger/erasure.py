@@ -13,10 +13,11 @@ from remit.ledger.content import StoredValue
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import ErasureError
 from remit.ledger.reader import chunks, marks
+from remit.ledger.record import is_plain_text
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Store, Transaction
 
-__all__ = ["Eraser", "ErasureReport", "erasure_digest"]
+__all__ = ["Eraser", "ErasureReport", "erasure_digest", "is_erasure_of"]
 
 Run = Callable[[Callable[[Transaction], Any]], Any]
 
@@ -46,6 +47,16 @@ def erasure_digest(commitments: list[str]) -> str:
     The commitments (64 hex digits each) are sorted and concatenated.
     """
     return hashlib.sha256("".join(sorted(commitments)).encode()).hexdigest()
+
+
+def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
+    """Whether a parsed record is an ``ERASURE`` of exactly these values."""
+    metadata = record["metadata"]
+    return bool(
+        record["event_type"] == "ERASURE"
+        and metadata.get("erased_count") == len(commitments)
+        and metadata.get("erased_hash") == erasure_digest(commitments)
+    )
 
 
 class Eraser:
@@ -84,6 +95,9 @@ class Eraser:
         kinds = [name for name, value in given.items() if value is not None]
         if len(kinds) != 1:
             raise InvalidInputError("Name one of: an entry, a session, a subject.")
+        for name, value in given.items():
+            if name != "entry" and value is not None and not is_plain_text(value):
+                raise InvalidInputError(f"The {name} is not a text that can be on record.")
         if not reason.strip():
             raise InvalidInputError(
                 "An erasure needs a reason.",
@@ -191,7 +205,7 @@ class Eraser:
 
     def _erase(
         self,
-        tx: Transaction,
+        tx: Any,
         ids: list[int],
         what: dict[str, Any],
         reason: str,
@@ -247,6 +261,7 @@ class Eraser:
             tx.execute(f"UPDATE message_steps SET content_id = NULL {inside}", chunk)
             tx.execute(f"DELETE FROM contents {inside}", chunk)
         self._index.lower_mark(tx)
+        tx.forget()
         return ErasureReport(erasure_id, len(commitments), len(seqs), sessions)
 
     def _shown_by(self, tx: Transaction, seq: int) -> set[int]:

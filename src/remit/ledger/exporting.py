@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,19 +21,23 @@ from remit.ledger.content import NO_STEP, StoredValue
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError
 from remit.ledger.layout import COLUMNS
-from remit.ledger.reader import Reader
+from remit.ledger.reader import Reader, decode_record
 from remit.ledger.record import commitments_in
 from remit.ledger.report import Progress
 from remit.ledger.store import EntryRow, Filter, Store
 from remit.ledger.tree import LedgerTree
 from remit.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 
-__all__ = ["EXPORT_FORMAT", "Exporter"]
+__all__ = ["EXPORT_FORMAT", "ErasedMeanwhileError", "Exporter"]
 
 EXPORT_FORMAT = "remit-ledger-export/1"
 """What the first line of an export says."""
 
 _PAGE = 200
+
+
+class ErasedMeanwhileError(LedgerError):
+    """An erasure came between the checkpoint of an export and its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,19 @@ class Exporter:
         for rows in self._pages(size):
             for line in teller.lines(rows):
                 _line(out, line)
+        rows_after = self.store.select("SELECT max(seq) FROM erasures")
+        if rows_after[0][0] is not None and rows_after[0][0] >= size:
+            raise ErasedMeanwhileError(
+                f"Content was erased under {entry_id(rows_after[0][0])}, after the checkpoint that "
+                "this export leads to: what it shows would not be accounted for.",
+                next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
+            )
         return size
 
     def tiles(self, directory: Path, signed: SignedCheckpoint) -> int:
         """Write a static C2SP tlog-tiles directory for a checkpoint; returns its size.
 
-        Full tiles and bundles that are there already are left: they never change.
+        Tiles and bundles that are there already and right are left.
 
         Raises:
             LedgerError: the directory cannot be written, or holds another log's tiles.
@@ -88,11 +100,13 @@ class Exporter:
             checkpoint = directory / "checkpoint"
             if checkpoint.exists():
                 there = SignedCheckpoint.parse(checkpoint.read_bytes()).checkpoint
-                if there.origin != signed.checkpoint.origin or (
-                    there.size <= size and tree.root(there.size) != there.root
+                if (
+                    there.origin != signed.checkpoint.origin
+                    or there.size > size
+                    or tree.root(there.size) != there.root
                 ):
                     raise LedgerError(
-                        f"{directory} holds the tiles of another log ({there.origin}, "
+                        f"{directory} holds tiles of another log, or newer ones ({there.origin}, "
                         f"{there.size} entries).",
                         next_step="Give an empty directory.",
                     )
@@ -101,9 +115,13 @@ class Exporter:
                 hashes = size // width
                 for index in range((hashes + TILE_WIDTH - 1) // TILE_WIDTH):
                     count = min(TILE_WIDTH, hashes - index * TILE_WIDTH)
-                    path = directory / tile_path(level, index, count)
-                    if not (count == TILE_WIDTH and path.exists()):
-                        _write(path, b"".join(tree.tile(level, index)[:count]))
+                    tile = tree.tile(level, index)[:count]
+                    if len(tile) != count:
+                        raise LedgerError(
+                            f"The tree hashes of level {level} are not all there.",
+                            next_step="Run `remit ledger verify` to see what is damaged.",
+                        )
+                    _write(directory / tile_path(level, index, count), b"".join(tile))
                     if level == 0:
                         self._write_bundle(directory, index, count)
                         done += count
@@ -176,10 +194,8 @@ class Exporter:
             self._tell(after + 1, size)
 
     def _write_bundle(self, directory: Path, index: int, count: int) -> None:
-        path = directory / bundle_path(index, count)
-        if count == TILE_WIDTH and path.exists():
-            return
         first = index * TILE_WIDTH
+        path = directory / bundle_path(index, count)
         _write(path, bundle(Reader(self.store).records(first, first + count)))
 
     def _tell(self, done: int, total: int) -> None:
@@ -205,7 +221,7 @@ class _Teller:
         steps = self._steps(rows[0].seq, rows[-1].seq)
         missing: dict[int, list[str]] = {}
         for row in rows:
-            record = orjson.loads(row.record)
+            record = decode_record(row)
             items = commitments_in([record["metadata"], record["reason"]])
             missing[row.seq] = [
                 mac
@@ -307,8 +323,13 @@ def _json(value: Any) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: a reader may be fetching."""
+    """Whole or not at all: a reader may be fetching. What is there already is left as it is."""
+    if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(data)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.replace(path)

@@ -14,6 +14,7 @@ import orjson
 from remit.canonical import canonical_json, sha256_hex
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import ExportFormatError, LedgerFormatError
 from remit.ledger.exporting import EXPORT_FORMAT
 from remit.ledger.record import columns_of, commitments_in, content_scope, record_problem
@@ -132,10 +133,26 @@ class Importer:
                 )
         for commitment, seq in state.erased.items():
             tx.restore("erasures", (commitment, seq))
+        self._check_erasures(tx, state)
         held = signed is not None and self._key is not None
         return ImportReport(
             total, state.contents, len(state.erased), "held" if held else "unsigned"
         )
+
+    @staticmethod
+    def _check_erasures(tx: Any, state: _State) -> None:
+        """Each entry named by an erased value must account for exactly what it erased."""
+        under: dict[int, list[str]] = {}
+        for commitment, seq in state.erased.items():
+            under.setdefault(seq, []).append(commitment)
+        for seq, commitments in under.items():
+            rows = tx.execute("SELECT record FROM entries WHERE seq = ?", (seq,))
+            record = orjson.loads(rows[0][0]) if rows else {"event_type": "", "metadata": {}}
+            if not is_erasure_of(record, commitments):
+                raise ExportFormatError(
+                    f"No ERASURE entry accounts for what is erased under {entry_id(seq)}.",
+                    next_step="Nothing was imported: the export was changed.",
+                )
 
     def _checkpoint(self, header: dict[str, Any]) -> SignedCheckpoint | None:
         note = header.get("checkpoint")

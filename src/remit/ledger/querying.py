@@ -7,17 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, TypedDict
 
-import orjson
-
 from remit.errors import InvalidInputError
 from remit.ledger.entry import LedgerEntry, parse_entry_id
-from remit.ledger.reader import Reader
+from remit.ledger.reader import Reader, decode_record
+from remit.ledger.record import is_plain_text
 from remit.ledger.store import EntryRow, Filter, Store
 
 __all__ = ["Equalities", "Order", "build_filter", "find_orphans", "pages", "to_seq"]
 
 Order = Literal["asc", "desc"]
 
+_GREATEST = (1 << 63) - 1  # what a database keeps as a number
 _FIRST_PAGE = 16  # who looks for the first waits for few
 
 
@@ -51,6 +51,11 @@ def build_filter(
         raise InvalidInputError(f"order is {order!r}; use 'asc' or 'desc'.")
     if limit is not None and limit < 0:
         raise InvalidInputError("limit is negative.")
+    for name, value in equals.items():
+        if value is not None and not is_plain_text(value):
+            raise InvalidInputError(
+                f"{name} is not a text, or holds a NUL character or a lone surrogate."
+            )
     return Filter(
         equals={name: str(value) for name, value in equals.items() if value is not None},
         since=_instant(since),
@@ -82,8 +87,7 @@ def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
     for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
         for rows in pages(store, Filter(equals={"event_type": event_type}), None, size):
             closed.update(
-                str(orjson.loads(row.record)["metadata"].get("dispatch_entry_id", ""))
-                for row in rows
+                str(decode_record(row)["metadata"].get("dispatch_entry_id", "")) for row in rows
             )
     for rows in pages(store, Filter(equals={"event_type": "DISPATCH"}), None, size):
         left = [row for row in rows if f"LED-{row.seq:08x}" not in closed]
@@ -93,14 +97,16 @@ def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
 
 def to_seq(value: str | int | None) -> int | None:
     """A cursor, given as an id or a sequence number."""
-    if value is None or isinstance(value, int):
-        return value
+    if isinstance(value, int):
+        return max(-1, min(value, _GREATEST))
+    if value is None:
+        return None
     seq = parse_entry_id(value)
     if seq is None:
         raise InvalidInputError(
             f"The cursor {value!r} is not an entry id.", next_step="Ids look like LED-0000002a."
         )
-    return seq
+    return min(seq, _GREATEST)
 
 
 def _instant(value: str | datetime | None) -> str | None:
@@ -114,4 +120,8 @@ def _instant(value: str | datetime | None) -> str | None:
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidInputError(f"{value!r} is out of range.") from error
+    return moment.isoformat(timespec="microseconds")[:-6] + "Z"

@@ -40,6 +40,7 @@ __all__ = [
     "commitments_in",
     "content_scope",
     "fill",
+    "is_plain_text",
     "prepare",
     "record_problem",
     "seal",
@@ -141,6 +142,10 @@ def prepare(
     prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
     if not all(type(item) is str for item in prompts):
         raise InvalidInputError("The entry's prompts_used is not a list of texts.")
+    if subject_id is not None and not is_plain_text(subject_id):
+        raise InvalidInputError(
+            "The subject_id is not a text, or holds a NUL character or a lone surrogate."
+        )
     slots: list[_Slot] = []
     metadata = _extract(entry.metadata, content_keys, slots, 0)
     fields: dict[str, Any] = {
@@ -228,6 +233,15 @@ def seal(
             "[ledger] content_keys.",
         )
     return Sealed(seq, fields["id"], timestamp, previous_hash, sha256_hex(record), record)
+
+
+def is_plain_text(value: Any) -> bool:
+    """Whether ``value`` is a text that every database keeps: no NUL, no lone surrogate."""
+    return (
+        isinstance(value, str)
+        and "\x00" not in value
+        and not any("\ud800" <= char <= "\udfff" for char in value)
+    )
 
 
 def record_problem(record: Any) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from remit.ledger.checking import (
     Damage,
     EntryRange,
+    as_hash,
     check_contents,
     check_entries,
     check_steps,
@@ -21,7 +23,7 @@ from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.opening import StoreAddress
-from remit.ledger.reader import Reader
+from remit.ledger.reader import Reader, chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
 from remit.tlog import (
@@ -107,60 +109,142 @@ class Verifier:
         # The notes first: one that comes while we read would cover entries we do not.
         notes = list(Checkpoints(self._store).notes())
         size = reader.size()
-        contents, steps = (
-            self._greatest("content_id", "contents"),
-            self._greatest("step_id", "message_steps"),
-        )
+        contents = self._greatest("content_id", "contents")
+        steps = self._greatest("step_id", "message_steps")
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
         report.first_seq = start
+        self._check_outliers(report, size)
         if start:
-            contents_from = self._first_shown(start, "content_id", "shown_contents", contents)
-            steps_from = self._first_shown(start, "step_id", "shown_lists", steps)
+            content_ids, step_ids = self._reach(start, size)
+            content_pieces, step_pieces = _runs(content_ids), _runs(step_ids)
         else:
-            contents_from = steps_from = 1
+            content_pieces = self._pieces("content_id", "contents", 1, contents)
+            step_pieces = self._pieces("step_id", "message_steps", 1, steps)
         heads = self._heads(report, notes, outside, size)
         wanted = {head.size for head in heads if start <= head.size <= size}
-        total = (contents - contents_from + 1) + (size - start)
+        total = self._count("contents", "content_id", contents) + size - start
         work = _Work(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1, progress,
                      total)  # fmt: skip
         with work:
             damage = Damage()
-            for number, bad in work.run(check_contents, _pieces(contents_from, contents)):
+            for number, bad in work.run(check_contents, content_pieces):
                 report.contents += number
                 damage.contents.update(bad)
-            for bad in work.run(check_steps, _pieces(steps_from, steps), counts=False):
+                work.advance(number)
+            for bad in work.run(check_steps, step_pieces):
                 damage.steps.update(bad)
             ranges = work.run(
                 check_entries,
                 (
                     (low, high, damage, {item for item in wanted if low <= item <= high + 1})
-                    for low, high in _pieces(start, size - 1)
+                    for low, high in self._pieces("seq", "entries", start, size - 1)
                 ),
             )
-            roots, partials, blamed = self._join(report, reader, start, ranges)
+            roots, partials, blamed = self._join(report, reader, start, size, ranges, work)
         for content_id, problem in damage.contents.items():
             if content_id not in blamed:
                 report.add(None, "content", problem)
         self._check_erasures(report, reader)
         report.erased = sum(report.erasures.values())
-        self._check_upper_tree(report, roots)
+        self._check_upper_tree(report, roots, size)
         self._check_heads(report, heads, roots, partials, start, size)
+
+    def _count(self, table: str, column: str, greatest: int) -> int:
+        """About how many rows there are, for progress: ids are nearly without gaps."""
+        rows = self._store.select(f"SELECT min({column}) FROM {table}")
+        return max(0, min(greatest, 1 << 40) - int(rows[0][0] or 1) + 1)
+
+    def _pieces(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
+        low = first
+        while low <= last:
+            rows = self._store.select(
+                f"SELECT {column} FROM {table} WHERE {column} >= ? ORDER BY {column} LIMIT 1",
+                (low,),
+            )
+            if not rows or rows[0][0] > last:
+                return
+            low += (rows[0][0] - low) // _RANGE * _RANGE
+            yield low, min(low + _RANGE - 1, last)
+            low += _RANGE
+
+    def _check_outliers(self, report: VerificationReport, size: int) -> None:
+        """Rows where no writer puts any: no range would come upon them."""
+        for table, column, lowest in (
+            ("entries", "seq", 0),
+            ("contents", "content_id", 1),
+            ("message_steps", "step_id", 1),
+            ("shown_contents", "content_id", 1),
+            ("shown_lists", "step_id", 1),
+        ):
+            rows = self._store.select(f"SELECT min({column}) FROM {table}")
+            if rows[0][0] is not None and not (
+                isinstance(rows[0][0], int) and rows[0][0] >= lowest
+            ):
+                report.add(None, "store", f"{table} has a row with {column} {rows[0][0]!r}")
+        for table in ("shown_contents", "shown_lists", "erasures"):
+            rows = self._store.select(f"SELECT min(seq), max(seq) FROM {table}")
+            low, high = rows[0]
+            if low is not None and not (
+                isinstance(low, int) and isinstance(high, int) and low >= 0
+                # An entry that came since is one that we do not read.
+                and (high < size or self._store.select("SELECT 1 FROM entries WHERE seq = ?",
+                                                       (high,)))
+            ):  # fmt: skip
+                report.add(None, "store", f"{table} speaks of an entry that is not there")
+
+    def _reach(self, start: int, size: int) -> tuple[set[int], set[int]]:
+        """The content and the message steps that entries from ``start`` on show."""
+        contents: set[int] = set()
+        steps: set[int] = set()
+        seq = start
+        while seq < size:
+            window = (seq, seq + _RANGE - 1)
+            contents.update(
+                row[0]
+                for row in self._store.select(
+                    "SELECT content_id FROM shown_contents WHERE seq BETWEEN ? AND ?", window
+                )
+            )
+            fresh = {
+                row[0]
+                for row in self._store.select(
+                    "SELECT step_id FROM shown_lists WHERE seq BETWEEN ? AND ?", window
+                )
+            } - steps
+            while fresh:
+                steps |= fresh
+                above: set[int] = set()
+                for chunk in chunks(sorted(fresh)):
+                    for parent_id, content_id in self._store.select(
+                        "SELECT parent_id, content_id FROM message_steps "
+                        f"WHERE step_id IN ({marks(chunk)})",
+                        chunk,
+                    ):
+                        if isinstance(parent_id, int) and parent_id > 0:
+                            above.add(parent_id)
+                        if isinstance(content_id, int):
+                            contents.add(content_id)
+                fresh = above - steps
+            seq += _RANGE
+        return contents, steps
 
     def _greatest(self, column: str, table: str) -> int:
         rows = self._store.select(f"SELECT max({column}) FROM {table}")
         return int(rows[0][0] or 0)
 
-    def _first_shown(self, start: int, column: str, table: str, greatest: int) -> int:
-        """Where in a table begins what no entry before ``start`` had shown."""
-        rows = self._store.select(f"SELECT max({column}) FROM {table} WHERE seq < ?", (start,))
-        return min(int(rows[0][0] or 0), greatest) + 1
-
     def _join(
-        self, report: VerificationReport, reader: Reader, start: int, ranges: Iterable[EntryRange]
+        self,
+        report: VerificationReport,
+        reader: Reader,
+        start: int,
+        size: int,
+        ranges: Iterable[EntryRange],
+        work: _Work,
     ) -> tuple[list[bytes], dict[int, bytes], set[int]]:
         """Put ranges together: links across their borders, the tree from left to right."""
         roots = [
-            bytes(row[0] or b"")
+            as_hash(row[0])
             for row in self._store.select(
                 "SELECT hash FROM tree_hashes WHERE level = 1 AND idx < ? ORDER BY idx",
                 (start // TILE_WIDTH,),
@@ -170,26 +254,40 @@ class Verifier:
         blamed: set[int] = set()
         before = reader.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
-        seq = start
+        expected = start
         for part in ranges:
+            if part.first > expected:
+                until = f" to {part.first - 1}" if part.first > expected + 1 else ""
+                report.add(expected, "gap", f"entry {expected}{until} is not there")
+                last_hash = None
             if last_hash is not None and part.first_link not in (None, last_hash):
-                part.report.add(seq, "link", "previous_hash is not the hash of the entry before")
+                part.report.add(
+                    part.first, "link", "previous_hash is not the hash of the entry before"
+                )
             report.merge(part.report)
+            work.advance(part.report.entries)
             roots.extend(part.tile_roots)
             partials.update(part.partial_roots)
             blamed |= part.blamed
             last_hash = part.last_hash
-            seq += _RANGE
+            expected = part.last + 1
+        if start == size:
+            partials.setdefault(size, b"")
         return roots, partials, blamed
 
     def _check_erasures(self, report: VerificationReport, reader: Reader) -> None:
         for (seq,) in self._store.select("SELECT DISTINCT seq FROM erasures ORDER BY seq"):
-            if erasure_is_sound(reader, seq):
+            if isinstance(seq, int) and erasure_is_sound(reader, seq):
                 report.erasures[entry_id(seq)] = len(reader.erased_under(seq))
             else:
-                report.add(seq, "erasure", "no ERASURE entry accounts for what is erased here")
+                report.add(
+                    seq if isinstance(seq, int) else None,
+                    "erasure",
+                    "no ERASURE entry accounts for what is erased here",
+                )
 
-    def _check_upper_tree(self, report: VerificationReport, roots: list[bytes]) -> None:
+    def _check_upper_tree(self, report: VerificationReport, roots: list[bytes], size: int) -> None:
+        """Stored hashes above the first level, and that there are no others."""
         level, hashes, width = 2, roots, TILE_WIDTH
         while len(hashes) >= TILE_WIDTH:
             whole = len(hashes) - len(hashes) % TILE_WIDTH
@@ -202,7 +300,7 @@ class Verifier:
                 self._store.select("SELECT idx, hash FROM tree_hashes WHERE level = ?", (level,))
             )
             for index, item in enumerate(hashes):
-                if index not in stored or bytes(stored[index] or b"") != item:
+                if as_hash(stored.get(index)) != item:
                     report.add(
                         None,
                         "tree",
@@ -210,6 +308,14 @@ class Verifier:
                         f"{(index + 1) * width - 1} is not theirs",
                     )
             level += 1
+        now = Reader(self._store).size()  # entries may have come since
+        for level, greatest in self._store.select(
+            "SELECT level, max(idx) FROM tree_hashes GROUP BY level"
+        ):
+            if not (isinstance(level, int) and isinstance(greatest, int) and 0 < level < 8) or (
+                (greatest + 1) * TILE_WIDTH**level > now
+            ):
+                report.add(None, "tree", "there is a tree hash of entries that are not there")
 
     def _heads(
         self,
@@ -339,9 +445,17 @@ class _Peaks:
         return node
 
 
-def _pieces(first: int, last: int) -> Iterator[tuple[int, int]]:
-    for low in range(first, last + 1, _RANGE):
-        yield low, min(low + _RANGE - 1, last)
+def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ids as ranges without gaps."""
+    low = high = -1
+    for number in sorted(ids):
+        if number != high + 1 or number - low >= _RANGE:
+            if low >= 0:
+                yield low, high
+            low = number
+        high = number
+    if low >= 0:
+        yield low, high
 
 
 class _Work:
@@ -376,32 +490,24 @@ class _Work:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def run(
-        self, check: Callable[..., _T], pieces: Iterable[tuple[Any, ...]], *, counts: bool = True
-    ) -> Iterator[_T]:
+    def run(self, check: Callable[..., _T], pieces: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
         """``check(store, *piece)`` for each piece."""
         if self._pool is None:
             for piece in pieces:
-                result = check(self._store, *piece)
-                self._advance(piece, counts)
-                yield result
+                yield check(self._store, *piece)
             return
-        waiting: list[tuple[tuple[Any, ...], Any]] = []
+        waiting: deque[Future[_T]] = deque()
         for piece in pieces:  # a few ahead of what is taken: memory stays flat
-            waiting.append((piece, self._pool.submit(_check_here, check, piece)))
+            waiting.append(self._pool.submit(_check_here, check, piece))
             if len(waiting) > 3 * self._jobs:
-                piece, future = waiting.pop(0)
-                result = future.result()
-                self._advance(piece, counts)
-                yield result
-        for piece, future in waiting:
-            result = future.result()
-            self._advance(piece, counts)
-            yield result
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
-    def _advance(self, piece: tuple[Any, ...], counts: bool) -> None:
-        if counts and self._progress is not None:
-            self._done = min(self._done + piece[1] - piece[0] + 1, self._total)
+    def advance(self, number: int) -> None:
+        """Tell that so many rows more are done."""
+        if self._progress is not None:
+            self._done = min(self._done + number, self._total)
             self._progress(self._done, self._total)
 
 

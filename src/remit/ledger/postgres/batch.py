@@ -28,15 +28,16 @@ def _into(table: str, columns: Sequence[str]) -> str:
         f"${number}::{COLUMN_TYPES.get(name, 'text')}[]"
         for number, name in enumerate(columns, start=1)
     )
-    conflict = " ON CONFLICT DO NOTHING" if table == "content_subjects" else ""
+    conflict = _CONFLICT.get(table, "")
     return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}){conflict}"
 
 
-_INTO = {name: _into(name, columns) for name, columns in TABLES.items() if name != "tree_hashes"}
-_INTO["tree_hashes"] = (
-    "INSERT INTO tree_hashes (level, idx, hash) "
-    "SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])"
-)
+# A person may be named twice; a hash put in beforehand must not stop the tree from growing.
+_CONFLICT = {
+    "content_subjects": " ON CONFLICT DO NOTHING",
+    "tree_hashes": " ON CONFLICT (level, idx) DO UPDATE SET hash = excluded.hash",
+}
+_INTO = {name: _into(name, columns) for name, columns in TABLES.items()}
 
 
 class PostgresBatch(Batch):
@@ -88,8 +89,8 @@ class PostgresBatch(Batch):
 
     def _is_lost(self, error: Exception) -> bool:
         if isinstance(error, asyncpg.PostgresError):
-            # Of one statement: data, integrity, syntax and access. Anything else is the server's.
-            return str(error.sqlstate)[:2] not in ("22", "23", "42", "P0")
+            # Of one statement: data, integrity, syntax, limits. All else is the server's.
+            return str(error.sqlstate)[:2] not in ("22", "23", "42", "54", "P0")
         return isinstance(error, _ENGINE_ERRORS)
 
 

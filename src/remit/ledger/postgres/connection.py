@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote
 
 import asyncpg
 
@@ -52,16 +52,19 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def masked(url: str) -> str:
-    """The URL without its password."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    query = "&".join(
+    """The URL without its password, however oddly that is written."""
+    scheme, _, rest = url.partition("://")
+    userinfo, at, place = rest.rpartition("@")
+    place, question, query = place.partition("?")
+    kept = [
         item
-        for item in parts.query.split("&")
-        if not item.startswith(("password=", "sslpassword="))
+        for item in query.partition("#")[0].split("&")
+        if "pass" not in unquote(item.partition("=")[0]).casefold()
+    ]
+    user = userinfo.partition(":")[0]
+    return f"{scheme}://{user}{at}{place.partition('#')[0]}" + (
+        question + "&".join(kept) if any(kept) else ""
     )
-    return urlunsplit((parts.scheme, f"{name}{at}{host}", parts.path, query, ""))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -79,11 +82,12 @@ def numbered(sql: str) -> str:
     return _QUOTED_OR_MARK.sub(number, sql)
 
 
-async def connect(url: str, **settings: str) -> asyncpg.Connection[Any]:
-    """A connection that commits durably, in UTC."""
+async def connect(url: str, statement_s: float | None, **settings: str) -> asyncpg.Connection[Any]:
+    """A connection that commits durably, in UTC, and gives up on a silent server."""
     return await asyncpg.connect(
         url,
         timeout=_CONNECT_S,
+        command_timeout=statement_s,
         server_settings={
             "application_name": "remit",
             "synchronous_commit": "on",
@@ -98,11 +102,13 @@ class Writer:
 
     Args:
         url: of the database.
+        statement_s: how long one statement may take, in seconds; ``None`` for ever.
         settings: of the session.
     """
 
-    def __init__(self, url: str, **settings: str) -> None:
+    def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
         self._url = url
+        self._statement_s = statement_s
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._connection: asyncpg.Connection[Any] | None = None
@@ -111,7 +117,7 @@ class Writer:
         """Connect, where that is not so; a broken connection is dropped first."""
         if self._connection is not None and not self._connection.is_closed():
             return
-        self._connection = self._run(connect(self._url, **self._settings))
+        self._connection = self._run(connect(self._url, self._statement_s, **self._settings))
 
     def drop(self) -> None:
         """Let go of the connection without a word to the server."""
@@ -206,6 +212,7 @@ class Pool:
             min_size=1,
             max_size=self._size,
             timeout=_CONNECT_S,
+            command_timeout=self._patience_s + _CONNECT_S,
             server_settings={
                 "application_name": "remit",
                 "default_transaction_read_only": "on",

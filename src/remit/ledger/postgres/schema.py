@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from remit.ledger.record import INDEXED
 
-__all__ = ["COLUMN_TYPES", "MIGRATIONS", "TRIGGERS", "VIEWS_SQL"]
+__all__ = ["COLUMN_TYPES", "INDEXES", "MIGRATIONS", "NULLABLE", "TRIGGERS"]
 
 COLUMN_TYPES: dict[str, str] = {
     "seq": "bigint",
@@ -13,10 +15,18 @@ COLUMN_TYPES: dict[str, str] = {
     "parent_id": "bigint",
     "position": "bigint",
     "bytes": "bigint",
+    "level": "bigint",
+    "idx": "bigint",
+    "size": "bigint",
+    "version": "bigint",
     "digest": "bytea",
     "nonce": "bytea",
+    "hash": "bytea",
 }
-"""Types of the columns that are written in bulk; the others are text."""
+"""Types of columns; all others are text."""
+
+NULLABLE = frozenset({("message_steps", "content_id"), *(("entries", name) for name in INDEXED)})
+"""Columns that may be NULL."""
 
 _INDEXES = "\n".join(
     f"CREATE INDEX entries_{name} ON entries ({name}, seq) WHERE {name} IS NOT NULL;"
@@ -167,6 +177,5 @@ TRIGGERS = """
     WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"""
 """What could change rows behind a writer's back: triggers, and rules on tables."""
 
-VIEWS_SQL = """
-    SELECT viewname, definition FROM pg_views WHERE schemaname = current_schema()
-    ORDER BY viewname"""
+INDEXES = frozenset(name for name in re.findall(r"CREATE INDEX (\w+) ON", _CREATE))
+"""Indexes that must be there, besides those of primary and unique keys."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from remit.ledger.errors import (
+    LedgerClosedError,
     LedgerConnectionError,
     LedgerError,
     LedgerFormatError,
@@ -28,7 +29,7 @@ from remit.ledger.postgres.connection import (
     is_connection_error,
     masked,
 )
-from remit.ledger.postgres.schema import MIGRATIONS, TRIGGERS
+from remit.ledger.postgres.schema import COLUMN_TYPES, INDEXES, MIGRATIONS, NULLABLE, TRIGGERS
 from remit.ledger.reader import as_bytes
 from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
 
@@ -39,6 +40,7 @@ _READERS = 4
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
 _MAX_POSITION = 16_383  # of a word in a tsvector
+_VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 # One lock for each schema: the ledger's appends, its making and its migrations wait for each other.
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 _LEAVE_WORD = (
@@ -92,10 +94,15 @@ class PostgresStore:
         self._content_keys = content_keys
         self._timeout = lock_timeout_s
         self._size = 0
+        self._closed = False
+        self._pid = os.getpid()
         self._name = f"writer {secrets.token_hex(8)}"
         milliseconds = str(int(lock_timeout_s * 1000))
         self._writer = Writer(
-            url, lock_timeout=milliseconds, idle_in_transaction_session_timeout=milliseconds
+            url,
+            statement_s=2 * lock_timeout_s,
+            lock_timeout=milliseconds,
+            idle_in_transaction_session_timeout=milliseconds,
         )
         self._pool = Pool(url, size=_READERS, patience_s=lock_timeout_s)
         try:
@@ -268,6 +275,13 @@ class PostgresStore:
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """See :class:`~remit.ledger.store.Store`."""
+        if self._closed:
+            raise LedgerClosedError("The ledger client is closed.")
+        if self._pid != os.getpid():
+            raise LedgerClosedError(
+                "This ledger client was opened before a fork.",
+                next_step="Open a new LedgerClient in the child process.",
+            )
         try:
             return self._pool.fetch(sql, parameters)
         except CONNECTION_ERRORS as error:
@@ -315,47 +329,68 @@ class PostgresStore:
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
         """See :class:`~remit.ledger.store.Store`."""
         columns = ", ".join(COLUMNS)
-        while rows := self.select(
-            f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? "
-            f"ORDER BY seq LIMIT {_CHUNK}",
-            (first, last),
+        while first <= last and (
+            rows := self.select(
+                f"SELECT seq, record, {columns} FROM entries WHERE seq BETWEEN ? AND ? "
+                f"ORDER BY seq LIMIT {_CHUNK}",
+                (first, last),
+            )
         ):
             for seq, record, *values in rows:
                 first = seq + 1
-                yield RawEntry(seq, record.encode(), tuple(values))
+                yield RawEntry(seq, as_bytes(record), tuple(values))
 
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """See :class:`~remit.ledger.store.Store`."""
         columns = ", ".join(TABLES["contents"])
-        while rows := self.select(
-            f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? "
-            f"ORDER BY content_id LIMIT {_CHUNK}",
-            (first, last),
+        while first <= last and (
+            rows := self.select(
+                f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? "
+                f"ORDER BY content_id LIMIT {_CHUNK}",
+                (first, last),
+            )
         ):
             for content_id, commitment, scope, digest, nonce, length, codec, value in rows:
                 first = content_id + 1
+                if None in (commitment, scope, digest, nonce, length, codec, value):
+                    problem = f"content row {content_id} has empty columns"
+                    yield RawContent(content_id, str(commitment), problem=problem)
+                    continue
                 yield RawContent(
                     content_id, commitment, scope, digest, nonce, length, codec, value.encode()
                 )
 
     def integrity_problem(self, *, deep: bool) -> str:
         """See :class:`~remit.ledger.store.Store`."""
-        there: dict[str, list[str]] = {}
-        for table, column in self.select(
-            "SELECT table_name, column_name FROM information_schema.columns "
-            "WHERE table_schema = current_schema() ORDER BY table_name, ordinal_position"
+        there: dict[str, list[tuple[str, str, str]]] = {}
+        for table, *column in self.select(
+            "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable "
+            "FROM information_schema.columns AS c JOIN information_schema.tables AS t "
+            "ON t.table_schema = c.table_schema AND t.table_name = c.table_name "
+            "WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' "
+            "ORDER BY c.table_name, c.ordinal_position"
         ):
-            there.setdefault(table, []).append(column)
+            there.setdefault(table, []).append(tuple(column))
         for table, columns in TABLES.items():
-            if tuple(there.get(table, ())) != columns:
+            expected = [
+                (name, COLUMN_TYPES.get(name, "text"),
+                 "YES" if (table, name) in NULLABLE else "NO")
+                for name in columns
+            ]  # fmt: skip
+            if there.get(table) != expected:
                 return f"the table {table} is not the documented one"
         for (name,) in self.select(TRIGGERS):
             return f"there is a trigger or rule {name}, which a ledger does not have"
-        broken = self.select(
-            "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid "
-            "AND indrelid = 'entries'::regclass"
+        indexes: dict[str, bool] = dict(
+            self.select(
+                "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c "
+                "ON c.oid = i.indexrelid WHERE c.relnamespace = current_schema()::regnamespace"
+            )
         )
-        return f"the index {broken[0][0]} is not valid" if broken else ""
+        for name in (*INDEXES, "entries_pkey", "contents_pkey", "contents_scope_digest_key"):
+            if not indexes.get(name):
+                return f"the index {name} is missing or not valid"
+        return ""
 
     # -- text search -------------------------------------------------------------------
 
@@ -390,6 +425,11 @@ class PostgresStore:
         writer = Writer(self._url, lock_timeout=str(int(self._timeout * 1000)))
         try:
             writer.connect()
+            if not self._wait_for_snapshots(writer):
+                return (
+                    "A transaction that began before the erasure is still open, so the server "
+                    "keeps the erased rows for it. End it, then run `remit ledger compact`."
+                )
             for table in ("contents", "content_search", "content_subjects"):
                 # A plain VACUUM leaves the bytes in the pages; FULL writes the table anew.
                 writer.script(f"VACUUM (FULL) {table}")
@@ -417,8 +457,30 @@ class PostgresStore:
         finally:
             writer.close()
 
+    def _wait_for_snapshots(self, writer: Writer) -> bool:
+        """Wait until nobody may still see what is deleted: a vacuum would keep it for them."""
+        ((now,),) = writer.fetch("SELECT pg_current_xact_id()::xid::text")
+        end = time.monotonic() + self._timeout
+        while True:
+            ((older,),) = writer.fetch(
+                "SELECT (SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                "AND datname = current_database() AND age(backend_xmin) > age($1::text::xid)) + "
+                "(SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) + "
+                "(SELECT count(*) FROM pg_replication_slots "
+                "WHERE age(xmin) > age($1::text::xid))",
+                (now,),
+            )
+            if not older:
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(_RETRY_S)
+
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Closing twice is harmless."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
         self._pool.close()
         with contextlib.suppress(*ENGINE_ERRORS):
             self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
@@ -432,9 +494,12 @@ def _said(error: BaseException) -> str:
 def _vector(text: str) -> str:
     """The literal of a tsvector: every word with its places. Words hold letters and digits only."""
     places: dict[str, list[str]] = {}
-    count: Counter[str] = Counter()
+    room = _VECTOR_BYTES
     for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):
-        count[word] += 1
-        if count[word] <= 255:
-            places.setdefault(word, []).append(str(position))
+        found = places.setdefault(word, [])
+        if len(found) < 255:  # the engine keeps no more
+            found.append(str(position))
+            room -= 2 if len(found) > 1 else len(word.encode()) + 12
+            if room < 0:
+                break
     return " ".join(f"'{word}':{','.join(numbers)}" for word, numbers in places.items())

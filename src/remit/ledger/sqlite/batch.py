@@ -17,9 +17,11 @@ RECORD_SQL = "CAST(record AS BLOB)"
 
 _ROWS = (32, 16, 8, 4, 2, 1)  # sizes of multi-row statements, so few that they stay cached
 _KEYS = 200
+# A person may be named twice; a hash put in beforehand must not stop the tree from growing.
+_OR = {"content_subjects": "OR IGNORE ", "tree_hashes": "OR REPLACE "}
 _INTO = {
     name: {
-        size: f"INSERT {'OR IGNORE ' if name == 'content_subjects' else ''}INTO {name} "
+        size: f"INSERT {_OR.get(name, '')}INTO {name} "
         f"({', '.join(columns)}) VALUES " + ", ".join([f"({', '.join('?' * len(columns))})"] * size)
         for size in _ROWS
     }

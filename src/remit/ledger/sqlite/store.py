@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerWriteError
+from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.reader import as_bytes
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
@@ -58,6 +58,7 @@ class SqliteStore:
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
         self._size = 0
+        self._closed = False
         try:
             if create:
                 create_if_absent(path)
@@ -164,6 +165,8 @@ class SqliteStore:
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """See :class:`~remit.ledger.store.Store`."""
+        if self._closed:
+            raise LedgerClosedError("The ledger client is closed.")
         try:
             with self._read_lock:
                 return self._reader.execute(sql, parameters).fetchall()
@@ -211,7 +214,7 @@ class SqliteStore:
 
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
         """See :class:`~remit.ledger.store.Store`."""
-        while rows := self._raw_entries(first, last):
+        while first <= last and (rows := self._raw_entries(first, last)):
             for seq, kind, record, *columns in rows:
                 first = seq + 1
                 problem = "" if kind == "text" else f"it is stored as {kind}, not as text"
@@ -235,11 +238,13 @@ class SqliteStore:
 
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """See :class:`~remit.ledger.store.Store`."""
-        while rows := self.select(
-            "SELECT content_id, CAST(commitment AS BLOB), CAST(scope AS BLOB), digest, nonce, "
-            "bytes, CAST(codec AS BLOB), CAST(value AS BLOB) FROM contents "
-            f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}",
-            (first, last),
+        while first <= last and (
+            rows := self.select(
+                "SELECT content_id, CAST(commitment AS BLOB), CAST(scope AS BLOB), digest, nonce, "
+                "bytes, CAST(codec AS BLOB), CAST(value AS BLOB) FROM contents "
+                f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}",
+                (first, last),
+            )
         ):
             for content_id, commitment, scope, digest, nonce, length, codec, value in rows:
                 first = content_id + 1
@@ -341,6 +346,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close both connections; the last process to close folds the WAL into the file."""
+        self._closed = True
         with self._read_lock:
             self._reader.close()
         self._writer.close()

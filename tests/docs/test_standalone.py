@@ -1,0 +1,572 @@
+"""The stand-alone verifier, run as a stranger would: no package of ours, no site-packages."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.ledger import LedgerClient, LedgerEntry, content, erasure_digest
+from remit.tlog import (
+    Checkpoint,
+    SignedCheckpoint,
+    Signer,
+    TlogProof,
+    VerifierKey,
+    leaf_hash,
+    tree_root,
+)
+
+SCRIPT = Path(__file__).parents[2] / "docs/verify_standalone.py"
+OLD_SIZE = 100
+PROVED = "LED-00000103"
+Lines = list[dict[str, Any]]
+
+
+@dataclass
+class Made:
+    """A ledger that was exported, and what its reader holds."""
+
+    folder: Path
+    key: str
+    export: Path
+    by_entry: tuple[str, int]
+    by_subject: tuple[str, int]
+    old: str
+
+    def lines(self) -> Lines:
+        return [json.loads(line) for line in self.export.read_bytes().splitlines()]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={},
+    )
+
+
+def refused(*arguments: str | Path, saying: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.startswith("NOT VERIFIED: "), done.stderr
+    assert saying in done.stderr
+    assert "VERIFIED" not in done.stdout
+
+
+def written(path: Path, lines: Lines) -> Path:
+    path.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("standalone")
+    with LedgerClient(folder / "l.db", signer=Signer.generate("example.com/log")) as ledger:
+        messages: dict[str, list[dict[str, Any]]] = {}
+        old = ""
+        for number in range(310):
+            if number == OLD_SIZE:
+                old = ledger.checkpoint()
+            session = f"SES-{number % 7}"
+            place = [
+                {"session_id": session},
+                {"provenance": {"session_id": session}},
+                {"scope": {"session_id": session}, "provenance": "not an object: session_id"},
+            ][number % 3]
+            metadata: dict[str, Any] = {**place, "share": 0.25 + number, "n": number}
+            if number % 4 == 0:
+                said = messages.setdefault(session, [])
+                said.append({"role": "user", "content": f"Frage {number}: wie spät? \u2028 😀"})
+                metadata["prompt"] = list(said)
+                metadata["response"] = f"answer {number}"
+            elif number % 4 == 1:
+                metadata["parameters"] = {"$ref": "#/free", "ünicode": [1.5, None, True]}
+            elif number % 4 == 2:
+                metadata = {"user_message": f"without session {number}", "prompt": [{"role": "x"}]}
+            reason = content(f"because of {number}") if number % 5 == 0 else "plain"
+            ledger.write(
+                LedgerEntry("NOTE", "SUB-1", "KEPT", reason, ["PRM-1"], metadata),
+                subject_id="bob" if number % 50 == 8 else None,
+            )
+        one = ledger.erase("LED-00000010", reason="request 17", requested_by="operator")
+        two = ledger.erase(subject_id="bob", reason="bob's request", requested_by="operator")
+        for number in range(3):  # a conversation goes on after some of it was erased
+            said = messages["SES-0"]
+            said.append({"role": "user", "content": f"later {number}"})
+            metadata = {"session_id": "SES-0", "prompt": list(said)}
+            ledger.write(LedgerEntry("NOTE", "SUB-1", "KEPT", "plain", [], metadata))
+        assert ledger.verify().verified
+        export = folder / "export.jsonl"
+        ledger.export(export)
+        (folder / "proof").write_text(ledger.prove(PROVED))
+        (folder / "record").write_bytes(ledger.read_record(PROVED))
+        (folder / "old").write_text(old)
+        key = str(ledger.verifier_key)
+    (folder / "key").write_text(f"{key}\n")
+    assert one.values > 1
+    assert two.values > 1
+    return Made(
+        folder, key, export, (one.erasure_id, one.values), (two.erasure_id, two.values), old
+    )
+
+
+def test_an_export_verifies_and_its_erasures_are_named(made: Made) -> None:
+    done = run(made.export, "--key", made.key)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("315 entries, ")
+    told = sum("jcs" in item for line in made.lines()[1:] for item in line["contents"])
+    assert lines[0].endswith(f", {told} content values")
+    assert "checkpoint of 'example.com/log': 315 entries, which lead to it" in lines
+    name, number = made.by_entry
+    assert f"erased: {number} values under {name}: 'request 17'" in lines
+    name, number = made.by_subject
+    assert f'erased: {number} values under {name}: "bob\'s request"' in lines
+    assert lines[-1] == "VERIFIED"
+
+
+def test_the_key_may_be_a_file_and_an_older_checkpoint_is_held_against_it(made: Made) -> None:
+    done = run(made.export, "--key", made.folder / "key", "--checkpoint", made.folder / "old")
+    assert done.returncode == 0, done.stderr
+    assert f"checkpoint of 'example.com/log': {OLD_SIZE} entries, which lead to it" in done.stdout
+
+
+def test_without_a_key_it_says_that_nobody_signed(made: Made) -> None:
+    done = run(made.export)
+    assert done.returncode == 0
+    assert done.stdout.endswith("chain and content hold; nobody's signature was checked\n")
+    assert "\nVERIFIED" not in done.stdout
+
+
+def test_an_empty_ledger_and_one_without_a_key(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "a.db", signer=Signer.generate("example.com/a")) as ledger:
+        ledger.export(tmp_path / "a.jsonl")
+        assert run(tmp_path / "a.jsonl", "--key", str(ledger.verifier_key)).returncode == 0
+    with LedgerClient(tmp_path / "b.db") as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"prompt": "p"}))
+        ledger.export(tmp_path / "b.jsonl")
+    assert run(tmp_path / "b.jsonl").returncode == 0
+    key = str(Signer.generate("example.com/b").verifier_key)
+    refused(tmp_path / "b.jsonl", "--key", key, saying="no checkpoint to hold against the key")
+
+
+# -- tampering ------------------------------------------------------------------------------
+
+
+def first(lines: Lines, kind: str, member: str) -> dict[str, Any]:
+    return next(item for line in lines[1:] for item in line[kind] if member in item)
+
+
+def change_record(lines: Lines) -> None:
+    lines[150]["record"] = lines[150]["record"].replace("KEPT", "KEPU")
+
+
+def change_hash(lines: Lines) -> None:
+    change_record(lines)
+    lines[150]["entry_hash"] = hashlib.sha256(lines[150]["record"].encode()).hexdigest()
+
+
+def change_value(lines: Lines) -> None:
+    item = first(lines, "contents", "jcs")
+    item["jcs"] = item["jcs"].replace("1", "2")[:-1] + " " + item["jcs"][-1]
+
+
+def change_nonce(lines: Lines) -> None:
+    item = first(lines, "contents", "nonce")
+    nonce = bytearray(base64.b64decode(item["nonce"]))
+    nonce[7] ^= 1
+    item["nonce"] = base64.b64encode(nonce).decode()
+
+
+def lengthen_nonce(lines: Lines) -> None:
+    item = first(lines, "contents", "nonce")
+    item["nonce"] = base64.b64encode(base64.b64decode(item["nonce"]) + b"\0").decode()
+
+
+def drop_value(lines: Lines) -> None:
+    line = next(line for line in lines[1:] if line["contents"] and not line["steps"])
+    line["contents"].clear()
+
+
+def move_value(lines: Lines) -> None:
+    """Told with an entry of another session."""
+    line = lines[2]
+    lines[4]["contents"].extend(line["contents"])
+    line["contents"] = []
+
+
+def drop_step(lines: Lines) -> None:
+    next(line for line in lines[1:] if len(line["steps"]) > 0)["steps"].pop()
+
+
+def change_step(lines: Lines) -> None:
+    item = first(lines, "steps", "step")
+    item["step"] = item["step"][::-1]
+
+
+def remove_line(lines: Lines) -> None:
+    del lines[150]
+
+
+def swap_lines(lines: Lines) -> None:
+    lines[150], lines[151] = lines[151], lines[150]
+
+
+def cut_off(lines: Lines) -> None:
+    del lines[-1]
+
+
+def cut_off_and_say_so(lines: Lines) -> None:
+    del lines[-1]
+    lines[0]["entries"] -= 1
+
+
+def forge_erasure(lines: Lines) -> None:
+    erased = first(lines, "contents", "erased")["erased"]
+    item = first(lines, "contents", "jcs")
+    commitment = item["commitment"]
+    item.clear()
+    item.update(commitment=commitment, erased=erased)
+
+
+def erase_under_another(lines: Lines) -> None:
+    """Under an entry that is no ERASURE."""
+    for line in lines[1:]:
+        for item in line["contents"] + line["steps"]:
+            if "erased" in item:
+                item["erased"] = "LED-00000001"
+
+
+def other_key(lines: Lines) -> None:
+    there = SignedCheckpoint.parse(lines[0]["checkpoint"]).checkpoint
+    lines[0]["checkpoint"] = str(there.sign(Signer.generate("example.com/log")))
+
+
+def other_origin(lines: Lines) -> None:
+    there = SignedCheckpoint.parse(lines[0]["checkpoint"]).checkpoint
+    mine = Signer.generate("example.com/mine")
+    moved = Checkpoint("example.com/mine", there.size, there.root)
+    lines[0]["checkpoint"] = str(moved.sign(mine))
+
+
+def no_checkpoint(lines: Lines) -> None:
+    lines[0]["checkpoint"] = None
+
+
+def flip_signature(lines: Lines) -> None:
+    note = lines[0]["checkpoint"]
+    start, _, encoded = note.rstrip("\n").rpartition(" ")
+    data = bytearray(base64.b64decode(encoded))
+    data[40] ^= 4
+    lines[0]["checkpoint"] = f"{start} {base64.b64encode(data).decode()}\n"
+
+
+def greater_s(lines: Lines) -> None:
+    """S + L satisfies the equation as well: RFC 8032 refuses it."""
+    note = lines[0]["checkpoint"]
+    start, _, encoded = note.rstrip("\n").rpartition(" ")
+    data = base64.b64decode(encoded)
+    order = 2**252 + 27742317777372353535851937790883648493
+    s = int.from_bytes(data[36:], "little") + order
+    data = data[:36] + s.to_bytes(32, "little")
+    lines[0]["checkpoint"] = f"{start} {base64.b64encode(data).decode()}\n"
+
+
+def other_root(lines: Lines) -> None:
+    note = SignedCheckpoint.parse(lines[0]["checkpoint"])
+    lines[0]["checkpoint"] = str(note).replace(
+        base64.b64encode(note.checkpoint.root).decode(), base64.b64encode(bytes(32)).decode()
+    )
+
+
+CASES: list[tuple[Callable[[Lines], None], str]] = [
+    (change_record, "line 151 (seq 149): the record does not match entry_hash"),
+    (change_hash, "line 152 (seq 150): previous_hash"),
+    (change_value, "content is missing, or another was put in"),
+    (change_nonce, "content is missing, or another was put in"),
+    (lengthen_nonce, "malformed base64"),
+    (drop_value, "content is missing"),
+    (move_value, "line 3 (seq 1): content is missing and was not erased"),
+    (drop_step, "KeyError"),
+    (change_step, "a message step does not hold"),
+    (remove_line, "line 151 (seq 149): it is not entry 149"),
+    (swap_lines, "line 151 (seq 149): it is not entry 149"),
+    (cut_off, "cut off: 314 of 315 entries are there"),
+    (cut_off_and_say_so, "cut off: 314 entries, and a checkpoint covers 315"),
+    (forge_erasure, "does not account for its erasure"),
+    (erase_under_another, "LED-00000001 does not account for its erasure"),
+    (other_key, "not signed by the key"),
+    (other_origin, "the checkpoint is of 'example.com/mine'"),
+    (no_checkpoint, "no checkpoint to hold against the key"),
+    (flip_signature, "no"),
+    (greater_s, "the checkpoint's signature does not hold"),
+    (other_root, "the checkpoint's signature does not hold"),
+]
+
+
+@pytest.mark.parametrize(("tamper", "saying"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_tampering_is_refused(
+    made: Made, tmp_path: Path, tamper: Callable[[Lines], None], saying: str
+) -> None:
+    lines = made.lines()
+    tamper(lines)
+    refused(written(tmp_path / "e.jsonl", lines), "--key", made.key, saying=saying)
+
+
+def test_the_untouched_lines_written_again_verify(made: Made, tmp_path: Path) -> None:
+    assert run(written(tmp_path / "e.jsonl", made.lines()), "--key", made.key).returncode == 0
+
+
+def test_a_truncated_file_is_refused(made: Made, tmp_path: Path) -> None:
+    for size in (0, 10, 100_000, made.export.stat().st_size - 40):
+        cut = tmp_path / "cut.jsonl"
+        cut.write_bytes(made.export.read_bytes()[:size])
+        refused(cut, "--key", made.key, saying="line ")
+    refused(tmp_path / "none.jsonl", "--key", made.key, saying="No such file")
+
+
+def test_a_key_twice_is_refused(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "l.db") as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r"))
+        ledger.export(tmp_path / "e.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "e.jsonl").read_bytes().splitlines()]
+    record = lines[1]["record"] = lines[1]["record"].replace(
+        '"decision":"KEPT"', '"decision":"LOST","decision":"KEPT"'
+    )
+    lines[1]["entry_hash"] = hashlib.sha256(record.encode()).hexdigest()
+    refused(
+        written(tmp_path / "e.jsonl", lines), saying="line 2 (seq 0): an object has a key twice"
+    )
+
+
+def test_malformed_commitments_are_refused(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "l.db") as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"x": {"y": 1}}))
+        ledger.export(tmp_path / "e.jsonl")
+    whole = [json.loads(line) for line in (tmp_path / "e.jsonl").read_bytes().splitlines()]
+    head = {"$messages": "0" * 64, "count": 0}
+    for put in (
+        {"$content": "", "bytes": 1},
+        {"$content": "hmac-sha512:"},
+        head,
+        {"$messages": ""},
+    ):
+        lines = json.loads(json.dumps(whole))
+        record = whole[1]["record"].replace('{"y":1}', json.dumps(put))
+        lines[1].update(record=record, entry_hash=hashlib.sha256(record.encode()).hexdigest())
+        refused(written(tmp_path / "e.jsonl", lines), saying="line 2 (seq 0): ")
+
+
+def rewrite(lines: Lines) -> None:
+    """Change an early record, then every hash and link after it."""
+    previous = lines[50]["entry_hash"]
+    for line in lines[51:]:
+        record = json.loads(line["record"])
+        record["previous_hash"] = previous
+        if record["seq"] == 50:
+            record["decision"] = "OTHER"
+        line["record"] = json.dumps(
+            record, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
+        previous = line["entry_hash"] = hashlib.sha256(line["record"].encode()).hexdigest()
+
+
+def test_rewritten_history_is_caught_by_checkpoints_alone(made: Made, tmp_path: Path) -> None:
+    lines = made.lines()
+    rewrite(lines)
+    path = written(tmp_path / "e.jsonl", lines)
+    refused(path, "--key", made.key, saying="the first 315 entries do not lead to the checkpoint")
+    lines[0]["checkpoint"] = None
+    written(path, lines)
+    assert run(path).returncode == 0, "consistent: nothing but a checkpoint tells"
+    held = made.folder / "old"
+    saying = f"the first {OLD_SIZE} entries do not lead to the checkpoint"
+    refused(path, "--checkpoint", held, saying=saying)
+    refused(path, "--key", made.key, "--checkpoint", held, saying=saying)
+
+
+def test_history_rewritten_by_the_owner_of_the_key_is_caught_by_an_old_checkpoint(
+    tmp_path: Path,
+) -> None:
+    signer = Signer.generate("example.com/log")
+    with LedgerClient(tmp_path / "l.db", signer=signer) as ledger:
+        for number in range(60):
+            ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"n": number}))
+        (tmp_path / "old").write_text(ledger.checkpoint())
+        for number in range(60, 70):
+            ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r", metadata={"n": number}))
+        ledger.export(tmp_path / "e.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "e.jsonl").read_bytes().splitlines()]
+    rewrite(lines)
+    root = tree_root([leaf_hash(line["record"].encode()) for line in lines[1:]])
+    lines[0]["checkpoint"] = str(Checkpoint(signer.name, 70, root).sign(signer))
+    path = written(tmp_path / "e.jsonl", lines)
+    key = str(signer.verifier_key)
+    assert run(path, "--key", key).returncode == 0
+    refused(path, "--key", key, "--checkpoint", tmp_path / "old", saying="the first 60 entries")
+
+
+def test_an_export_older_than_the_checkpoint_held_is_cut_off(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "l.db", signer=Signer.generate("example.com/log")) as ledger:
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r"))
+        ledger.export(tmp_path / "e.jsonl")
+        ledger.write(LedgerEntry("NOTE", "S", "KEPT", "r"))
+        (tmp_path / "new").write_text(ledger.checkpoint())
+        key = str(ledger.verifier_key)
+    arguments = (tmp_path / "e.jsonl", "--key", key, "--checkpoint", tmp_path / "new")
+    refused(*arguments, saying="cut off: 1 entries, and a checkpoint covers 2")
+
+
+def test_entries_behind_the_checkpoint_are_not_covered(made: Made, tmp_path: Path) -> None:
+    lines = made.lines()
+    lines[0]["checkpoint"] = made.old
+    path = written(tmp_path / "e.jsonl", lines)
+    refused(path, "--key", made.key, saying="the last entries are covered by no checkpoint")
+
+
+# -- keys -----------------------------------------------------------------------------------
+
+
+def test_a_damaged_key_is_refused(made: Made, tmp_path: Path) -> None:
+    name, digits, encoded = made.key.split("+", 2)
+    refused(made.export, "--key", f"{name}+00000000+{encoded}", saying="a damaged key")
+    refused(made.export, "--key", f"{name}+{digits}+{encoded[:-4]}", saying="malformed base64")
+    refused(made.export, "--key", "nonsense", saying="not enough values")
+    refused(made.export, "--key", "", saying="not enough values")
+    (tmp_path / "empty").write_text("")
+    refused(made.export, "--key", tmp_path / "empty", saying="not enough values")
+
+
+def test_keys_and_signatures_of_small_order_or_odd_encoding_are_refused(
+    made: Made, tmp_path: Path
+) -> None:
+    """With the neutral element as key and as R, S = 0 would sign everything."""
+    neutral = (1).to_bytes(32, "little")
+    unusual = (2**255 - 18).to_bytes(32, "little")  # p + 1: the same element, not canonical
+    signed = SignedCheckpoint.parse(made.lines()[0]["checkpoint"])
+    for public, r in ((neutral, neutral), (unusual, neutral), (neutral, unusual)):
+        key = VerifierKey("example.com/log", public)
+        data = base64.b64encode(key.key_id + r + bytes(32)).decode()
+        lines = made.lines()
+        lines[0]["checkpoint"] = f"{signed.note.text}\n\u2014 example.com/log {data}\n"
+        path = written(tmp_path / "e.jsonl", lines)
+        refused(path, "--key", str(key), saying="no point, or one of small order")
+
+
+def test_its_ed25519_agrees_with_the_library(tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "standalone"}
+    exec(compile(SCRIPT.read_text(), str(SCRIPT), "exec"), namespace)
+    check = namespace["check_signature"]
+    for number in range(10):
+        signer = Signer.generate("example.com/log")
+        message = bytes(range(number * 11))
+        signature = signer.sign(message)
+        key = signer.verifier_key.public_key
+        check(key, message, signature)
+        for place in range(0, 512, 97):
+            wrong = bytearray(signature)
+            wrong[place // 8] ^= 1 << place % 8
+            with pytest.raises(ValueError):
+                check(key, message, bytes(wrong))
+        for bad in ((key, message + b".", signature), (key, message, signature + b"\0")):
+            with pytest.raises(ValueError):
+                check(*bad)
+
+
+# -- proofs ---------------------------------------------------------------------------------
+
+
+def proof_run(made: Made, proof: Path, record: Path | None = None) -> tuple[str | Path, ...]:
+    return ("--proof", proof, "--record", record or made.folder / "record", "--key", made.key)
+
+
+def test_a_proof_verifies(made: Made, tmp_path: Path) -> None:
+    done = run(*proof_run(made, made.folder / "proof"))
+    assert done.returncode == 0, done.stderr
+    assert "the record is entry 259 of the 315 of 'example.com/log'\nVERIFIED\n" in done.stdout
+    proof = TlogProof.parse((made.folder / "proof").read_text())
+    extra = tmp_path / "extra"
+    extra.write_text(str(TlogProof(proof.index, proof.path, proof.signed, b"anything")))
+    assert run(*proof_run(made, extra)).returncode == 0
+    unsigned = ("--proof", extra, "--record", made.folder / "record")
+    refused(*unsigned, saying="there is no key")
+
+
+def test_a_bit_flipped_anywhere_in_a_proof_is_refused(made: Made, tmp_path: Path) -> None:
+    whole = (made.folder / "proof").read_bytes()
+    lines = whole.split(b"\n")
+    ends = [sum(len(item) + 1 for item in lines[: number + 1]) for number in range(len(lines) - 1)]
+    assert len(ends) > 8
+    places = {end - 2 for end in ends if end > 1} | {end - 10 for end in ends if end > 10}
+    flipped = tmp_path / "proof"
+    for place in sorted(places):
+        data = bytearray(whole)
+        data[place] ^= 1
+        flipped.write_bytes(data)
+        refused(*proof_run(made, flipped), saying="")
+    record = tmp_path / "record"
+    data = bytearray((made.folder / "record").read_bytes())
+    data[5] ^= 1
+    record.write_bytes(data)
+    refused(*proof_run(made, made.folder / "proof", record), saying="not at that place")
+
+
+def test_a_proof_for_another_place_or_length_is_refused(made: Made, tmp_path: Path) -> None:
+    there = TlogProof.parse((made.folder / "proof").read_text())
+    path = tmp_path / "proof"
+    for index, hashes in (
+        (there.index + 1, there.path),
+        (315, there.path),
+        (there.index, there.path[:-1]),
+        (there.index, (*there.path, bytes(32))),
+    ):
+        path.write_text(str(TlogProof(index, hashes, there.signed)))
+        refused(*proof_run(made, path), saying="")
+
+
+# -- the script itself ----------------------------------------------------------------------
+
+
+def test_it_is_short_and_needs_nothing() -> None:
+    text = SCRIPT.read_text()
+    assert len(text.splitlines()) < 150
+    assert max(map(len, text.splitlines())) <= 100
+    for node in ast.walk(ast.parse(text, feature_version=(3, 9))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names = [node.module or ""]
+        else:
+            continue
+        assert set(names) <= sys.stdlib_module_names
+
+
+def test_it_runs_from_anywhere(made: Made, tmp_path: Path) -> None:
+    copy = tmp_path / "verify.py"
+    shutil.copy(SCRIPT, copy)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-W", "error::SyntaxWarning", str(copy), str(made.export)],
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_digest_of_an_erasure_is_as_documented() -> None:
+    assert erasure_digest(["bb", "aa"]) == hashlib.sha256(b"aabb").hexdigest()

@@ -1,0 +1,472 @@
+"""What careful forgers and unlucky timings tried; each was once missed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.config import default_settings
+from remit.errors import InvalidInputError, RemitError
+from remit.ledger import (
+    Erased,
+    ExportFormatError,
+    LedgerClient,
+    LedgerClosedError,
+    LedgerEntry,
+    LedgerError,
+    VerificationReport,
+)
+from remit.ledger.erasure import Eraser
+from remit.ledger.postgres.connection import masked
+from remit.ledger.record import prepare
+from tests.support.postgres import PostgresServer
+from tests.support.stores import SIGNER, conversation, files_hold, outside
+
+
+def _verify(target: str, **more: Any) -> VerificationReport:
+    with LedgerClient(target, verifier_key=SIGNER.verifier_key) as client:
+        return client.verify(**more)
+
+
+@pytest.fixture
+def talked(target: str) -> str:
+    with LedgerClient(target, signer=SIGNER) as client:
+        for number in range(6):
+            conversation(client, f"SES-{number}", 4)
+    return target
+
+
+# -- rows where no range looks -------------------------------------------------------------------
+
+_OUT_OF_RANGE: dict[str, tuple[str, ...]] = {
+    "content under a negative number": (
+        "UPDATE contents SET content_id = -5, value = 'forged' WHERE content_id = 5",
+        "UPDATE shown_contents SET content_id = -5 WHERE content_id = 5",
+        "UPDATE message_steps SET content_id = -5 WHERE content_id = 5",
+    ),
+    "steps under negative numbers": (
+        "UPDATE message_steps SET step_id = -step_id, parent_id = -parent_id",
+        "UPDATE shown_lists SET step_id = -step_id",
+    ),
+    "an entry before the first": (
+        "INSERT INTO entries (seq, id, entry_hash, timestamp, event_type, submission_id, record) "
+        "VALUES (-1, 'LED-00000000', '', '2026', 'GATE_PASSED', 'S', '{}')",
+    ),
+    "content of an entry that is not there": ("INSERT INTO shown_contents VALUES (999, 1)",),
+    "a list of an entry that is not there": ("INSERT INTO shown_lists VALUES (999, 1)",),
+    "one more list of an entry": ("INSERT INTO shown_lists VALUES (0, 9)",),
+    "content that no entry is noted to show": ("DELETE FROM shown_contents WHERE seq = 3",),
+    "a tree hash of entries to come": (
+        "INSERT INTO tree_hashes VALUES (1, 0, (SELECT digest FROM contents WHERE content_id = 1))",
+    ),
+}
+
+
+@pytest.mark.parametrize("statements", _OUT_OF_RANGE.values(), ids=_OUT_OF_RANGE.keys())
+def test_rows_out_of_place(talked: str, statements: tuple[str, ...]) -> None:
+    outside(talked, *statements)
+    assert not _verify(talked).verified
+
+
+def test_a_row_far_away_neither_passes_nor_stops_verification(talked: str) -> None:
+    outside(talked, "UPDATE entries SET seq = 9223372036854775807 WHERE seq = 20")
+    outside(talked, "UPDATE contents SET content_id = 4611686018427387904 WHERE content_id = 3")
+    started = time.monotonic()
+    report = _verify(talked)
+    assert report.first_bad_seq == 1
+    assert any(problem.seq == 20 and problem.kind == "gap" for problem in report.problems)
+    assert time.monotonic() - started < 10
+
+
+def test_a_tree_hash_put_in_beforehand_does_not_stop_the_ledger(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        client.write(LedgerEntry("N", "S", "D", "r", metadata={"prompt": "p"}))
+        outside(target, "INSERT INTO tree_hashes VALUES (1, 0, (SELECT digest FROM contents))")
+        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
+        assert client.verify().verified
+
+
+def test_incremental_verification_reads_all_that_its_entries_show(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        first = LedgerEntry("N", "S", "D", "r", metadata={"session_id": "A", "prompt": "old"})
+        client.write(first)
+        conversation(client, "SES-A", 3)
+        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
+        client.write(LedgerEntry("N", "S", "D", "r", metadata={"session_id": "A", "prompt": "old"}))
+        conversation(client, "SES-A", 5)
+        assert client.verify(first=300).verified
+    outside(target, "UPDATE contents SET value = 'forged' WHERE value = 'old'")
+    assert not _verify(target, first=300).verified
+    outside(target, "UPDATE contents SET value = 'old' WHERE value = 'forged'")
+    outside(target, "UPDATE contents SET value = replace(value, 'question 0', 'question X')")
+    assert not _verify(target, first=300).verified
+
+
+def test_a_low_or_absurd_first_is_taken_for_the_nearest(talked: str) -> None:
+    assert _verify(talked, first=-5).first_seq == 0
+    assert _verify(talked, first=10**30).verified
+    with LedgerClient(talked) as client:
+        assert list(client.query(after=10**30)) == []
+        for entry_id in ("LED-ffffffffffffffffffff", "LED-7fffffffffffffff", "x", ""):
+            with pytest.raises(LedgerError, match="no entry"):
+                client.read(entry_id)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE tree_hashes SET hash = 'abc'",
+        "UPDATE tree_hashes SET hash = 1.5",
+        "UPDATE tree_hashes SET idx = 'x'",
+        "UPDATE message_steps SET position = 'abc'",
+        "UPDATE message_steps SET commitment = x'00'",
+        "UPDATE message_steps SET parent_id = 'x' WHERE step_id > 2",
+        "UPDATE contents SET bytes = 'many'",
+        "UPDATE checkpoints SET note = x'00ff'",
+        "UPDATE erasures SET seq = 'x'",
+        "UPDATE shown_contents SET content_id = 'x' WHERE seq = 10 AND content_id = "
+        "(SELECT min(content_id) FROM shown_contents WHERE seq = 10)",
+    ],
+)
+def test_wrong_types_in_sqlite_are_failures_not_crashes(tmp_path: Path, statement: str) -> None:
+    target = str(tmp_path / "ledger.db")
+    with LedgerClient(target, signer=SIGNER) as client:
+        for number in range(60):
+            conversation(client, f"SES-{number}", 5)
+        client.erase("LED-00000003", reason="r")
+    outside(target, statement)
+    assert not _verify(target).verified
+    _verify(target, first=260)
+
+
+def test_a_changed_layout_of_postgresql_is_noticed(postgres: PostgresServer) -> None:
+    for statement in (
+        "ALTER TABLE entries ALTER COLUMN record DROP NOT NULL",
+        "ALTER TABLE contents ALTER COLUMN value DROP NOT NULL",
+        "ALTER TABLE entries DROP CONSTRAINT entries_pkey",
+        "DROP INDEX entries_event_type",
+        "ALTER TABLE checkpoints ADD COLUMN more text",
+        "CREATE RULE hide AS ON DELETE TO contents DO INSTEAD NOTHING",
+    ):
+        target = postgres.database()
+        with LedgerClient(target) as client:
+            client.write(LedgerEntry("N", "S", "D", "r", metadata={"prompt": "x"}))
+            assert client.verify().verified
+        outside(target, statement)
+        assert _verify(target).problems[0].kind == "store", statement
+    outside(target, "DROP RULE hide ON contents")
+    outside(target, "ALTER TABLE entries ALTER COLUMN record DROP NOT NULL")
+    outside(target, "ALTER TABLE contents ALTER COLUMN nonce DROP NOT NULL")
+    outside(target, "UPDATE entries SET record = NULL", "UPDATE contents SET nonce = NULL")
+    assert not _verify(target).verified
+
+
+# -- unlucky timings -----------------------------------------------------------------------------
+
+
+def test_an_erasure_and_a_write_of_the_same_text_in_one_commit(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        keys = frozenset(default_settings().ledger.content_keys)
+
+        def said(session: str) -> LedgerEntry:
+            return LedgerEntry("E", "S", "D", "r",
+                               metadata={"session_id": session,
+                                         "prompt": "the same words"})  # fmt: skip
+
+        client.write(said("s1"))
+        store = client._store
+
+        def erase(tx: Any) -> Any:
+            inner = Eraser(store, lambda call: call(tx), contained_from=16)
+            inner._store = _NoCompaction()  # type: ignore[assignment]
+            return inner.erase(session_id="s1", reason="r", requested_by="x")
+
+        results: list[Any] = []
+
+        def both(tx: Any) -> None:
+            results.append(erase(tx))
+            tx.append(prepare(said("s1"), keys))
+
+        client.transact(both)
+        client.write(said("s2"))
+        assert client.read("LED-00000002").metadata["prompt"] == "the same words"
+        assert client.read("LED-00000000").metadata["prompt"] == Erased("LED-00000001")
+        assert client.verify().verified
+
+
+class _NoCompaction:
+    def compact(self) -> str:
+        return ""
+
+
+def test_writers_of_one_text_and_an_eraser(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        stop = threading.Event()
+        wrong: list[str] = []
+
+        def write() -> None:
+            while not stop.is_set():
+                entry_id = client.write(
+                    LedgerEntry("E", "S", "D", "r",
+                                metadata={"session_id": "s", "prompt": "the same words again"})
+                )  # fmt: skip
+                value = client.read(entry_id).metadata["prompt"]
+                if isinstance(value, Erased) and (value.erasure_id or "") < entry_id:
+                    wrong.append(entry_id)
+
+        threads = [threading.Thread(target=write) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(12):
+            time.sleep(0.05)
+            try:
+                client.erase(session_id="s", reason="r")
+            except LedgerError:
+                continue
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        report = client.verify()
+        assert report.verified, report.problems
+
+
+def test_a_wrong_subject_is_its_writers_own_error(target: str) -> None:
+    with LedgerClient(target) as client:
+        for subject in ("\ud800", "a\0b", 5):
+            with pytest.raises(InvalidInputError, match="subject_id"):
+                client.write(LedgerEntry("E", "S", "D", "r"), subject_id=subject)  # type: ignore[arg-type]
+        assert client.count() == 0
+
+
+def test_an_older_snapshot_keeps_erased_rows_and_that_is_said(tmp_path: Path) -> None:
+    import asyncpg
+
+    server = PostgresServer(tmp_path / "data")
+    url = server.database()
+    quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 1.0})
+
+    async def hold(client: LedgerClient, entry_id: str) -> None:
+        other = await asyncpg.connect(url)
+        await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await other.fetch("SELECT count(*) FROM entries")
+        report = await asyncio.to_thread(client.erase, entry_id, reason="r")
+        assert "remit ledger compact" in report.remainder
+        await other.execute("ROLLBACK")
+        await other.close()
+
+    with LedgerClient(url, settings=quick) as client:
+        secret = "a sentence about zinnias in Zanzibar"
+        entry_id = client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": secret}))
+        asyncio.run(hold(client, entry_id))
+        assert client.compact() == ""
+        assert files_hold(server.data, secret) == []
+    server.stop()
+
+
+def test_a_very_long_value_does_not_stop_the_search(target: str) -> None:
+    import itertools
+    import string
+
+    tails = itertools.islice(itertools.product(string.ascii_lowercase, repeat=4), 16_380)
+    words = " ".join("щ" * 40 + "".join(tail) for tail in tails)
+    with LedgerClient(target) as client:
+        client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": words}))
+        client.write(LedgerEntry("E", "S", "D", "r", metadata={"prompt": "an ordinary one"}))
+        assert [e.id for e in client.query(text="ordinary")] == ["LED-00000001"]
+        assert [e.id for e in client.query(text="щ" * 40 + "aaaa")] == ["LED-00000000"]
+        with pytest.raises(InvalidInputError, match="at most"):
+            list(client.query(text="word " * 60_000))
+        outside(target, "UPDATE ledger_info SET value = 'x' WHERE name = 'text_indexed_to'")
+        assert [e.id for e in client.query(text="ordinary")] == ["LED-00000001"]
+
+
+async def test_a_client_made_and_used_and_closed_inside_a_loop(target: str) -> None:
+    with LedgerClient(target, signer=SIGNER) as client:
+        entry_id = await client.awrite(LedgerEntry("E", "S", "D", "r", metadata={"prompt": "p"}))
+        client.checkpoint()
+        client.erase(entry_id, reason="r")
+        assert client.verify().verified
+
+
+def test_a_closed_client_says_so_and_closing_twice_is_harmless(target: str) -> None:
+    client = LedgerClient(target, signer=SIGNER)
+    client.close()
+    client.close()
+    for call in (client.count, client.read_all, lambda: client.write(LedgerEntry("E", "", "", ""))):
+        with pytest.raises(LedgerClosedError, match="closed"):
+            call()
+
+
+def test_a_transaction_inside_a_transaction_is_an_error_not_a_deadlock(target: str) -> None:
+    with LedgerClient(target) as client:
+        with pytest.raises(LedgerError, match="cannot wait"):
+            client.transact(lambda tx: client.write(LedgerEntry("E", "S", "D", "r")))
+        client.write(LedgerEntry("E", "S", "D", "r"))
+        assert client.count() == 1
+
+
+def test_a_client_in_a_forked_child_is_refused(target: str) -> None:
+    with LedgerClient(target) as client:
+        client.write(LedgerEntry("E", "S", "D", "r"))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                client.write(LedgerEntry("E", "S", "D", "r"))
+            except LedgerClosedError:
+                client.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.count() == 1
+
+
+def test_garbage_among_the_checkpoints_does_not_stop_new_ones(target: str) -> None:
+    often = default_settings().ledger.model_copy(update={"checkpoint_every_entries": 5})
+    with LedgerClient(target, settings=often, signer=SIGNER) as client:
+        outside(target, "INSERT INTO checkpoints VALUES (1000000, 'x', 'garbage')")
+        for _ in range(12):
+            client.write(LedgerEntry("E", "S", "D", "r"))
+        client.flush()
+        sizes = [row[0] for row in client.select("SELECT size FROM checkpoints ORDER BY size")]
+        assert sizes == [5, 10, 1000000]
+        assert "\n10\n" in client.prove("LED-00000007")
+        assert not client.verify().verified
+
+
+def test_filters_take_texts_that_a_database_can_hold(target: str) -> None:
+    with LedgerClient(target) as client:
+        for wrong in ("\ud800", "a\0b", 5):
+            with pytest.raises(InvalidInputError):
+                list(client.query(session_id=wrong))  # type: ignore[arg-type]
+            with pytest.raises(InvalidInputError):
+                client.erase(session_id=wrong, reason="r")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="range"):
+            list(client.query(since="9999-12-31T23:59:59-05:00"))
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            client.query(**{"1=1 OR event_type": "x"})  # type: ignore[arg-type]
+
+
+# -- exports -------------------------------------------------------------------------------------
+
+
+def test_an_export_whose_checkpoint_is_older_than_an_erasure_is_refused(
+    talked: str, tmp_path: Path
+) -> None:
+    with LedgerClient(talked, signer=SIGNER) as client:
+        client.checkpoint()
+    with LedgerClient(talked, verifier_key=SIGNER.verifier_key) as client:
+        client.erase("LED-00000003", reason="r")
+        with pytest.raises(LedgerError, match="erased under"):
+            client.export(tmp_path / "e.jsonl")
+        assert not (tmp_path / "e.jsonl").exists()
+    with LedgerClient(talked, signer=SIGNER) as client:
+        client.export(tmp_path / "e.jsonl")
+
+
+def _export(target: str, path: Path) -> list[dict[str, Any]]:
+    with LedgerClient(target, signer=SIGNER) as client:
+        client.export(path)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_import_refuses_what_does_not_hold(talked: str, tmp_path: Path) -> None:
+    with LedgerClient(talked, signer=SIGNER) as client:
+        client.erase("LED-00000003", reason="r")
+    whole = _export(talked, tmp_path / "e.jsonl")
+
+    def refused(lines: list[dict[str, Any]], match: str) -> None:
+        (tmp_path / "bad").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with LedgerClient(tmp_path / "new.db") as client:
+            with pytest.raises(ExportFormatError, match=match):
+                client.import_jsonl(tmp_path / "bad")
+            assert client.count() == 0
+
+    def changed(number: int, change: Any) -> list[dict[str, Any]]:
+        lines = json.loads(json.dumps(whole))
+        change(lines[number])
+        return lines  # type: ignore[no-any-return]
+
+    def forge(event: str) -> Any:
+        def change(line: dict[str, Any]) -> None:
+            mac = line["contents"][0]["commitment"]
+            line["contents"][0] = {"commitment": mac, "erased": event}
+            for step in line["steps"]:
+                if step["commitment"] == mac:
+                    step["erased"] = event
+
+        return change
+
+    last = whole[-1]["seq"]
+    refused(changed(6, forge("LED-00000001")), "No ERASURE entry")
+    refused(changed(6, forge(f"LED-{last:08x}")), "No ERASURE entry")
+    refused(changed(6, lambda line: line["contents"][0].update(jcs='"x"')), "commitment")
+    refused(changed(6, lambda line: line["contents"].pop()), "missing|not the one")
+    refused(changed(6, lambda line: line["steps"].clear()), "Line 7")
+    refused(changed(6, lambda line: line.update(record=line["record"] + " ")), "Line 7")
+    refused(changed(6, lambda line: line.pop("contents")), "'contents' is missing")
+    refused(changed(6, lambda line: line.update(contents=5)), "Line 7")
+    refused(changed(0, lambda line: line.update(entries=3)), "Line|cut off|lead")
+    refused(changed(0, lambda line: line.update(format="x")), "not an export")
+    refused(whole[:-1], "cut off")
+    refused([whole[0], *whole[2:]], "Line 2")
+
+
+def test_broken_tiles_are_written_again_and_foreign_ones_refused(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db", signer=SIGNER) as client:
+        client.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(600))
+        tiles = tmp_path / "tiles"
+        client.export(tiles, format="tiles")
+        good = {path: path.read_bytes() for path in tiles.rglob("*") if path.is_file()}
+        (tiles / "tile" / "0" / "000").write_bytes(b"short")
+        (tiles / "tile" / "entries" / "001").write_bytes(b"")
+        client.export(tiles, format="tiles")
+        assert {path: path.read_bytes() for path in tiles.rglob("*") if path.is_file()} == good
+    with LedgerClient(tmp_path / "other.db", signer=SIGNER) as other:
+        other.write_many(LedgerEntry("N", "S", "D", "r") for _ in range(300))
+        with pytest.raises(LedgerError, match="newer ones"):
+            other.export(tiles, format="tiles")
+    assert {path: path.read_bytes() for path in tiles.rglob("*") if path.is_file()} == good
+
+
+# -- what is said --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:SECRET@host/db",
+        "postgresql://user:pa/ssSECRET@host/db",
+        "postgresql://user:pa?SECRET@host/db",
+        "postgresql://user:pa#SECRET@host/db",
+        "postgresql://u:[SECRET@h/db",
+        "postgresql://user@host/db?password=SECRET&x=1",
+        "postgresql://user@host/db?PASSWORD=SECRET",
+        "postgresql://user@host/db?passwo%72d=SECRET",
+        "postgresql://user@host/db?sslpassword=SECRET",
+    ],
+)
+def test_no_password_is_ever_shown(url: str) -> None:
+    assert "SECRET" not in masked(url)
+    assert masked(url).startswith("postgresql://u")
+
+
+def test_reading_damaged_rows_raises_our_own_errors(tmp_path: Path) -> None:
+    target = str(tmp_path / "ledger.db")
+    with LedgerClient(target) as client:
+        for event in ("DISPATCH", "EXCHANGE"):
+            client.write(LedgerEntry(event, "S", "D", "r"))
+        outside(target, "UPDATE entries SET record = '{'")
+        for call in (client.read_all, client.orphans, lambda: client.export(tmp_path / "e"),
+                     lambda: client.export(tmp_path / "p", format="parquet")):  # fmt: skip
+            with pytest.raises(RemitError):
+                call()
