@@ -1,14 +1,21 @@
-"""The floor: the same bytes made durable by group commit, and nothing else."""
+"""The floor: the same bytes made durable, and nothing else."""
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import sqlite3
 import threading
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import asyncpg
+
+from benchmarks.rounds import rate_in_loop
+
+_TABLE = "CREATE TABLE payloads (seq bigserial PRIMARY KEY, payload bytea)"
 
 
 class BareCommitter:
@@ -48,22 +55,91 @@ class BareCommitter:
         return future
 
     def _work(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("CREATE TABLE payloads (seq INTEGER PRIMARY KEY, payload BLOB)")
+        self._open()
         while not self._closing:
             batch = [self._waiting.get()]
             while not self._waiting.empty():
                 batch.append(self._waiting.get())
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(
-                "INSERT INTO payloads (payload) VALUES (?)", [(payload,) for payload, _ in batch]
-            )
-            connection.execute("COMMIT")
+            self._insert([payload for payload, _ in batch])
             for _, future in batch:
                 future.set_result(None)
-        connection.close()
+        self._close()
+
+    def _open(self) -> None:
+        self._connection: Any = sqlite3.connect(self._path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+        self._connection.execute("CREATE TABLE payloads (seq INTEGER PRIMARY KEY, payload BLOB)")
+
+    def _insert(self, payloads: list[bytes]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany(
+            "INSERT INTO payloads (payload) VALUES (?)", [(payload,) for payload in payloads]
+        )
+        self._connection.execute("COMMIT")
+
+    def _close(self) -> None:
+        self._connection.close()
+
+
+class PostgresCommitter(BareCommitter):
+    """The same on PostgreSQL: one connection, one statement for all that wait.
+
+    Args:
+        url: of an empty database.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Path())
+        self._url = url
+        self._loop = asyncio.new_event_loop()
+
+    def _open(self) -> None:
+        self._connection = self._loop.run_until_complete(asyncpg.connect(self._url))
+        self._loop.run_until_complete(self._connection.execute(_TABLE))
+
+    def _insert(self, payloads: list[bytes]) -> None:
+        self._loop.run_until_complete(
+            self._connection.execute(
+                "INSERT INTO payloads (payload) SELECT unnest($1::bytea[])", payloads
+            )
+        )
+
+    def _close(self) -> None:
+        self._loop.run_until_complete(self._connection.close())
+        self._loop.close()
+
+
+def rate_of_inserts(url: str, writers: int, size: int) -> float:
+    """Payloads per second as an ordinary program stores them on PostgreSQL.
+
+    So many tasks of one event loop, each with a connection of its own; a row, a commit.
+
+    Args:
+        url: of an empty database.
+        writers: how many.
+        size: bytes of a payload.
+    """
+
+    async def run() -> float:
+        free = [await asyncpg.connect(url) for _ in range(writers)]
+        connections = list(free)
+        await free[0].execute(_TABLE)
+
+        async def call(number: int) -> None:
+            connection = free.pop()
+            await connection.execute(
+                "INSERT INTO payloads (payload) VALUES ($1)", payload_of(number, size)
+            )
+            free.append(connection)
+
+        try:
+            return await rate_in_loop(writers, call)
+        finally:
+            for connection in connections:
+                await connection.close()
+
+    return asyncio.run(run())
 
 
 def payload_of(number: int, size: int) -> bytes:

@@ -14,16 +14,12 @@ ROUNDS = 5
 SECONDS = 1.5
 
 
-def alternate(
-    scratch: Path, floor: Callable[[Path], float], ours: Callable[[Path], float]
-) -> tuple[list[float], list[float]]:
+def alternate(scratch: Path, *measures: Callable[[Path], float]) -> list[list[float]]:
     """Floor, ours, floor, ours, …; each in a new directory, and the first round not counted."""
-    bare: list[float] = []
-    remit: list[float] = []
-    for _ in range(ROUNDS + 1):
-        bare.append(floor(new_directory(scratch)))
-        remit.append(ours(new_directory(scratch)))
-    return bare[1:], remit[1:]
+    rounds = [
+        [measure(new_directory(scratch)) for measure in measures] for _ in range(ROUNDS + 1)
+    ]
+    return [list(figures) for figures in zip(*rounds[1:], strict=True)]
 
 
 def new_directory(scratch: Path) -> Path:
@@ -53,15 +49,17 @@ def rate_of_threads(callers: int, call: Callable[[int], object]) -> float:
 
 def rate_of_tasks(callers: int, call: Callable[[int], Awaitable[object]]) -> float:
     """:func:`rate_of_threads` with the tasks of one event loop for threads."""
+    return asyncio.run(rate_in_loop(callers, call))
+
+
+async def rate_in_loop(callers: int, call: Callable[[int], Awaitable[object]]) -> float:
+    """:func:`rate_of_tasks` in the event loop that runs already."""
     numbers = itertools.count()
 
     async def work(deadline: float) -> None:
         while time.perf_counter() < deadline:
             await call(next(numbers))
 
-    async def all_of_them() -> float:
-        started = time.perf_counter()
-        await asyncio.gather(*(work(started + SECONDS) for _ in range(callers)))
-        return next(numbers) / (time.perf_counter() - started)
-
-    return asyncio.run(all_of_them())
+    started = time.perf_counter()
+    await asyncio.gather(*(work(started + SECONDS) for _ in range(callers)))
+    return next(numbers) / (time.perf_counter() - started)

@@ -32,7 +32,7 @@ class PostgresServer:
 
             self._server = get_server(directory, cleanup_mode="stop")
         self.data = directory
-        # Erased bytes must not live on in recycled log segments: what docs/verify.md recommends.
+        # Erased bytes must not live on in recycled log segments: what docs/erasure.md recommends.
         self.execute("ALTER SYSTEM SET wal_recycle = off")
         self.execute("ALTER SYSTEM SET autovacuum = off")
         self.execute("ALTER SYSTEM SET max_connections = 200")

