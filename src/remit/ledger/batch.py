@@ -21,7 +21,7 @@ from remit.ledger.store import Unit
 from remit.tlog.merkle import leaf_hash, tree_root
 from remit.tlog.tiles import TILE_WIDTH
 
-__all__ = ["Batch", "Head"]
+__all__ = ["Batch", "Head", "Key", "keys_of"]
 
 _NONCE_BYTES = 32
 _RESTORE_ROWS = 256
@@ -60,6 +60,17 @@ class Head:
         return Head(self.seq, self.entry_hash, self.timestamp, self.content_id, self.step_id)
 
 
+def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
+    """What finds the values of ready entries that belong to a session."""
+    return (
+        (content_scope(prepared.session_id, 0), digest)
+        for unit in units
+        for prepared in unit.prepared
+        if prepared.session_id
+        for digest in prepared.values
+    )
+
+
 class Batch(ABC):
     """The units of one transaction. Made after it began; :meth:`flush` before it commits.
 
@@ -88,8 +99,8 @@ class Batch(ABC):
         """See :class:`~remit.ledger.store.Transaction`."""
 
     @abstractmethod
-    def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        """Insert rows, several in one statement; a subject that is there already is left."""
+    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        """Insert rows by table, several in one statement; a subject there already is left."""
 
     @abstractmethod
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
@@ -111,13 +122,7 @@ class Batch(ABC):
 
     def look_up(self, units: Sequence[Unit]) -> None:
         """Find at once which values of ready entries are stored already."""
-        self._find(
-            (content_scope(prepared.session_id, 0), digest)
-            for unit in units
-            for prepared in unit.prepared
-            if prepared.session_id
-            for digest in prepared.values
-        )
+        self._find(keys_of(units))
 
     def do(self, unit: Unit) -> Any:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
@@ -151,9 +156,10 @@ class Batch(ABC):
 
     def flush(self) -> None:
         """Write what was collected."""
-        for table, rows in self._rows.items():
-            if rows:
-                self._insert(table, rows)
+        collected = [(table, rows) for table, rows in self._rows.items() if rows]
+        if collected:
+            self._insert_all(collected)
+            for _, rows in collected:
                 rows.clear()
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
@@ -324,9 +330,15 @@ class Batch(ABC):
         """Look up which of ``keys`` the table holds, as far as that is not known."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._known]
         if wanted:
-            self._known.update(dict.fromkeys(wanted))
-            for scope, digest, content_id, commitment, nonce in self._find_contents(wanted):
-                self._known[(scope, bytes(digest))] = (content_id, commitment, bytes(nonce))
+            self._learn(wanted, self._find_contents(wanted))
+
+    def _learn(
+        self, keys: Iterable[Key], found: Iterable[tuple[str, bytes, int, str, bytes]]
+    ) -> None:
+        """Note which of ``keys`` the table was found to hold; the others it does not."""
+        self._known.update(dict.fromkeys(keys))
+        for scope, digest, content_id, commitment, nonce in found:
+            self._known[(scope, bytes(digest))] = (content_id, commitment, bytes(nonce))
 
     def _complete_tile(self, index: int) -> None:
         """Store the root of a subtree of 256 leaves, and of 256 such, as it is completed."""

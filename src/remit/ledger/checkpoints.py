@@ -72,9 +72,9 @@ class Checkpoints:
                 yield int(size), str(note)
 
 
-def write_checkpoint(tx: Transaction, signer: Signer, record_sql: str) -> str:
+def write_checkpoint(tx: Transaction, signer: Signer, store: Store) -> str:
     """Sign the tree as the transaction sees it; the one of this size when there is one."""
-    tree = LedgerTree(tx.execute, record_sql)
+    tree = LedgerTree(tx.execute, store)
     size = tree.size()
     if rows := tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,)):
         return str(rows[0][0])
@@ -174,7 +174,7 @@ class CheckpointKeeper:
         if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
             self._deadline = None
             try:
-                self._run(lambda tx: write_checkpoint(tx, self._signer, self._store.record_sql))
+                self._run(lambda tx: write_checkpoint(tx, self._signer, self._store))
             except RemitError as error:
                 # The entries are on record; what is new is tried again with the next of them.
                 _log.warning("no checkpoint was written: %s", error)

@@ -20,8 +20,8 @@ from remit.ledger.checkpoints import (
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import EntryNotFoundError, LedgerError, NoSignerError
-from remit.ledger.exporting import ErasedMeanwhileError, Exporter
+from remit.ledger.errors import EntryNotFoundError, NoSignerError
+from remit.ledger.exporting import Exporter, export_ledger
 from remit.ledger.importing import Importer, ImportReport
 from remit.ledger.opening import StoreAddress
 from remit.ledger.querying import Equalities, Order, build_filter, find_orphans, pages, to_seq
@@ -37,8 +37,6 @@ from remit.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, Verifier
 __all__ = ["LedgerClient"]
 
 _T = TypeVar("_T")
-
-_EXPORT_ATTEMPTS = 3
 
 
 class LedgerClient:
@@ -349,7 +347,7 @@ class LedgerClient:
             NoSignerError: this client holds no key.
         """
         signer = self._need_signer()
-        return self.transact(lambda tx: write_checkpoint(tx, signer, self._store.record_sql))
+        return self.transact(lambda tx: write_checkpoint(tx, signer, self._store))
 
     def latest_checkpoint(self) -> SignedCheckpoint | None:
         """The greatest checkpoint there is, with its cosignatures."""
@@ -415,50 +413,9 @@ class LedgerClient:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written.
         """
-        for attempt in range(_EXPORT_ATTEMPTS):
-            try:
-                return self._export(target, format, progress)
-            except ErasedMeanwhileError:
-                # Only a file can be begun anew, and only with a new checkpoint.
-                last = attempt == _EXPORT_ATTEMPTS - 1
-                if last or self._signer is None or not isinstance(target, (str, Path)):
-                    raise
-        raise AssertionError("unreachable")
-
-    def _export(self, target: str | Path | IO[bytes], kind: str, progress: Progress | None) -> int:
-        signed = (
-            SignedCheckpoint.parse(self.checkpoint())
-            if self._signer is not None
-            else self.latest_checkpoint()
-        )
-        key = "" if self._key is None else str(self._key)
-        exporter = Exporter(self._store, key, progress)
-        if not isinstance(target, (str, Path)):
-            return exporter.jsonl(target, signed)
-        path = Path(target)
-        if kind == "tiles":
-            if signed is None:
-                self._need_signer()
-                raise AssertionError("unreachable")
-            return exporter.tiles(path, signed)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.new")
-            try:
-                if kind == "parquet":
-                    count = exporter.parquet(temporary)
-                else:
-                    with temporary.open("wb") as out:
-                        count = exporter.jsonl(out, signed)
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as error:
-            raise LedgerError(
-                f"The export cannot be written to {path}: {error.strerror or error}.",
-                next_step="Check the free space and the permissions.",
-            ) from error
-        return count
+        exporter = Exporter(self._store, "" if self._key is None else str(self._key), progress)
+        sign = self.checkpoint if self._signer is not None else None
+        return export_ledger(exporter, target, format, self._checkpoints, sign)
 
     def import_jsonl(
         self,
@@ -479,16 +436,7 @@ class LedgerClient:
             ExportFormatError: a line is malformed or does not hold.
             CheckpointError: the export is another log's.
         """
-        importer = Importer(self._store, self.transact, key)
-        if not isinstance(source, (str, Path)):
-            return importer.jsonl(source, progress)
-        try:
-            with Path(source).open("rb") as file:
-                return importer.jsonl(file, progress)
-        except OSError as error:
-            raise LedgerError(
-                f"The export {source} cannot be read: {error.strerror or error}."
-            ) from error
+        return Importer(self._store, self.transact, key).read(source, progress)
 
     # -- erasing -----------------------------------------------------------------------
 
@@ -569,7 +517,7 @@ class LedgerClient:
         return row
 
     def _tree(self) -> LedgerTree:
-        return LedgerTree(self._store.select, self._store.record_sql)
+        return LedgerTree(self._store.select, self._store)
 
     def _eraser(self) -> Eraser:
         return Eraser(

@@ -5,35 +5,33 @@ The format of the JSON lines is specified in ``docs/ledger-format.md``.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 
-from remit.canonical import canonical_json
-from remit.ledger.content import NO_STEP, StoredValue
+from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
-from remit.ledger.errors import LedgerError
+from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.layout import COLUMNS
-from remit.ledger.reader import Reader, decode_record
-from remit.ledger.record import commitments_in
+from remit.ledger.reader import Reader
 from remit.ledger.report import Progress
 from remit.ledger.store import EntryRow, Filter, Store
+from remit.ledger.telling import Teller
 from remit.ledger.tree import LedgerTree
 from remit.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 
-__all__ = ["EXPORT_FORMAT", "ErasedMeanwhileError", "Exporter"]
+__all__ = ["EXPORT_FORMAT", "ErasedMeanwhileError", "Exporter", "export_ledger"]
 
 EXPORT_FORMAT = "remit-ledger-export/1"
 """What the first line of an export says."""
 
 _PAGE = 200
+_ATTEMPTS = 3
 
 
 class ErasedMeanwhileError(LedgerError):
@@ -72,7 +70,7 @@ class Exporter:
                 "verifier_key": self.verifier_key or None,
             },
         )
-        teller = _Teller(self.store)
+        teller = Teller(self.store)
         for rows in self._pages(size):
             for line in teller.lines(rows):
                 _line(out, line)
@@ -93,7 +91,7 @@ class Exporter:
         Raises:
             LedgerError: the directory cannot be written, or holds another log's tiles.
         """
-        tree = LedgerTree(self.store.select, self.store.record_sql)
+        tree = LedgerTree(self.store.select, self.store)
         size = signed.checkpoint.size
         done = 0
         try:
@@ -203,115 +201,68 @@ class Exporter:
             self.progress(done, total)
 
 
-class _Teller:
-    """Tells of each entry what its record commits to and no entry before it told.
+def export_ledger(
+    exporter: Exporter,
+    target: str | Path | IO[bytes],
+    kind: str,
+    checkpoints: Checkpoints,
+    sign: Callable[[], str] | None,
+) -> int:
+    """Export to a file, a directory or an open file; returns how many entries.
 
-    Content and message steps are numbered in the order in which entries first show them, so
-    what is new is what has a greater number than anything told: memory stays flat.
+    Args:
+        exporter: of the ledger.
+        target: where to.
+        kind: ``jsonl``, ``parquet`` or ``tiles``.
+        checkpoints: those that are stored.
+        sign: makes a new one; ``None`` where there is no key.
     """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _export(exporter, target, kind, checkpoints, sign)
+        except ErasedMeanwhileError:
+            # Only a file can be begun anew, and only with a new checkpoint.
+            if sign is None or not isinstance(target, (str, Path)):
+                raise
+    return _export(exporter, target, kind, checkpoints, sign)
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._reader = Reader(store)
-        self._told_content = 0
-        self._told_step = 0
 
-    def lines(self, rows: list[EntryRow]) -> Iterator[dict[str, Any]]:
-        contents, shown = self._contents(rows[0].seq, rows[-1].seq)
-        steps = self._steps(rows[0].seq, rows[-1].seq)
-        missing: dict[int, list[str]] = {}
-        for row in rows:
-            record = decode_record(row)
-            items = commitments_in([record["metadata"], record["reason"]])
-            missing[row.seq] = [
-                mac
-                for item in items
-                if "$content" in item and (mac := item["$content"][12:]) not in shown[row.seq]
-            ]
-        gone = {mac for macs in missing.values() for mac in macs}
-        gone.update(step["commitment"] for told in steps.values() for step in told if step["gone"])
-        erased = self._reader.erasures(gone) if gone else {}
-        for row in rows:
-            told = contents[row.seq]
-            told.extend(
-                {"commitment": mac, "erased": entry_id(erased[mac])}
-                for mac in dict.fromkeys(missing[row.seq])
-                if mac in erased
+def _export(
+    exporter: Exporter,
+    target: str | Path | IO[bytes],
+    kind: str,
+    checkpoints: Checkpoints,
+    sign: Callable[[], str] | None,
+) -> int:
+    signed = checkpoints.latest() if sign is None else SignedCheckpoint.parse(sign())
+    if not isinstance(target, (str, Path)):
+        return exporter.jsonl(target, signed)
+    path = Path(target)
+    if kind == "tiles":
+        if signed is None:
+            raise NoSignerError(
+                "Tiles need a signed checkpoint; there is none, and no key to sign one.",
+                next_step="Open the ledger through its root: `remit ledger export --tiles`.",
             )
-            for step in steps[row.seq]:
-                if step.pop("gone") and step["commitment"] in erased:
-                    step["erased"] = entry_id(erased[step["commitment"]])
-            yield {
-                "seq": row.seq,
-                "entry_hash": row.entry_hash,
-                "record": row.record.decode(),
-                "contents": told,
-                "steps": steps[row.seq],
-            }
-
-    def _contents(
-        self, first: int, last: int
-    ) -> tuple[dict[int, list[dict[str, Any]]], dict[int, set[str]]]:
-        """By entry: new values whole, and the commitments of all that it shows by value."""
-        told: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        shown: dict[int, set[str]] = defaultdict(set)
-        subjects: dict[int, list[str]] = defaultdict(list)
-        for content_id, subject_id in self._store.select(
-            "SELECT DISTINCT o.content_id, o.subject_id FROM shown_contents AS s "
-            "JOIN content_subjects AS o ON o.content_id = s.content_id "
-            "WHERE s.seq BETWEEN ? AND ? ORDER BY o.content_id, o.subject_id",
-            (first, last),
-        ):
-            subjects[content_id].append(subject_id)
-        for seq, content_id, commitment, nonce, codec, value in self._store.select(
-            "SELECT s.seq, c.content_id, c.commitment, c.nonce, c.codec, c.value "
-            "FROM shown_contents AS s JOIN contents AS c ON c.content_id = s.content_id "
-            "WHERE s.seq BETWEEN ? AND ? ORDER BY s.seq, c.content_id",
-            (first, last),
-        ):
-            shown[seq].add(commitment)
-            if content_id <= self._told_content:
-                continue
-            self._told_content = content_id
-            item = {
-                "commitment": commitment,
-                "nonce": base64.b64encode(nonce).decode(),
-                "jcs": canonical_json(StoredValue(codec, value).decode()).decode(),
-            }
-            if content_id in subjects:
-                item["subjects"] = subjects[content_id]
-            told[seq].append(item)
-        return told, shown
-
-    def _steps(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
-        """By entry: the message steps that are new with it, oldest first."""
-        ends = self._store.select(
-            "SELECT seq, step_id FROM shown_lists WHERE seq BETWEEN ? AND ? ORDER BY seq, step_id",
-            (first, last),
-        )
-        told: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        greatest = max((step_id for _, step_id in ends), default=0)
-        fresh = {
-            row[0]: row
-            for row in self._store.select(
-                "SELECT s.step_id, s.step, s.parent_id, s.commitment, s.content_id, p.step "
-                "FROM message_steps AS s LEFT JOIN message_steps AS p ON p.step_id = s.parent_id "
-                "WHERE s.step_id > ? AND s.step_id <= ?",
-                (self._told_step, greatest),
-            )
-        }
-        for seq, end in ends:
-            chain: list[dict[str, Any]] = []
-            row = fresh.pop(end, None)
-            while row is not None:
-                chain.append(
-                    {"step": row[1], "parent": row[5] or NO_STEP, "commitment": row[3],
-                     "gone": row[4] is None}
-                )  # fmt: skip
-                row = fresh.pop(row[2], None)
-            told[seq].extend(reversed(chain))
-        self._told_step = max(self._told_step, greatest)
-        return told
+        return exporter.tiles(path, signed)
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if kind == "parquet":
+                count = exporter.parquet(temporary)
+            else:
+                with temporary.open("wb") as out:
+                    count = exporter.jsonl(out, signed)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise LedgerError(
+            f"The export cannot be written to {path}: {error.strerror or error}.",
+            next_step="Check the free space and the permissions.",
+        ) from error
+    return count
 
 
 def _line(out: IO[bytes], value: dict[str, Any]) -> None:

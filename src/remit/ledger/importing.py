@@ -7,6 +7,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 import orjson
@@ -15,7 +16,7 @@ from remit.canonical import canonical_json, sha256_hex
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
-from remit.ledger.errors import ExportFormatError, LedgerFormatError
+from remit.ledger.errors import ExportFormatError, LedgerError, LedgerFormatError
 from remit.ledger.exporting import EXPORT_FORMAT
 from remit.ledger.record import columns_of, commitments_in, content_scope, record_problem
 from remit.ledger.report import Progress
@@ -76,6 +77,18 @@ class Importer:
         self._run = run
         self._key = key
 
+    def read(self, source: str | Path | IO[bytes], progress: Progress | None) -> ImportReport:
+        """:meth:`jsonl` from an open file or from one by its name."""
+        if not isinstance(source, (str, Path)):
+            return self.jsonl(source, progress)
+        try:
+            with Path(source).open("rb") as file:
+                return self.jsonl(file, progress)
+        except OSError as error:
+            raise LedgerError(
+                f"The export {source} cannot be read: {error.strerror or error}."
+            ) from error
+
     def jsonl(self, source: IO[bytes], progress: Progress | None = None) -> ImportReport:
         """Import JSON lines, all or nothing.
 
@@ -124,7 +137,7 @@ class Importer:
                 next_step="Nothing was imported. Get the export again, whole.",
             )
         if signed is not None:
-            root = LedgerTree(tx.execute, self._store.record_sql).root(total)
+            root = LedgerTree(tx.execute, self._store).root(total)
             head = signed.checkpoint
             if (head.size, head.root) != (total, root):
                 raise ExportFormatError(

@@ -132,6 +132,9 @@ class Store(Protocol):
     record_sql: str
     """How a statement reads ``record`` so that no damage of it stops the statement."""
 
+    leaf_sql: str
+    """How a statement computes a leaf's hash; empty where the engine cannot."""
+
     @property
     def location(self) -> str:
         """Where it lies, for people to read; no password in it."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import as_bytes
+from remit.ledger.store import Store
 from remit.tlog import (
     TILE_WIDTH,
     consistency_proof,
@@ -30,12 +31,13 @@ class LedgerTree:
 
     Args:
         execute: runs portable SQL, inside a transaction or outside.
-        record_sql: how a statement reads ``record``.
+        store: of the ledger: how its statements read records.
     """
 
-    def __init__(self, execute: Execute, record_sql: str) -> None:
+    def __init__(self, execute: Execute, store: Store) -> None:
         self._execute = execute
-        self._record_sql = record_sql
+        self._leaf_sql = store.leaf_sql
+        self._record_sql = store.record_sql
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
     def size(self) -> int:
@@ -64,11 +66,12 @@ class LedgerTree:
         first = index * TILE_WIDTH
         if level == 0:
             rows = self._execute(
-                f"SELECT seq, {self._record_sql} FROM entries WHERE seq >= ? AND seq < ? "
-                "ORDER BY seq",
+                f"SELECT seq, {self._leaf_sql or self._record_sql} FROM entries "
+                "WHERE seq >= ? AND seq < ? ORDER BY seq",
                 (first, first + TILE_WIDTH),
             )
-            found = [(seq, leaf_hash(as_bytes(record))) for seq, record in rows]
+            hashed = bytes if self._leaf_sql else _hash_of
+            found = [(seq, hashed(value)) for seq, value in rows]
         else:
             rows = self._execute(
                 "SELECT idx, hash FROM tree_hashes WHERE level = ? AND idx >= ? AND idx < ? "
@@ -104,6 +107,10 @@ class LedgerTree:
             found.extend(part)
             first += len(part)
         return found
+
+
+def _hash_of(record: Any) -> bytes:
+    return leaf_hash(as_bytes(record))
 
 
 def _missing(level: int, index: int) -> LedgerFormatError:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
-from remit.ledger.checking import (
-    Damage,
+from remit.ledger.checking_content import Damage, check_contents, check_steps
+from remit.ledger.checking_entries import (
     EntryRange,
     as_hash,
-    check_contents,
     check_entries,
-    check_steps,
     erasure_is_sound,
-    peaks_root,
 )
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
@@ -26,18 +18,11 @@ from remit.ledger.opening import StoreAddress
 from remit.ledger.reader import Reader, chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
-from remit.tlog import (
-    TILE_WIDTH,
-    NoteError,
-    SignedCheckpoint,
-    TlogError,
-    VerifierKey,
-    tree_root,
-)
+from remit.ledger.tree_heads import TreeHeads
+from remit.ledger.work import Work
+from remit.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 
 __all__ = ["Verifier"]
-
-_T = TypeVar("_T")
 
 _RANGE = 8 * TILE_WIDTH  # entries in one piece of work; also what progress is counted in
 _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
@@ -120,10 +105,11 @@ class Verifier:
         else:
             content_pieces = self._pieces("content_id", "contents", 1, contents)
             step_pieces = self._pieces("step_id", "message_steps", 1, steps)
-        heads = self._heads(report, notes, outside, size)
+        tree_heads = TreeHeads(self._key, self._witnesses)
+        heads = tree_heads.read(report, notes, outside)
         wanted = {head.size for head in heads if start <= head.size <= size}
         total = self._count("contents", "content_id", contents) + size - start
-        work = _Work(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1, progress,
+        work = Work(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1, progress,
                      total)  # fmt: skip
         with work:
             damage = Damage()
@@ -147,7 +133,7 @@ class Verifier:
         self._check_erasures(report, reader)
         report.erased = sum(report.erasures.values())
         self._check_upper_tree(report, roots, size)
-        self._check_heads(report, heads, roots, partials, start, size)
+        tree_heads.check(report, heads, roots, partials, start, size)
 
     def _count(self, table: str, column: str, greatest: int) -> int:
         """About how many rows there are, for progress: ids are nearly without gaps."""
@@ -240,7 +226,7 @@ class Verifier:
         start: int,
         size: int,
         ranges: Iterable[EntryRange],
-        work: _Work,
+        work: Work,
     ) -> tuple[list[bytes], dict[int, bytes], set[int]]:
         """Put ranges together: links across their borders, the tree from left to right."""
         roots = [
@@ -317,133 +303,6 @@ class Verifier:
             ):
                 report.add(None, "tree", "there is a tree hash of entries that are not there")
 
-    def _heads(
-        self,
-        report: VerificationReport,
-        notes: list[tuple[int, str]],
-        outside: str | bytes | SignedCheckpoint | None,
-        size: int,
-    ) -> list[_Head]:
-        """The tree heads to hold the ledger against, greatest last; those that are no heads are
-        reported."""
-        heads = []
-        for column, note in notes:
-            try:
-                signed = SignedCheckpoint.parse(note)
-                if self._key is not None:
-                    signed.verify(self._key)
-                if signed.checkpoint.size != column:
-                    raise NoteError("Its size is not that of its row.")
-            except TlogError as error:
-                report.add(
-                    None, "checkpoint", f"the stored checkpoint of {column}: {error.message}"
-                )
-                report.checkpoint = "failed"
-                continue
-            heads.append(_Head(signed, column, signed.checkpoint.root, False))
-        if outside is not None:
-            try:
-                if not isinstance(outside, SignedCheckpoint):
-                    outside = SignedCheckpoint.parse(outside)
-                if self._key is not None:
-                    outside.verify(self._key)
-            except TlogError as error:
-                report.add(None, "checkpoint", f"the one that was handed in: {error}")
-                report.checkpoint = "failed"
-            else:
-                head = outside.checkpoint
-                heads.append(_Head(outside, head.size, head.root, True))
-        return sorted(heads, key=lambda head: (head.size, head.outside))
-
-    def _check_heads(
-        self,
-        report: VerificationReport,
-        heads: list[_Head],
-        roots: list[bytes],
-        partials: dict[int, bytes],
-        start: int,
-        size: int,
-    ) -> None:
-        peaks = _Peaks()
-        failed = report.checkpoint == "failed"
-        holds: _Head | None = None
-        for head in heads:
-            where = "the checkpoint that was handed in" if head.outside else "a stored checkpoint"
-            if head.size > size:
-                report.add(
-                    size,
-                    "checkpoint",
-                    f"{where} covers {head.size} entries, but there are {size}: the ledger was "
-                    "cut off",
-                )
-                failed = True
-                continue
-            if head.size < start:
-                continue  # its leaves were left out on request
-            index = head.size // TILE_WIDTH
-            peaks.extend(roots[peaks.count : index])
-            root = peaks.root(partials.get(head.size, b""))
-            if peaks.count != index or root != head.root:
-                report.add(
-                    None,
-                    "checkpoint",
-                    f"{where} of {head.size} entries has another root than the records: history "
-                    "before it was rewritten",
-                )
-                failed = True
-                continue
-            if holds is None or head.outside or not holds.outside:
-                holds = head
-        if failed:
-            report.checkpoint = "failed"
-        elif holds is not None:
-            report.checkpoint = "outside" if holds.outside else "stored"
-            if self._key is None:
-                report.checkpoint = "unchecked"
-            report.checkpoint_size = holds.size
-            try:
-                cosigned = holds.signed.cosignatures(self._witnesses)
-            except TlogError as error:
-                report.add(None, "checkpoint", error.message)
-            else:
-                report.witnesses = [item.key.name for item in cosigned]
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    signed: SignedCheckpoint
-    size: int
-    root: bytes
-    outside: bool
-
-
-class _Peaks:
-    """The roots of a growing tree's complete subtrees, greatest first."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._peaks: list[tuple[int, bytes]] = []
-
-    def extend(self, roots: Iterable[bytes]) -> None:
-        for root in roots:
-            node, height = root, 0
-            while self._peaks and self._peaks[-1][0] == height:
-                node = tree_root([self._peaks.pop()[1], node])
-                height += 1
-            self._peaks.append((height, node))
-            self.count += 1
-
-    def root(self, partial: bytes) -> bytes:
-        hashes = [item for _, item in self._peaks]
-        if partial:
-            hashes.append(partial)
-        if not hashes:
-            return peaks_root((), b"")
-        node = hashes[-1]
-        for left in reversed(hashes[:-1]):
-            node = tree_root([left, node])
-        return node
-
 
 def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Ids as ranges without gaps."""
@@ -456,67 +315,3 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         high = number
     if low >= 0:
         yield low, high
-
-
-class _Work:
-    """Runs checks over pieces, here or in further processes, results in order."""
-
-    def __init__(
-        self,
-        address: StoreAddress,
-        store: Store,
-        jobs: int,
-        progress: Progress | None,
-        total: int,
-    ) -> None:
-        self._store = store
-        self._progress = progress
-        self._total = total
-        self._done = 0
-        self._jobs = jobs
-        self._pool: ProcessPoolExecutor | None = None
-        if jobs > 1:
-            self._pool = ProcessPoolExecutor(
-                jobs,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_open_here,
-                initargs=(address,),
-            )
-
-    def __enter__(self) -> _Work:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def run(self, check: Callable[..., _T], pieces: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        """``check(store, *piece)`` for each piece."""
-        if self._pool is None:
-            for piece in pieces:
-                yield check(self._store, *piece)
-            return
-        waiting: deque[Future[_T]] = deque()
-        for piece in pieces:  # a few ahead of what is taken: memory stays flat
-            waiting.append(self._pool.submit(_check_here, check, piece))
-            if len(waiting) > 3 * self._jobs:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-    def advance(self, number: int) -> None:
-        """Tell that so many rows more are done."""
-        if self._progress is not None:
-            self._done = min(self._done + number, self._total)
-            self._progress(self._done, self._total)
-
-
-_HERE: list[Store] = []
-
-
-def _open_here(address: StoreAddress) -> None:
-    _HERE.append(address.open(create=False))
-
-
-def _check_here(check: Callable[..., Any], piece: tuple[Any, ...]) -> Any:
-    return check(_HERE[0], *piece)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,23 +14,40 @@ from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.postgres.schema import COLUMN_TYPES
 
-__all__ = ["HEAD", "PostgresBatch"]
+__all__ = ["HEAD", "PostgresBatch", "columns_of_keys"]
 
-HEAD = """
+_FOUND = """
+    SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce
+    FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest)
+    JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest"""
+
+HEAD = f"""
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
-           (SELECT max(step_id) FROM message_steps)
+           (SELECT max(step_id) FROM message_steps), f.*
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
-                                      ORDER BY seq DESC LIMIT 1) AS e ON true"""
-"""Where the ledger stands."""
+                                      ORDER BY seq DESC LIMIT 1) AS e ON true
+    LEFT JOIN ({_FOUND}) AS f ON true"""
+"""Where the ledger stands, once for each value sought that is stored, and once if none is."""
 
 
-def _into(table: str, columns: Sequence[str]) -> str:
-    arrays = ", ".join(
-        f"${number}::{COLUMN_TYPES.get(name, 'text')}[]"
-        for number, name in enumerate(columns, start=1)
-    )
-    conflict = _CONFLICT.get(table, "")
-    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays}){conflict}"
+@functools.lru_cache(maxsize=64)
+def _into(tables: tuple[str, ...]) -> str:
+    """One statement that inserts into all ``tables``: a round trip costs more than a row."""
+    parts = []
+    number = 0
+    for table in tables:
+        columns = TABLES[table]
+        arrays = ", ".join(
+            f"${number + place}::{COLUMN_TYPES.get(name, 'text')}[]"
+            for place, name in enumerate(columns, start=1)
+        )
+        number += len(columns)
+        parts.append(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
+            f"{_CONFLICT.get(table, '')}"
+        )
+    first = ", ".join(f"t{place} AS ({part})" for place, part in enumerate(parts[:-1]))
+    return f"WITH {first} {parts[-1]}" if first else parts[-1]
 
 
 # A person may be named twice; a hash put in beforehand must not stop the tree from growing.
@@ -37,7 +55,6 @@ _CONFLICT = {
     "content_subjects": " ON CONFLICT DO NOTHING",
     "tree_hashes": " ON CONFLICT (level, idx) DO UPDATE SET hash = excluded.hash",
 }
-_INTO = {name: _into(name, columns) for name, columns in TABLES.items()}
 
 
 class PostgresBatch(Batch):
@@ -45,36 +62,42 @@ class PostgresBatch(Batch):
 
     Args:
         writer: its connection is inside a transaction that holds the ledger's lock.
-        row: of :data:`HEAD`.
+        rows: of :data:`HEAD`.
+        keys: the values that were sought with it.
         content_keys: metadata keys whose values are content.
     """
 
     ENGINE_ERRORS = _ENGINE_ERRORS
 
-    def __init__(self, writer: Writer, row: tuple[Any, ...], content_keys: frozenset[str]) -> None:
-        seq, entry_hash, timestamp, content_id, step_id = row
+    def __init__(
+        self,
+        writer: Writer,
+        rows: list[tuple[Any, ...]],
+        keys: list[Key],
+        content_keys: frozenset[str],
+    ) -> None:
+        seq, entry_hash, timestamp, content_id, step_id = rows[0][:5]
         head = Head(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
             step_id or 0,
         )  # fmt: skip
         super().__init__(head, content_keys, _NEVER)  # the engine compresses by itself (TOAST)
         self._writer = writer
+        self._learn(keys, (row[5:] for row in rows if row[5] is not None))
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """See :class:`~remit.ledger.store.Transaction`."""
         self.flush()
         return self._writer.fetch(sql, parameters)
 
-    def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        self._writer.fetch(_INTO[table], [list(column) for column in zip(*rows, strict=True)])
+    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        self._writer.fetch(
+            _into(tuple(table for table, _ in collected)),
+            [list(column) for _, rows in collected for column in zip(*rows, strict=True)],
+        )
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        rows: list[Any] = self._writer.fetch(
-            "SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce "
-            "FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest) "
-            "JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest",
-            ([scope for scope, _ in keys], [digest for _, digest in keys]),
-        )
+        rows: list[Any] = self._writer.fetch(_FOUND, columns_of_keys(keys))
         return rows
 
     def _find_step(self, content_id: int, step: str) -> int | None:
@@ -92,6 +115,11 @@ class PostgresBatch(Batch):
             # Of one statement: data, integrity, syntax, limits. All else is the server's.
             return str(error.sqlstate)[:2] not in ("22", "23", "42", "54", "P0")
         return isinstance(error, _ENGINE_ERRORS)
+
+
+def columns_of_keys(keys: list[Key]) -> tuple[list[str], list[bytes]]:
+    """Scopes and digests, as :data:`HEAD` takes them."""
+    return [scope for scope, _ in keys], [digest for _, digest in keys]
 
 
 _NEVER = 1 << 62

@@ -12,6 +12,7 @@ from typing import Any
 
 import asyncpg
 
+from remit.ledger.batch import keys_of
 from remit.ledger.errors import (
     LedgerClosedError,
     LedgerConnectionError,
@@ -20,7 +21,8 @@ from remit.ledger.errors import (
     LedgerWriteError,
 )
 from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, TABLES
-from remit.ledger.postgres.batch import HEAD, PostgresBatch
+from remit.ledger.postgres.batch import HEAD, PostgresBatch, columns_of_keys
+from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
     CONNECTION_ERRORS,
     ENGINE_ERRORS,
@@ -29,7 +31,9 @@ from remit.ledger.postgres.connection import (
     is_connection_error,
     masked,
 )
-from remit.ledger.postgres.schema import COLUMN_TYPES, INDEXES, MIGRATIONS, NULLABLE, TRIGGERS
+from remit.ledger.postgres.integrity import layout_problem
+from remit.ledger.postgres.schema import MIGRATIONS
+from remit.ledger.postgres.search import search_expression, vector
 from remit.ledger.reader import as_bytes
 from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
 
@@ -39,8 +43,6 @@ _CHUNK = 400  # rows fetched at once by scans
 _READERS = 4
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
-_MAX_POSITION = 16_383  # of a word in a tsvector
-_VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 # One lock for each schema: the ledger's appends, its making and its migrations wait for each other.
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 _LEAVE_WORD = (
@@ -81,6 +83,7 @@ class PostgresStore:
     """
 
     record_sql = "record"
+    leaf_sql = "sha256('\\x00'::bytea || convert_to(record, 'UTF8'))"
 
     def __init__(
         self,
@@ -222,10 +225,10 @@ class PostgresStore:
         """Everything but the commit."""
         writer = self._writer
         writer.script(_BEGIN)
-        (row,) = writer.fetch(HEAD)
-        batch = PostgresBatch(writer, row, self._content_keys)
+        keys = list(dict.fromkeys(keys_of(units)))
+        rows = writer.fetch(HEAD, columns_of_keys(keys))
+        batch = PostgresBatch(writer, rows, keys, self._content_keys)
         first = batch.head.seq + 1
-        batch.look_up(units)
         results = [batch.do(unit) for unit in units]
         batch.flush()
         size = batch.head.seq + 1
@@ -362,43 +365,13 @@ class PostgresStore:
 
     def integrity_problem(self, *, deep: bool) -> str:
         """See :class:`~remit.ledger.store.Store`."""
-        there: dict[str, list[tuple[str, str, str]]] = {}
-        for table, *column in self.select(
-            "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable "
-            "FROM information_schema.columns AS c JOIN information_schema.tables AS t "
-            "ON t.table_schema = c.table_schema AND t.table_name = c.table_name "
-            "WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' "
-            "ORDER BY c.table_name, c.ordinal_position"
-        ):
-            there.setdefault(table, []).append(tuple(column))
-        for table, columns in TABLES.items():
-            expected = [
-                (name, COLUMN_TYPES.get(name, "text"),
-                 "YES" if (table, name) in NULLABLE else "NO")
-                for name in columns
-            ]  # fmt: skip
-            if there.get(table) != expected:
-                return f"the table {table} is not the documented one"
-        for (name,) in self.select(TRIGGERS):
-            return f"there is a trigger or rule {name}, which a ledger does not have"
-        indexes: dict[str, bool] = dict(
-            self.select(
-                "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c "
-                "ON c.oid = i.indexrelid WHERE c.relnamespace = current_schema()::regnamespace"
-            )
-        )
-        for name in (*INDEXES, "entries_pkey", "contents_pkey", "contents_scope_digest_key"):
-            if not indexes.get(name):
-                return f"the index {name} is missing or not valid"
-        return ""
+        return layout_problem(self.select)
 
     # -- text search -------------------------------------------------------------------
 
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
         """See :class:`~remit.ledger.store.Store`."""
-        return " & ".join(
-            "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
-        )
+        return search_expression(terms)
 
     def has_text_index(self) -> bool:
         """See :class:`~remit.ledger.store.Store`."""
@@ -409,7 +382,7 @@ class PostgresStore:
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search VALUES (?, ?::text::tsvector) ON CONFLICT DO NOTHING",
-                (content_id, _vector(text)),
+                (content_id, vector(text)),
             )
 
     def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
@@ -425,29 +398,7 @@ class PostgresStore:
         writer = Writer(self._url, lock_timeout=str(int(self._timeout * 1000)))
         try:
             writer.connect()
-            if not self._wait_for_snapshots(writer):
-                return (
-                    "A transaction that began before the erasure is still open, so the server "
-                    "keeps the erased rows for it. End it, then run `remit ledger compact`."
-                )
-            for table in ("contents", "content_search", "content_subjects"):
-                # A plain VACUUM leaves the bytes in the pages; FULL writes the table anew.
-                writer.script(f"VACUUM (FULL) {table}")
-            try:
-                writer.script("SELECT pg_switch_wal()")
-                writer.script("CHECKPOINT")
-            except asyncpg.exceptions.InsufficientPrivilegeError:
-                return (
-                    "The erased bytes are gone from the tables; the server's write-ahead log "
-                    "holds them until a superuser runs: SELECT pg_switch_wal(); CHECKPOINT;"
-                )
-            if writer.fetch("SHOW wal_recycle")[0][0] == "on":
-                return (
-                    "The erased bytes are gone from the tables; old segments of the server's "
-                    "write-ahead log are kept for use again (wal_recycle=on) and hold them until "
-                    "then."
-                )
-            return ""
+            return compact(writer, self._timeout)
         except ENGINE_ERRORS as error:
             raise LedgerError(
                 f"The ledger {self.location} could not be compacted: {error}.",
@@ -456,25 +407,6 @@ class PostgresStore:
             ) from error
         finally:
             writer.close()
-
-    def _wait_for_snapshots(self, writer: Writer) -> bool:
-        """Wait until nobody may still see what is deleted: a vacuum would keep it for them."""
-        ((now,),) = writer.fetch("SELECT pg_current_xact_id()::xid::text")
-        end = time.monotonic() + self._timeout
-        while True:
-            ((older,),) = writer.fetch(
-                "SELECT (SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
-                "AND datname = current_database() AND age(backend_xmin) > age($1::text::xid)) + "
-                "(SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) + "
-                "(SELECT count(*) FROM pg_replication_slots "
-                "WHERE age(xmin) > age($1::text::xid))",
-                (now,),
-            )
-            if not older:
-                return True
-            if time.monotonic() > end:
-                return False
-            time.sleep(_RETRY_S)
 
     def close(self) -> None:
         """Close all connections. Closing twice is harmless."""
@@ -489,17 +421,3 @@ class PostgresStore:
 
 def _said(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
-
-
-def _vector(text: str) -> str:
-    """The literal of a tsvector: every word with its places. Words hold letters and digits only."""
-    places: dict[str, list[str]] = {}
-    room = _VECTOR_BYTES
-    for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):
-        found = places.setdefault(word, [])
-        if len(found) < 255:  # the engine keeps no more
-            found.append(str(position))
-            room -= 2 if len(found) > 1 else len(word.encode()) + 12
-            if room < 0:
-                break
-    return " ".join(f"'{word}':{','.join(numbers)}" for word, numbers in places.items())

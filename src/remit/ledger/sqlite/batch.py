@@ -72,6 +72,10 @@ class SqliteBatch(Batch):
         self.flush()
         return self._connection.execute(sql, parameters).fetchall()
 
+    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        for table, rows in collected:
+            self._insert(table, rows)
+
     def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
         start, count = 0, len(rows)
         execute, statements = self._connection.execute, _INTO[table]

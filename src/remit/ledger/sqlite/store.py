@@ -43,6 +43,7 @@ class SqliteStore:
     """
 
     record_sql = RECORD_SQL
+    leaf_sql = ""
 
     def __init__(
         self,

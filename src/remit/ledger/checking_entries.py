@@ -1,12 +1,11 @@
-"""Checking ranges of a ledger: content, message steps, entries. Trusts nothing it reads.
+"""Checking entries, range by range. Trusts nothing it reads.
 
-Each function reads one range and returns what it found as plain data, so that ranges can be
+A range is read in one go and what it gave is returned as plain data, so that ranges can be
 checked in several processes at once.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -15,8 +14,7 @@ from typing import Any
 import orjson
 
 from remit.canonical import canonical_json, sha256_hex
-from remit.errors import RemitError
-from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.checking_content import Damage
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
@@ -30,44 +28,13 @@ from remit.ledger.record import (
     record_problem,
 )
 from remit.ledger.report import VerificationReport
-from remit.ledger.store import RawContent, RawEntry, RawStep, Store
+from remit.ledger.store import RawEntry, Store
 from remit.tlog.merkle import leaf_hash, tree_root
 from remit.tlog.tiles import TILE_WIDTH
 
-__all__ = [
-    "Damage",
-    "EntryRange",
-    "as_hash",
-    "check_contents",
-    "check_entries",
-    "check_steps",
-    "erasure_is_sound",
-    "peaks_root",
-]
+__all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound"]
 
-_NONCE_BYTES = 32
 _PAGE = 400
-_STEPS = """
-    SELECT s.step_id, s.step, s.parent_id, s.content_id, s.commitment, s.position,
-           p.step, p.position, c.commitment, c.scope, pc.scope
-    FROM message_steps AS s
-    LEFT JOIN message_steps AS p ON p.step_id = s.parent_id
-    LEFT JOIN contents AS c ON c.content_id = s.content_id
-    LEFT JOIN contents AS pc ON pc.content_id = p.content_id
-    WHERE s.step_id BETWEEN ? AND ? ORDER BY s.step_id"""
-
-
-@dataclass(slots=True)
-class Damage:
-    """What is wrong with content and message steps, by their ids.
-
-    Attributes:
-        contents: by content id, what is wrong.
-        steps: by message step id, what is wrong.
-    """
-
-    contents: dict[int, str] = field(default_factory=dict)
-    steps: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -99,47 +66,6 @@ class EntryRange:
 def as_hash(value: Any) -> bytes:
     """A stored hash; nothing where something else is stored."""
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
-
-
-def peaks_root(roots: Iterable[bytes], partial: bytes) -> bytes:
-    """The root of a tree of complete subtrees of one height and what comes after them."""
-    hashes = list(roots)
-    if partial:
-        hashes.append(partial)
-    return tree_root(hashes)
-
-
-def check_contents(store: Store, first: int, last: int) -> tuple[int, dict[int, str]]:
-    """How many content rows there are in a range of ids, and what is wrong with which."""
-    count = 0
-    bad: dict[int, str] = {}
-    for row in store.scan_contents(first, last):
-        count += 1
-        if problem := _content_problem(row):
-            bad[row.content_id] = problem
-    for (content_id,) in store.select(
-        "SELECT c.content_id FROM contents AS c WHERE c.content_id BETWEEN ? AND ? AND NOT EXISTS "
-        "(SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
-        (first, last),
-    ):
-        bad.setdefault(content_id, "no entry is noted to show the stored value")
-    return count, bad
-
-
-def check_steps(store: Store, first: int, last: int) -> dict[int, str]:
-    """What is wrong with which message steps in a range of ids."""
-    reader = Reader(store)
-    bad: dict[int, str] = {}
-    while rows := store.select(f"{_STEPS} LIMIT {_PAGE}", (first, last)):
-        steps = [RawStep(*row) for row in rows]
-        erased = reader.erasures(
-            {str(step.commitment) for step in steps if step.content_commitment is None}
-        )
-        for step in steps:
-            first = step.step_id + 1
-            if problem := _step_problem(step, step.commitment in erased):
-                bad[step.step_id] = problem
-    return bad
 
 
 def check_entries(
@@ -428,42 +354,3 @@ def erasure_is_sound(reader: Reader, seq: int) -> bool:
         return row is not None and is_erasure_of(record, under)
     except (ValueError, KeyError, TypeError, AttributeError, LedgerFormatError):
         return False
-
-
-def _content_problem(row: RawContent) -> str:
-    if row.problem:
-        return row.problem
-    try:
-        encoded = canonical_json(StoredValue(row.codec, row.value).decode())
-    except RemitError as error:
-        return error.message
-    if len(row.nonce) != _NONCE_BYTES or commit(row.nonce, encoded) != row.commitment:
-        return "the stored value does not match its commitment"
-    if len(encoded) != row.length:
-        return "the stored length is not the value's"
-    if hashlib.sha256(encoded).digest() != row.digest:
-        return "the digest that finds the value is not the value's"
-    return ""
-
-
-def _step_problem(step: RawStep, erased: bool) -> str:
-    parent = NO_STEP if step.parent_id == 0 else step.parent_step
-    before = 0 if step.parent_id == 0 else step.parent_position
-    try:
-        sound = (
-            parent is not None
-            and before is not None
-            and next_step(parent, step.commitment) == step.step
-            and step.position == before + 1
-        )
-    except (ValueError, TypeError):
-        sound = False
-    if not sound:
-        return "a step of the message list is not the hash of the one before and its message"
-    if None not in (step.scope, step.parent_scope) and step.scope != step.parent_scope:
-        return "the messages of a list are of different sessions"
-    if step.content_commitment is None:
-        return "" if erased else "a message of the list is missing and no ERASURE says why"
-    if step.content_commitment != step.commitment:
-        return "a message of the list is not the one committed to"
-    return ""

@@ -1,0 +1,66 @@
+"""Making erased bytes leave the server's files, as far as a client can."""
+
+from __future__ import annotations
+
+import time
+
+import asyncpg
+
+from remit.ledger.postgres.connection import Writer
+
+__all__ = ["compact"]
+
+_RETRY_S = 0.05
+
+
+def compact(writer: Writer, patience_s: float) -> str:
+    """Write the tables that hold content anew, and let go of the log.
+
+    Args:
+        writer: connected, outside a transaction.
+        patience_s: how long older transactions are waited for, in seconds.
+
+    Returns:
+        What could not be done, or nothing.
+    """
+    if not _wait_for_snapshots(writer, patience_s):
+        return (
+            "A transaction that began before the erasure is still open, so the server "
+            "keeps the erased rows for it. End it, then run `remit ledger compact`."
+        )
+    for table in ("contents", "content_search", "content_subjects"):
+        # A plain VACUUM leaves the bytes in the pages; FULL writes the table anew.
+        writer.script(f"VACUUM (FULL) {table}")
+    try:
+        writer.script("SELECT pg_switch_wal()")
+        writer.script("CHECKPOINT")
+    except asyncpg.exceptions.InsufficientPrivilegeError:
+        return (
+            "The erased bytes are gone from the tables; the server's write-ahead log "
+            "holds them until a superuser runs: SELECT pg_switch_wal(); CHECKPOINT;"
+        )
+    if writer.fetch("SHOW wal_recycle")[0][0] == "on":
+        return (
+            "The erased bytes are gone from the tables; old segments of the server's write-ahead "
+            "log are kept for use again (wal_recycle=on) and hold them until then."
+        )
+    return ""
+
+
+def _wait_for_snapshots(writer: Writer, patience_s: float) -> bool:
+    """Wait until nobody may still see what is deleted: a vacuum would keep it for them."""
+    ((now,),) = writer.fetch("SELECT pg_current_xact_id()::xid::text")
+    end = time.monotonic() + patience_s
+    while True:
+        ((older,),) = writer.fetch(
+            "SELECT (SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            "AND datname = current_database() AND age(backend_xmin) > age($1::text::xid)) + "
+            "(SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) + "
+            "(SELECT count(*) FROM pg_replication_slots WHERE age(xmin) > age($1::text::xid))",
+            (now,),
+        )
+        if not older:
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(_RETRY_S)
