@@ -23,9 +23,8 @@ from remit.ledger.record import (
     INDEXED,
     MAX_RECORD_BYTES,
     columns_of,
-    commitments_in,
     content_scope,
-    record_problem,
+    inspect_record,
 )
 from remit.ledger.report import VerificationReport
 from remit.ledger.store import RawEntry, Store
@@ -35,6 +34,7 @@ from remit.tlog.tiles import TILE_WIDTH
 __all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound"]
 
 _PAGE = 400
+_SORTED = orjson.OPT_SORT_KEYS
 
 
 @dataclass(slots=True)
@@ -228,9 +228,11 @@ class _EntryChecker:
             report.add(seq, "hash", "the record does not match entry_hash")
         try:
             record = orjson.loads(data)
-            if problem := record_problem(record) or row.problem:
+            problem, items, fast = inspect_record(record)
+            if problem := problem or row.problem:
                 raise ValueError(problem)
-            if canonical_json(record) != data:
+            again = orjson.dumps(record, option=_SORTED) if fast else canonical_json(record)
+            if again != data:
                 raise ValueError("it is not in canonical form")
         except ValueError as error:
             report.add(seq, "unreadable", f"the record cannot be read: {error}")
@@ -258,7 +260,6 @@ class _EntryChecker:
             for name, stored, value in zip(names, row.columns, expected, strict=True):
                 if stored != value:
                     report.add(seq, "column", f"column {name} differs from the record")
-        items = commitments_in([record["metadata"], record["reason"]])
         if items or shown or lists:
             self._check_content(seq, content_scope(derived["session_id"], seq), items, shown, lists)
 

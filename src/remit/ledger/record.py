@@ -15,6 +15,7 @@ import orjson
 import rfc8785
 
 from remit.canonical import (
+    MAX_SAFE_INTEGER,
     NotCanonicalError,
     canonical_json,
     is_fast,
@@ -40,6 +41,7 @@ __all__ = [
     "commitments_in",
     "content_scope",
     "fill",
+    "inspect_record",
     "is_plain_text",
     "prepare",
     "record_problem",
@@ -74,6 +76,9 @@ _FIELD_TYPES: Mapping[str, type] = {
     "submission_id": str,
     "timestamp": str,
 }
+_TEXTS = ("decision", "event_type", "id", "previous_hash", "submission_id", "timestamp")
+_ALWAYS_FAST = frozenset({str, bool, type(None)})
+_DEEPEST = 150  # levels; a record that is deeper takes the slow way, which refuses it
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -269,6 +274,57 @@ def record_problem(record: Any) -> str:
     return ""
 
 
+def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
+    """A parsed record in one walk, for a reader of millions.
+
+    Returns:
+        Why it is none of this format (empty when it is one), the commitments in it, and whether
+        ``orjson`` with sorted keys is sure to give its canonical form.
+    """
+    if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
+        return record_problem(record), [], False
+    found: list[dict[str, Any]] = []
+    reason = record["reason"]
+    for name in _TEXTS:
+        if type(record[name]) is not str:
+            return record_problem(record), [], False
+    if type(reason) is not str:
+        if not _is_commitment(reason):
+            return record_problem(record), [], False
+        found.append(reason)
+    if type(record["seq"]) is not int or type(record["metadata"]) is not dict:
+        return record_problem(record), [], False
+    prompts = record["prompts_used"]
+    if type(prompts) is not list or any(type(item) is not str for item in prompts):
+        return record_problem(record), [], False
+    fast = True
+    level: list[Any] = [record["metadata"]]
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                for key in item:
+                    if key[:1] == "$":
+                        if not _is_commitment(item):
+                            return "a commitment is malformed", [], False
+                        found.append(item)
+                        break
+                    if not key.isascii():
+                        fast = False
+                else:
+                    below.extend(
+                        [value for value in item.values() if type(value) not in _ALWAYS_FAST]
+                    )
+            elif type(item) is list:
+                below.extend([value for value in item if type(value) not in _ALWAYS_FAST])
+            elif type(item) is not int or not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
+                fast = False
+        if not below:
+            return "", found, fast
+        level = below
+    return "", found, False
+
+
 def _is_commitment(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
@@ -295,6 +351,12 @@ def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
         place = metadata.get(name)
         if isinstance(place, dict):
             places.append(place)
+    if len(places) == 1:
+        found = [metadata.get(key) for key in INDEXED]
+        return {
+            key: value if isinstance(value, str) and value else None
+            for key, value in zip(INDEXED, found, strict=True)
+        }
     columns: dict[str, str | None] = {}
     for key in INDEXED:
         columns[key] = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.record import Prepared
@@ -60,8 +60,7 @@ class EntryRow:
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RawEntry:
+class RawEntry(NamedTuple):
     """A stored entry as bytes, for a reader that trusts nothing.
 
     Attributes:
@@ -75,8 +74,7 @@ class RawEntry:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RawContent:
+class RawContent(NamedTuple):
     """A stored content value with all that should prove it."""
 
     content_id: int
@@ -90,8 +88,7 @@ class RawContent:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RawStep:
+class RawStep(NamedTuple):
     """A message step with what stands around it; ``None`` where that is not there."""
 
     step_id: int

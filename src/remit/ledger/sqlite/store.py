@@ -239,36 +239,37 @@ class SqliteStore:
 
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """See :class:`~remit.ledger.store.Store`."""
-        while first <= last and (
-            rows := self.select(
-                "SELECT content_id, CAST(commitment AS BLOB), CAST(scope AS BLOB), digest, nonce, "
-                "bytes, CAST(codec AS BLOB), CAST(value AS BLOB) FROM contents "
-                f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}",
-                (first, last),
-            )
-        ):
-            for content_id, commitment, scope, digest, nonce, length, codec, value in rows:
+        while first <= last and (rows := self._raw_contents(first, last)):
+            for row in rows:
+                content_id, commitment, scope, digest, nonce, length, codec, value = row
                 first = content_id + 1
-                texts = [
-                    bytes(item or b"").decode("utf-8", "replace")
-                    for item in (commitment, scope, codec)
-                ]
                 if (
-                    isinstance(digest, bytes)
-                    and isinstance(nonce, bytes)
-                    and isinstance(length, int)
-                    and codec is not None
-                    and value is not None
+                    type(commitment) is type(scope) is type(codec) is str
+                    and type(digest) is type(nonce) is type(value) is bytes
+                    and type(length) is int
                 ):
-                    yield RawContent(
-                        content_id, texts[0], texts[1], digest, nonce, length, texts[2], value
-                    )
+                    yield RawContent(*row)
                 else:
                     yield RawContent(
-                        content_id,
-                        texts[0],
-                        problem=f"content row {content_id} has wrong types",
+                        content_id, problem=f"content row {content_id} has wrong types"
                     )
+
+    def _raw_contents(self, first: int, last: int) -> list[tuple[Any, ...]]:
+        sql = (
+            "SELECT content_id, {0}, {1}, digest, nonce, bytes, {2}, CAST(value AS BLOB) "
+            f"FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}"
+        )
+        texts = ("commitment", "scope", "codec")
+        try:
+            return self.select(sql.format(*texts), (first, last))
+        except LedgerFormatError:
+            # A text that is no UTF-8 stops the statement; as bytes it has the wrong type.
+            casts = [f"CAST({name} AS BLOB)" for name in texts]
+            return [
+                tuple(_as_text(item) if place in (1, 2, 6) and item is not None else item
+                      for place, item in enumerate(row))
+                for row in self.select(sql.format(*casts), (first, last))
+            ]  # fmt: skip
 
     def integrity_problem(self, *, deep: bool) -> str:
         """See :class:`~remit.ledger.store.Store`."""
