@@ -42,12 +42,6 @@ def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         run_blocking(client.aclose())
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        yield client
-
-
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """One server for all tests that do not harm it."""
@@ -63,3 +57,10 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "ledger.db")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.database()
+
+
+@pytest.fixture
+def ledger(target: str) -> Iterator[LedgerClient]:
+    """A new ledger, on both stores."""
+    with LedgerClient(target) as client:
+        yield client

@@ -183,7 +183,6 @@ def test_content_inside_subclasses_is_content_too(ledger: LedgerClient) -> None:
 
 
 def test_a_bad_statement_harms_only_its_own_caller(ledger: LedgerClient) -> None:
-    import sqlite3 as engine
     import threading
 
     failures: list[BaseException] = []
@@ -192,7 +191,7 @@ def test_a_bad_statement_harms_only_its_own_caller(ledger: LedgerClient) -> None
         for _ in range(20):
             try:
                 ledger.transact(lambda tx: tx.execute("SELECT nonsense FROM nowhere"))
-            except engine.OperationalError as error:
+            except LedgerWriteError as error:
                 failures.append(error)
 
     def stop(_: Transaction) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
-from remit.ledger.errors import LedgerFormatError
+from remit.ledger.errors import LedgerFormatError, LedgerWriteError
 from remit.ledger.layout import TABLES
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
@@ -151,6 +151,12 @@ class Batch(ABC):
             self._savepoint("ROLLBACK TO")
             self.head, self._known, self._steps = before
             result = error
+            if isinstance(error, self.ENGINE_ERRORS):  # the same to callers on every engine
+                result = LedgerWriteError(
+                    f"A statement of the transaction was refused: {error}.",
+                    next_step="Nothing of the transaction was recorded. Mend the statement.",
+                )
+                result.__cause__ = error
         self._savepoint("RELEASE")
         return result
 

@@ -1,0 +1,101 @@
+"""The same thing on a server: whole conversations with ledger and budgets on PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from remit import Runtime
+from remit.ledger import Erased, RetentionSchedule
+from tests.support.agents import CLASSIFIED, anthropic_runtime
+from tests.support.postgres import PostgresServer
+from tests.support.stores import outside
+from tests.support.wire import message, tool_use
+
+_CLASSIFY = message(tool_use("answer", CLASSIFIED))
+
+
+@pytest.fixture
+def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new database, named by the environment as an operator would."""
+    place = postgres.database()
+    monkeypatch.setenv("REMIT_DATABASE_URL", place)
+    return place
+
+
+def test_a_conversation_goes_on_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    root = tmp_path / "root"
+    script = (_CLASSIFY, message("Blue, you said."))
+    with anthropic_runtime(root, monkeypatch, *script) as (runtime, _):
+        assert runtime.ledger.location.startswith("postgresql://")
+        conversation = runtime.session()
+        conversation.turn("My colour is blue.")
+        session = conversation.session_id
+    with anthropic_runtime(root, monkeypatch, *script) as (runtime, server):
+        with runtime.session(session) as conversation:
+            assert conversation.turn("Which colour?").response == "Blue, you said."
+        assert "My colour is blue." in str(server.calls[-1].body)
+        report = runtime.ledger.verify(checkpoint=runtime.ledger.checkpoint())
+        assert report.verified, report.problems
+        assert runtime.gateway.recover() == []
+        events = runtime.ledger.count_by_event()
+        assert events["DISPATCH"] == events["EXCHANGE"] == 4
+        assert events["TURN_RECORDED"] == 2
+    assert not (root / "ledger.db").exists()
+    ((spent, reserved),) = outside(
+        url, "SELECT sum(spent_tokens), sum(reserved_tokens) FROM budgets"
+    )
+    assert spent > 0
+    assert reserved == 0
+
+
+def test_two_runtimes_on_one_database_hold_one_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (one, _):
+        scope = BudgetScope("SES-SHARED00", requested_tokens=100)
+        TokenBudgeter(one.ledger).allocate(BudgetScope("SES-SHARED00"), 1_000)
+        with Runtime.open(tmp_path / "root", model="anthropic") as two:
+            granted: list[str] = []
+            lock = threading.Lock()
+
+            def take(runtime: Runtime, name: str) -> None:
+                budgeter = TokenBudgeter(runtime.ledger)
+                for number in range(10):
+                    try:
+                        budgeter.reserve(scope, f"{name}-{number}")
+                    except BudgetRefusedError:
+                        continue
+                    with lock:
+                        granted.append(name)
+
+            threads = [
+                threading.Thread(target=take, args=(runtime, f"{place}{number}"))
+                for place, runtime in enumerate((one, two))
+                for number in range(3)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(granted) == 10  # of sixty that were asked for
+
+
+def test_retention_runs_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    flags = {"ledger.retention_days": {"*": 1e-9}, "ledger.retention_every_s": 0.1}
+    script = (_CLASSIFY, message("Noted."))
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+        with runtime.session() as conversation:
+            conversation.turn("a thing to forget")
+        RetentionSchedule(runtime.ledger, every_s=60).stop()
+        (turn,) = runtime.ledger.query(event_type="TURN_RECORDED")
+        assert isinstance(turn.metadata["user_message"], Erased)
+        assert runtime.ledger.verify().verified
