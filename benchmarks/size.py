@@ -36,16 +36,19 @@ _TABLE = "CREATE TABLE calls (session text, prompt text, response text)"
 def compare(scratch: Path) -> Iterator[Comparison]:
     """Both engines, the ledger and plain storing."""
     names = f"turns {LATE[0]}-{LATE[1]} vs {EARLY[0]}-{EARLY[1]}"
-    with PostgresServer(scratch / "postgres-bytes") as server:
-        with server.database() as mine, server.database() as plain:
-            for engine, ours, bare in (
-                ("SQLite", _sqlite_ledger(scratch), _sqlite_plain(scratch)),
-                ("PostgreSQL", _postgres_ledger(mine), _postgres_plain(plain)),
-            ):
-                early, late = ours
-                yield Comparison(f"{engine} bytes, {names}", [early], [late], 0, "<= 1.50", "B")
-                early, late = bare
-                yield Comparison(f"{engine} plain JSON, {names}", [early], [late], 0, "", "B")
+    with (
+        PostgresServer(scratch / "postgres-bytes") as server,
+        server.database() as mine,
+        server.database() as plain,
+    ):
+        for engine, ours, bare in (
+            ("SQLite", _sqlite_ledger(scratch), _sqlite_plain(scratch)),
+            ("PostgreSQL", _postgres_ledger(mine), _postgres_plain(plain)),
+        ):
+            early, late = ours
+            yield Comparison(f"{engine} bytes, {names}", [early], [late], 0, "<= 1.50", "B")
+            early, late = bare
+            yield Comparison(f"{engine} plain JSON, {names}", [early], [late], 0, "", "B")
 
 
 def bytes_of_turns(call: Call, size: Callable[[], int]) -> tuple[float, float]:

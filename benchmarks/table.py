@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-WIDTHS = (44, 12, 12, 9, 5, 11, 9)
+WIDTHS = (57, 12, 12, 9, 5, 13, 9)
 TITLES = ("What", "Floor", "Ours", "Ours each", "Ratio", "Spread", "Aim")
 
 

@@ -209,7 +209,7 @@ class Pool:
     async def _make(self) -> asyncpg.Pool[Any]:
         return await asyncpg.create_pool(
             self._url,
-            min_size=1,
+            min_size=0,
             max_size=self._size,
             timeout=_CONNECT_S,
             command_timeout=self._patience_s + _CONNECT_S,
