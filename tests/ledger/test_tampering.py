@@ -15,7 +15,7 @@ import pytest
 import rfc8785
 
 from remit.errors import InvalidInputError
-from remit.ledger import LedgerClient, LedgerEntry, VerificationReport
+from remit.ledger import LedgerClient, LedgerEntry, LedgerFormatError, VerificationReport
 from remit.tlog import Checkpoint, Signer
 from tests.support.stores import SIGNER, conversation, outside
 
@@ -165,6 +165,29 @@ def test_recomputed_hashes(sound: str) -> None:
     assert _verify(sound, checkpoint=saved).verified
     _rewrite(sound, 10, lambda record: record["metadata"].update(n=7))
     assert not _verify(sound, checkpoint=saved).verified
+
+
+def test_the_key_signs_no_rewritten_and_no_shortened_history(sound: str) -> None:
+    outside(sound, "UPDATE entries SET record = replace(record, '\"n\":3', '\"n\":4') "
+                   "WHERE seq = 443")  # fmt: skip
+    with LedgerClient(sound, signer=SIGNER) as client:
+        client.write(LedgerEntry("E", "S", "D", "r"))  # the record goes on
+        for call in (client.checkpoint, lambda: client.prove("LED-000001c2")):
+            with pytest.raises(LedgerFormatError, match="no checkpoint is signed"):
+                call()
+    assert outside(sound, "SELECT max(size) FROM checkpoints") == [(450,)]
+    outside(sound, "DELETE FROM entries WHERE seq >= 440")
+    with (
+        LedgerClient(sound, signer=SIGNER) as client,
+        pytest.raises(LedgerFormatError, match="cut off"),
+    ):
+        client.checkpoint()
+
+
+def test_a_forged_row_is_not_taken_for_the_checkpoint(sound: str) -> None:
+    outside(sound, "UPDATE checkpoints SET note = 'x' WHERE size = 450")
+    with LedgerClient(sound, signer=SIGNER) as client:
+        assert client.verify(checkpoint=client.checkpoint()).verified
 
 
 _ROWS: dict[str, str] = {

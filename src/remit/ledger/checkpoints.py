@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from remit.errors import RemitError
-from remit.ledger.errors import LedgerError, LedgerKeyError
+from remit.ledger.entry import utc_now
+from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerKeyError
 from remit.ledger.store import Store, Transaction
 from remit.ledger.tree import LedgerTree
 from remit.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError, VerifierKey
@@ -73,15 +73,44 @@ class Checkpoints:
 
 
 def write_checkpoint(tx: Transaction, signer: Signer, store: Store) -> str:
-    """Sign the tree as the transaction sees it; the one of this size when there is one."""
+    """Sign the tree as the transaction sees it; the one of this size when there is one.
+
+    Raises:
+        LedgerFormatError: the tree does not extend the one signed last. A key that signs a
+            rewritten history makes it look sound, so it signs nothing.
+    """
     tree = LedgerTree(tx.execute, store)
     size = tree.size()
-    if rows := tx.execute("SELECT note FROM checkpoints WHERE size = ?", (size,)):
-        return str(rows[0][0])
+    last = _last_signed(tx, signer.verifier_key)
+    if last is not None:
+        head = last.checkpoint
+        if head.size > size or tree.root(head.size) != head.root:
+            raise LedgerFormatError(
+                f"The ledger no longer leads to its own checkpoint of {head.size} entries: it was "
+                "cut off or rewritten, and no checkpoint is signed.",
+                next_step="Run `remit ledger verify`; restore the ledger from a backup.",
+            )
+        if head.size == size:
+            return str(last)
     note = str(Checkpoint(signer.name, size, tree.root(size)).sign(signer))
-    created = datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
-    tx.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (size, created, note))
+    tx.execute(
+        "INSERT INTO checkpoints VALUES (?, ?, ?) ON CONFLICT (size) DO UPDATE "
+        "SET created = excluded.created, note = excluded.note",
+        (size, utc_now(), note),
+    )
     return note
+
+
+def _last_signed(tx: Transaction, key: VerifierKey) -> SignedCheckpoint | None:
+    """The greatest stored checkpoint that the key signed; rows that are none are passed over."""
+    for column, note in tx.execute("SELECT size, note FROM checkpoints ORDER BY size DESC LIMIT 9"):
+        try:
+            signed = SignedCheckpoint.parse(str(note))
+            if signed.verify(key).size == column:
+                return signed
+        except TlogError:
+            continue
+    return None
 
 
 def add_cosignatures(tx: Transaction, signed: SignedCheckpoint) -> None:
@@ -176,7 +205,6 @@ class CheckpointKeeper:
             try:
                 self._run(lambda tx: write_checkpoint(tx, self._signer, self._store))
             except RemitError as error:
-                # The entries are on record; what is new is tried again with the next of them.
+                # The entries are on record; it is tried again when the next one is due.
                 _log.warning("no checkpoint was written: %s", error)
-            else:
-                self._covered = self._store.size
+            self._covered = self._store.size

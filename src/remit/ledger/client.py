@@ -344,6 +344,7 @@ class LedgerClient:
         """Sign the tree as it stands, keep the checkpoint and return it (C2SP tlog-checkpoint).
 
         Raises:
+            LedgerFormatError: the ledger does not lead to the checkpoint signed before.
             NoSignerError: this client holds no key.
         """
         signer = self._need_signer()
