@@ -131,6 +131,10 @@ def test_large_values_are_compressed_and_small_ones_are_plain_text(ledger: Ledge
     ledger.write(_entry(prompt="small and readable", response="x" * 50_000))
     rows = ledger.select("SELECT codec, value, bytes FROM contents ORDER BY bytes")
     assert rows[0] == ("text", "small and readable", 20)
-    assert rows[1][0] == "text+zlib"
-    assert len(rows[1][1]) < 1_000
+    if ledger.location.startswith("postgresql"):  # which compresses by itself
+        ((stored,),) = ledger.select("SELECT min(-pg_column_size(value)) FROM contents")
+        assert -stored < 1_000
+    else:
+        assert rows[1][0] == "text+zlib"
+        assert len(rows[1][1]) < 1_000
     assert ledger.read("LED-00000000").metadata["response"] == "x" * 50_000
