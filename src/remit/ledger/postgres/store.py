@@ -34,7 +34,7 @@ from remit.ledger.postgres.connection import (
 from remit.ledger.postgres.integrity import layout_problem
 from remit.ledger.postgres.schema import MIGRATIONS
 from remit.ledger.postgres.search import search_expression, vector
-from remit.ledger.reader import as_bytes
+from remit.ledger.reader import as_bytes, page_statement
 from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
 
 __all__ = ["PostgresStore"]
@@ -301,32 +301,15 @@ class PostgresStore:
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """See :class:`~remit.ledger.store.Store`."""
         clauses = [f"{column} = ?" for column in where.equals]
-        parameters: list[Any] = list(where.equals.values())
-        for bound, clause in (
-            # Time never decreases with seq, so a bound in time is one in seq, found by index.
-            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
-                          "ORDER BY timestamp, seq LIMIT 1), 9223372036854775807)"),
-            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
-                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
-        ):  # fmt: skip
-            if bound is not None:
-                clauses.append(clause)
-                parameters.append(bound)
-        if where.after is not None:
-            clauses.append("seq < ?" if where.descending else "seq > ?")
-            parameters.append(where.after)
-        if where.text is not None:
-            clauses.append(
-                "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
-                "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)"
-            )
-            parameters.append(where.text)
-        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
-        order = "DESC" if where.descending else "ASC"
-        rows = self.select(
-            f"SELECT seq, entry_hash, record FROM entries {condition}ORDER BY seq {order} LIMIT ?",
-            (*parameters, limit),
+        sql, parameters = page_statement(
+            where,
+            clauses,
+            "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
+            "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)",
+            self.record_sql,
+            limit,
         )
+        rows = self.select(sql, parameters)
         return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
 
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
-from remit.ledger.reader import as_bytes
+from remit.ledger.reader import as_bytes, page_statement
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.file import create_if_absent
 from remit.ledger.sqlite.migrations import migrate
@@ -184,33 +184,15 @@ class SqliteStore:
         driver = next((column for column in NARROWEST_FIRST if column in where.equals), "")
         together = {driver, "event_type"} if driver == "session_id" else {driver}
         clauses = [f"{'' if column in together else '+'}{column} = ?" for column in where.equals]
-        parameters: list[Any] = list(where.equals.values())
-        for bound, clause in (
-            # Time never decreases with seq, so a bound in time is one in seq, found by index.
-            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
-                          "ORDER BY timestamp, seq LIMIT 1), 1 << 62)"),
-            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
-                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
-        ):  # fmt: skip
-            if bound is not None:
-                clauses.append(clause)
-                parameters.append(bound)
-        if where.after is not None:
-            clauses.append("seq < ?" if where.descending else "seq > ?")
-            parameters.append(where.after)
-        if where.text is not None:
-            clauses.append(
-                "seq IN (SELECT seq FROM shown_contents WHERE content_id IN "
-                "(SELECT rowid FROM content_search WHERE content_search MATCH ?))"
-            )
-            parameters.append(where.text)
-        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
-        order = "DESC" if where.descending else "ASC"
-        sql = (
-            f"SELECT seq, entry_hash, {RECORD_SQL} FROM entries {condition}"
-            f"ORDER BY seq {order} LIMIT ?"
+        sql, parameters = page_statement(
+            where,
+            clauses,
+            "seq IN (SELECT seq FROM shown_contents WHERE content_id IN "
+            "(SELECT rowid FROM content_search WHERE content_search MATCH ?))",
+            RECORD_SQL,
+            limit,
         )
-        rows = self.select(sql, (*parameters, limit))
+        rows = self.select(sql, parameters)
         return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
 
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
