@@ -2,7 +2,7 @@
 
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import Content, Erased, content
-from remit.ledger.entry import LedgerEntry
+from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
     EntryNotFoundError,
@@ -25,7 +25,7 @@ from remit.ledger.retention import RetentionSchedule
 from remit.ledger.rooted import ledger_key, open_root_ledger
 from remit.ledger.scoped import LedgerPort, ScopedLedger
 from remit.ledger.signing import LedgerKey
-from remit.ledger.store import Transaction
+from remit.ledger.store import Stage, Transaction
 
 __all__ = [
     "EVENTS",
@@ -53,10 +53,12 @@ __all__ = [
     "RetentionSchedule",
     "ScopeError",
     "ScopedLedger",
+    "Stage",
     "Transaction",
     "VerificationReport",
     "content",
     "erasure_digest",
     "ledger_key",
     "open_root_ledger",
+    "utc_now",
 ]

@@ -17,7 +17,7 @@ from remit.ledger.errors import LedgerFormatError, LedgerWriteError
 from remit.ledger.layout import TABLES
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
-from remit.ledger.store import Unit
+from remit.ledger.store import Stage, StageOpener, Unit
 from remit.tlog.merkle import leaf_hash, tree_root
 from remit.tlog.tiles import TILE_WIDTH
 
@@ -65,7 +65,7 @@ def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
     return (
         (content_scope(prepared.session_id, 0), digest)
         for unit in units
-        for prepared in unit.prepared
+        for prepared in (unit.prepared or getattr(unit.step, "prepared", ()))
         if prepared.session_id
         for digest in prepared.values
     )
@@ -88,6 +88,7 @@ class Batch(ABC):
         # By scope and digest, what the table was found to hold, or will hold after a flush.
         self._known: dict[Key, Known | None] = {}
         self._steps: dict[str, int] = {}  # message steps of this batch, by hash
+        self._stages: dict[StageOpener, Stage] = {}
 
     # -- what an engine does its own way -------------------------------------------------
 
@@ -96,6 +97,10 @@ class Batch(ABC):
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """See :class:`~remit.ledger.store.Transaction`."""
+
+    @abstractmethod
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """See :class:`~remit.ledger.store.Transaction`."""
 
     @abstractmethod
@@ -124,8 +129,27 @@ class Batch(ABC):
         """Find at once which values of ready entries are stored already."""
         self._find(keys_of(units))
 
+    def open_stages(self, units: Sequence[Unit]) -> None:
+        """Let the steps among ``units`` read at once what they will need."""
+        steps: dict[StageOpener, list[Any]] = {}
+        for unit in units:
+            if unit.opener is not None:
+                steps.setdefault(unit.opener, []).append(unit.step)
+        for opener, items in steps.items():
+            self._stages[opener] = opener(self, items)
+
     def do(self, unit: Unit) -> Any:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
+        if unit.opener is not None:
+            stage = self._stages.get(unit.opener)
+            try:
+                if stage is None:  # what was read has been changed since by something else
+                    stage = self._stages[unit.opener] = unit.opener(self, [unit.step])
+                return stage.do(unit.step)
+            except self.ENGINE_ERRORS:
+                raise
+            except Exception as error:  # noqa: BLE001 - what stopped this unit is its caller's
+                return error
         if unit.call is None and len(unit.prepared) == 1:
             # One ready entry writes nothing before it is sure to fit: nothing to undo.
             try:
@@ -135,6 +159,7 @@ class Batch(ABC):
             except Exception as error:  # noqa: BLE001 - what stopped this unit is its caller's
                 return error
         self.flush()
+        self._stages.clear()  # the call may change what they have read
         before = self.head.copy(), dict(self._known), dict(self._steps)
         self._savepoint("SAVEPOINT")
         try:
@@ -162,6 +187,8 @@ class Batch(ABC):
 
     def flush(self) -> None:
         """Write what was collected."""
+        for stage in self._stages.values():
+            stage.write()
         collected = [(table, rows) for table, rows in self._rows.items() if rows]
         if collected:
             self._insert_all(collected)

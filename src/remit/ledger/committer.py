@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from remit.ledger.errors import LedgerClosedError, LedgerError
@@ -40,24 +40,34 @@ class Pending:
     """A unit on its way. Lighter than a future: threads wait for it by the thousand a second.
 
     Args:
-        tell: called with the result, in the writer's thread, instead of waking a thread.
+        future: of the event loop that waits, instead of a thread.
     """
 
-    __slots__ = ("_gate", "_result", "_tell")
+    __slots__ = ("_future", "_gate", "_result")
 
-    def __init__(self, tell: Callable[[Any], None] | None = None) -> None:
-        self._tell = tell
+    def __init__(self, future: asyncio.Future[Any] | None = None) -> None:
+        self._future = future
         self._result: Any = None
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        if future is None:
+            self._gate = threading.Lock()
+            self._gate.acquire()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that waits; ``None`` when a thread does."""
+        return None if self._future is None else self._future.get_loop()
 
     def settle(self, result: Any) -> None:
-        """Say what became of it; an exception is raised to who waits."""
-        if self._tell is not None:
-            self._tell(result)
-            return
-        self._result = result
-        self._gate.release()
+        """Say what became of it, in the loop that waits; an exception is raised to who waits."""
+        future = self._future
+        if future is None:
+            self._result = result
+            self._gate.release()
+        elif not future.done():
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
     def result(self) -> Any:
         """Wait until the unit is durable, or has failed; once only."""
@@ -100,25 +110,15 @@ class GroupCommitter:
         """Hand over one unit, for a thread to wait for."""
         return self._submit(unit, Pending())
 
+    def hand_over(self, unit: Unit) -> asyncio.Future[Any]:
+        """Hand over one unit; the future of the running loop that brings its result."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._submit(unit, Pending(future))
+        return future
+
     async def asubmit(self, unit: Unit) -> Any:
         """Hand over one unit and wait for its result; who stops waiting does not stop it."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any) -> None:
-            if future.done():
-                return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
-
-        def tell(result: Any) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-                loop.call_soon_threadsafe(settle, result)
-
-        self._submit(unit, Pending(tell))
-        return await future
+        return await self.hand_over(unit)
 
     def _submit(self, unit: Unit, pending: Pending) -> Pending:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
@@ -194,7 +194,21 @@ class GroupCommitter:
             results = self._store.run([unit for unit, _ in batch])
         except BaseException as error:  # noqa: BLE001 - each waiting caller must hear of it
             results = [error] * len(batch)
+        # Waking a loop costs a system call: each is woken once.
+        told: dict[asyncio.AbstractEventLoop, list[tuple[Pending, Any]]] = {}
         for (_, pending), result in zip(batch, results, strict=True):
             if isinstance(result, StopIteration):  # which no future can carry
                 result = RuntimeError("a transaction raised StopIteration")
-            pending.settle(result)
+            loop = pending.loop
+            if loop is None:
+                pending.settle(result)
+            else:
+                told.setdefault(loop, []).append((pending, result))
+        for loop, items in told.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(_settle_all, items)
+
+
+def _settle_all(items: list[tuple[Pending, Any]]) -> None:
+    for pending, result in items:
+        pending.settle(result)

@@ -19,6 +19,8 @@ __all__ = [
     "RawContent",
     "RawEntry",
     "RawStep",
+    "Stage",
+    "StageOpener",
     "Store",
     "Transaction",
     "Unit",
@@ -39,16 +41,41 @@ class Transaction(Protocol):
         """Run one portable SQL statement with ``?`` placeholders; returns its rows."""
         ...
 
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run one portable SQL statement for each of ``rows``; gives nothing back."""
+        ...
+
+
+class Stage(Protocol):
+    """What steps of one kind share within one transaction: state read once, written once."""
+
+    def do(self, step: Any) -> Any:
+        """Do one step in memory. Raises before it has changed anything, or not at all."""
+        ...
+
+    def write(self) -> None:
+        """Write what the steps changed since the last time, by ``execute_many`` alone."""
+        ...
+
+
+StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
+"""Begins a stage: reads what these steps will need. Equal openers share a stage."""
+
 
 @dataclass(slots=True)
 class Unit:
     """A piece of work for the writer.
 
-    Exactly one of ``prepared`` (entries, ready) and ``call`` (anything) is set.
+    Exactly one of ``prepared`` (entries, ready), ``call`` (anything) and ``step`` is set.
+
+    Attributes:
+        opener: with ``step``, what begins the stage that does it.
     """
 
     prepared: Sequence[Prepared] = ()
     call: Callable[[Any], Any] | None = None
+    step: Any = None
+    opener: StageOpener | None = None
 
 
 @dataclass(frozen=True, slots=True)

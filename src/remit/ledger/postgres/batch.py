@@ -90,6 +90,10 @@ class PostgresBatch(Batch):
         self.flush()
         return self._writer.fetch(sql, parameters)
 
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        self._writer.many(sql, rows)
+
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         self._writer.fetch(
             _into(tuple(table for table, _ in collected)),

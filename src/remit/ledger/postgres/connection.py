@@ -130,6 +130,10 @@ class Writer:
         rows = self._run(self._open().fetch(numbered(sql), *parameters))
         return [tuple(row) for row in rows]
 
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """One portable statement for each of ``rows``, in one round trip."""
+        self._run(self._open().executemany(numbered(sql), rows))
+
     def script(self, sql: str) -> None:
         """Several statements without parameters, in one go."""
         self._run(self._open().execute(sql))

@@ -228,6 +228,7 @@ class PostgresStore:
         keys = list(dict.fromkeys(keys_of(units)))
         rows = writer.fetch(HEAD, columns_of_keys(keys))
         batch = PostgresBatch(writer, rows, keys, self._content_keys)
+        batch.open_stages(units)
         first = batch.head.seq + 1
         results = [batch.do(unit) for unit in units]
         batch.flush()

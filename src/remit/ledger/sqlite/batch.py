@@ -72,6 +72,10 @@ class SqliteBatch(Batch):
         self.flush()
         return self._connection.execute(sql, parameters).fetchall()
 
+    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """See :class:`~remit.ledger.store.Transaction`."""
+        self._connection.executemany(sql, rows)
+
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
             self._insert(table, rows)

@@ -145,6 +145,7 @@ class SqliteStore:
             writer.execute("BEGIN IMMEDIATE")
             batch = SqliteBatch(writer, self._content_keys, self._compress_above)
             batch.look_up(units)
+            batch.open_stages(units)
             for unit in units:
                 results.append(batch.do(unit))
             batch.flush()
