@@ -160,7 +160,7 @@ async def test_a_thousand_calls_at_once_stay_under_the_cap(
     (state,) = budgeter.status(SESSION)
     assert provider.billed == state.spent_tokens <= cap
     assert state.reserved_tokens == 0
-    assert ledger.select("SELECT count(*) FROM reservations") == [(0,)]
+    assert ledger.select("SELECT count(*) FROM holds") == [(0,)]
     assert ledger.select("SELECT count(*) FROM in_flight") == [(0,)]
     refused = [r for r in outcomes if r.error_code == "BUDGET_EXHAUSTED"]
     assert 0 < len(refused) < 1_000

@@ -1,5 +1,39 @@
-"""Who asks (SPEC 6). Virtual keys and roles come with the server."""
+"""Who asks, and what they may: virtual keys, roles, agent tokens (SPEC 6)."""
 
-from remit.auth.identity import AuthenticationError, AuthProvider, Identity, LocalOperator
+from remit.auth.agent_key import agent_secret
+from remit.auth.errors import (
+    AgentKeyError,
+    AuthenticationError,
+    AuthUnavailableError,
+    VirtualKeyError,
+    VirtualKeyNotFoundError,
+)
+from remit.auth.headers import token_from_headers
+from remit.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
+from remit.auth.keys import KeyStore
+from remit.auth.limits import AuthLimits
+from remit.auth.tokens import AgentClaims, AgentTokenProvider, AgentTokens, ByTokenKind
+from remit.auth.virtual_key import NewKey, VirtualKey
 
-__all__ = ["AuthProvider", "AuthenticationError", "Identity", "LocalOperator"]
+__all__ = [
+    "PERMISSIONS",
+    "ROLES",
+    "AgentClaims",
+    "AgentKeyError",
+    "AgentTokenProvider",
+    "AgentTokens",
+    "AuthLimits",
+    "AuthProvider",
+    "AuthUnavailableError",
+    "AuthenticationError",
+    "ByTokenKind",
+    "Identity",
+    "KeyStore",
+    "LocalOperator",
+    "NewKey",
+    "VirtualKey",
+    "VirtualKeyError",
+    "VirtualKeyNotFoundError",
+    "agent_secret",
+    "token_from_headers",
+]

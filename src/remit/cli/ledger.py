@@ -143,9 +143,9 @@ def recover(root: Path | None, as_json: bool) -> None:
 
     _, loaded = open_settings(root)
     with open_ledger(root) as client:
-        calls = InFlightCalls(client, TokenBudgeter(client))
+        calls = InFlightCalls(client, TokenBudgeter(client), charging=True)
         settled = calls.recover(loaded.settings.gateway.orphan_policy)
-        waiting = len(client.orphans())
+        waiting = calls.count()
     if as_json:
         echo_json({"settled": settled, "waiting": waiting})
     else:

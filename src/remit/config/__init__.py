@@ -2,6 +2,7 @@
 
 from remit.config.loading import LoadedSettings, default_settings, describe, load_settings
 from remit.config.settings import (
+    AuthSettings,
     BudgetSettings,
     ChatSettings,
     GatewaySettings,
@@ -9,6 +10,7 @@ from remit.config.settings import (
     LocalModelSettings,
     ModelSettings,
     ProviderSettings,
+    ServerSettings,
     Settings,
     SupervisorSettings,
     ToolSettings,
@@ -16,6 +18,7 @@ from remit.config.settings import (
 )
 
 __all__ = [
+    "AuthSettings",
     "BudgetSettings",
     "ChatSettings",
     "GatewaySettings",
@@ -24,6 +27,7 @@ __all__ = [
     "LocalModelSettings",
     "ModelSettings",
     "ProviderSettings",
+    "ServerSettings",
     "Settings",
     "SupervisorSettings",
     "ToolSettings",

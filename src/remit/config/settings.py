@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 __all__ = [
+    "AuthSettings",
     "BudgetSettings",
     "ChatSettings",
     "GatewaySettings",
@@ -14,6 +15,7 @@ __all__ = [
     "LocalModelSettings",
     "ModelSettings",
     "ProviderSettings",
+    "ServerSettings",
     "Settings",
     "SupervisorSettings",
     "ToolSettings",
@@ -81,6 +83,9 @@ class ProviderSettings(_Section):
     api_key_env: str = Field(description="environment variable that holds the key")
     default_model: str = Field(description="model used when none is named")
     api_version: str = Field("", description="value of the anthropic-version header")
+    max_output_tokens: int = Field(
+        4096, ge=1, description="sent where an API demands an end and the caller names none"
+    )
     send_temperature: bool = Field(description="false for models that refuse a temperature")
     native_tools: bool = Field(description="false makes the worker choose tools by schema")
     structured_output: bool = Field(description="false where JSON Schema output is not supported")
@@ -115,6 +120,15 @@ class GatewaySettings(_Section):
     orphan_policy: Literal["charge", "release"] = Field(
         description="what an unanswered reservation becomes"
     )
+    fallbacks: dict[str, list[str]] = Field(
+        description="model → models tried in turn when it fails in a way that another may not"
+    )
+    idempotency_hours: float = Field(
+        gt=0, description="how long an idempotency key answers from the record"
+    )
+    recover_every_s: float = Field(
+        gt=0, description="how often a server looks for calls whose process died"
+    )
 
 
 class BudgetSettings(_Section):
@@ -133,6 +147,54 @@ class BudgetSettings(_Section):
     remote_image_tokens: int = Field(
         ge=0, description="tokens of an image sent by reference, in the upper bound"
     )
+    free_providers: list[str] = Field(description="providers whose models cost nothing")
+    allow_unpriced: bool = Field(
+        description="let a limit in US dollars pass models that have no price"
+    )
+    estimated_bytes_per_token: float = Field(
+        gt=0, description="for what arrived of a stream that broke off"
+    )
+    prices: str = Field(
+        description="file of prices over the shipped ones, relative to the root; empty: none"
+    )
+
+
+class AuthSettings(_Section):
+    """``[auth]``: how fresh the view of the keys must be."""
+
+    revocation_s: float = Field(
+        gt=0, description="a key revoked by another process is refused here within this time"
+    )
+    stale_after_s: float = Field(
+        gt=0, description="when keys could not be read for this long, nobody is let in"
+    )
+    refused_log_s: float = Field(
+        gt=0, description="refused keys are told in the log at most this often, as a number"
+    )
+
+
+class ServerSettings(_Section):
+    """``[server]``: the HTTP server."""
+
+    host: str = Field(description="address to listen on")
+    port: int = Field(ge=0, le=65535, description="port to listen on; 0: any that is free")
+    workers: int = Field(ge=1, description="processes that answer")
+    max_body_bytes: int = Field(ge=1024, description="largest request body")
+    max_header_bytes: int = Field(ge=1024, description="largest request line and headers")
+    header_timeout_s: float = Field(gt=0, description="longest time for headers to come")
+    body_timeout_s: float = Field(gt=0, description="longest time for a body to come")
+    keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
+    max_connections: int = Field(ge=1, description="most connections of one process")
+    drain_s: int = Field(ge=0, description="calls may end within this time after SIGTERM")
+    watch_after_s: float = Field(
+        ge=0, description="a call that takes longer is cancelled when its client hangs up"
+    )
+    contract_id: str = Field(description="contract of calls that name none")
+    log_format: Literal["text", "json"] = Field(description="form of the log on stderr")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        description="least that is logged"
+    )
+    metrics_open: bool = Field(description="let anybody read /metrics, without a key")
 
 
 class SmallModelSettings(_Section):
@@ -187,6 +249,8 @@ class Settings(_Section):
     local: LocalModelSettings
     gateway: GatewaySettings
     budget: BudgetSettings
+    auth: AuthSettings
+    server: ServerSettings
     worker: WorkerSettings
     tools: ToolSettings
     supervisor: SupervisorSettings

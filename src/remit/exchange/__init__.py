@@ -4,6 +4,13 @@ They live apart from the gateway's class, so that a worker can speak of calls wi
 seeing what routes them (SPEC 8.3).
 """
 
+from remit.exchange.events import (
+    StreamEvent,
+    TextDelta,
+    ThinkingDelta,
+    ToolInputDelta,
+    ToolUseStart,
+)
 from remit.exchange.messages import Message, check_messages, text_of
 from remit.exchange.port import GatewayPort, ModelCapabilities, TextSink
 from remit.exchange.request import PromptRequest
@@ -16,7 +23,12 @@ __all__ = [
     "PromptRequest",
     "PromptResponse",
     "RouteOutcome",
+    "StreamEvent",
+    "TextDelta",
     "TextSink",
+    "ThinkingDelta",
+    "ToolInputDelta",
+    "ToolUseStart",
     "check_messages",
     "text_of",
 ]

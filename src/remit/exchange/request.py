@@ -19,8 +19,9 @@ class PromptRequest:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
         messages: a conversation (see :mod:`remit.exchange.messages`). Where given it is what
             is sent, and what the record's ``prompt`` holds.
-        max_tokens: most output tokens the provider may produce.
-        temperature: sampling temperature, 0 to 2.
+        max_tokens: most output tokens the provider may produce; ``None`` leaves the end to the
+            model, whose largest output is then reserved.
+        temperature: sampling temperature, 0 to 2; ``None`` sends none.
         structured_output: a JSON Schema the provider is asked to hold its output to, or
             ``True`` for ``output_schema``.
         input_schema: JSON Schema that ``template_variables`` must satisfy.
@@ -29,6 +30,11 @@ class PromptRequest:
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
         auth_token: who asks; never recorded, never shown by ``repr``.
         subject_id: the person that the content speaks of; kept beside it for erasure.
+        parameters: fields of the call that nothing above names, as ``dialect`` spells them. They
+            are sent as they are to a provider of that dialect, translated to another's, and
+            recorded.
+        dialect: ``openai`` or ``anthropic``.
+        idempotency_key: a call that succeeded under the same key is answered from the record.
     """
 
     prompt: str
@@ -43,8 +49,8 @@ class PromptRequest:
     tier: str
     model_id: str | None = None
     provider_id: str | None = None
-    max_tokens: int = 4096
-    temperature: float = 0.0
+    max_tokens: int | None = 4096
+    temperature: float | None = 0.0
     structured_output: Mapping[str, Any] | bool | None = None
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
@@ -54,6 +60,9 @@ class PromptRequest:
     auth_token: str | None = None
     subject_id: str | None = None
     messages: Sequence[Message] | None = None
+    parameters: Mapping[str, Any] | None = None
+    dialect: str | None = None
+    idempotency_key: str | None = None
 
     def __repr__(self) -> str:
         return (

@@ -28,10 +28,16 @@ class PromptResponse:
         latency_ms: from dispatch to answer of the last attempt, in milliseconds.
         output_valid: whether the output satisfied ``output_schema``; ``None`` without one.
         context_hash: SHA-256 (64 hex) of what was sent.
-        cost_incurred: US dollars; 0.0 as long as no price is known.
+        cost_incurred: US dollars; 0.0 where no price is known (``cost_certainty`` tells).
         budget_remaining: tokens left on the narrowest limit; ``None`` without one.
         finish_reason: the provider's, in neutral words: ``stop``, ``length``, ``tool_use``.
         content_blocks: the provider's blocks when it sent any (text, tool_use).
+        cost_certainty: ``measured``, ``estimated``, ``upper_bound``, ``unpriced``; empty without
+            budgets.
+        retry_after_s: when a refused call may be tried again, in seconds.
+        wire: the provider's answer as it came, and its dialect.
+        replayed: the answer was read from the record; nothing was sent or charged.
+        decision_entry_id: the entry of the decision that chose the model; empty when none did.
     """
 
     content: str
@@ -53,3 +59,10 @@ class PromptResponse:
     budget_remaining: int | None = None
     finish_reason: str = "stop"
     content_blocks: tuple[dict[str, Any], ...] | None = None
+    cost_certainty: str = ""
+    retry_after_s: float | None = None
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    wire: tuple[str, bytes] | None = field(default=None, repr=False)
+    replayed: bool = False
+    decision_entry_id: str = ""

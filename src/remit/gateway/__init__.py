@@ -3,15 +3,21 @@
 from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.gateway.breaker import CircuitBreaker, CircuitState
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
-from remit.gateway.gateway import LLMGateway
-from remit.gateway.inflight import InFlightCalls, LeaseLostError
+from remit.gateway.gateway import CallReport, LLMGateway
+from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
+from remit.gateway.sending import Dispatched
+from remit.gateway.validation import MAX_ID_CHARS
 
 PromptRouter = LLMGateway
 
 __all__ = [
+    "CallReport",
     "CircuitBreaker",
     "CircuitBreakerConfig",
     "CircuitState",
+    "MAX_ID_CHARS",
+    "Dispatched",
+    "IdempotencyKeyUsedError",
     "InFlightCalls",
     "LLMGateway",
     "LeaseLostError",

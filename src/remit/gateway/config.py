@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +35,10 @@ class RouterConfig:
         tools_overhead_tokens: what it may add when tools are offered.
         remote_image_tokens: the most an image sent by reference can count for.
         orphan_policy: what the reservation of an unanswered call becomes.
+        fallbacks: model → models tried in turn when it fails in a way that another may not.
+        free_providers: those whose models cost nothing, such as one's own machine.
+        estimated_bytes_per_token: for what arrived of a stream that broke off.
+        idempotency_hours: how long an idempotency key answers from the record.
     """
 
     default_provider: str = "mock"
@@ -48,11 +52,20 @@ class RouterConfig:
     tools_overhead_tokens: int = 1_024
     remote_image_tokens: int = 16_384
     orphan_policy: Literal["charge", "release"] = "charge"
+    fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    free_providers: Collection[str] = frozenset({"local"})
+    estimated_bytes_per_token: float = 3.0
+    idempotency_hours: float = 24.0
     default_models: Mapping[str, str] = field(default_factory=dict)
     model_prefixes: Mapping[str, str] = field(
         default_factory=lambda: default_settings().model.prefixes
     )
     circuit_breaker: CircuitBreakerConfig = field(default_factory=CircuitBreakerConfig)
+
+    @property
+    def prefixes_longest_first(self) -> list[str]:
+        """The keys of ``model_prefixes``, the most telling first."""
+        return sorted(self.model_prefixes, key=len, reverse=True)
 
     @classmethod
     def from_settings(cls, settings: Settings, provider: str, model: str) -> RouterConfig:
@@ -70,6 +83,10 @@ class RouterConfig:
             tools_overhead_tokens=settings.budget.tools_overhead_tokens,
             remote_image_tokens=settings.budget.remote_image_tokens,
             orphan_policy=gateway.orphan_policy,
+            fallbacks=gateway.fallbacks,
+            free_providers=frozenset(settings.budget.free_providers),
+            estimated_bytes_per_token=settings.budget.estimated_bytes_per_token,
+            idempotency_hours=gateway.idempotency_hours,
             default_models={
                 **{name: one.default_model for name, one in settings.providers.items()},
                 "local": settings.local.model,

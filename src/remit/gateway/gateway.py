@@ -6,14 +6,13 @@ import asyncio
 import logging
 import random
 import time
-import traceback
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.auth import AuthProvider
+from remit.auth import AuthProvider, Identity
 from remit.blocking import run_blocking
-from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
+from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
 from remit.errors import InvalidInputError, RemitError
 from remit.exchange import (
     ModelCapabilities,
@@ -22,41 +21,49 @@ from remit.exchange import (
     RouteOutcome,
     TextSink,
 )
-from remit.gateway.breaker import CircuitBreaker, Permit
+from remit.gateway.attempts import Attempts, Call
+from remit.gateway.billing import Billing, estimate, input_bound
+from remit.gateway.breaker import CircuitBreaker
 from remit.gateway.config import RouterConfig
-from remit.gateway.durable import CancelledMeanwhileError, whole
-from remit.gateway.inflight import InFlightCalls
-from remit.gateway.records import (
-    Attempt,
-    Failure,
-    dispatch_entry,
-    exchange_entry,
-    prepare_exchange,
-    rejection_entry,
-    warning_entry,
-)
-from remit.gateway.sending import send, sink
-from remit.gateway.validation import (
-    Sent,
-    check_output,
-    check_request,
-    encode_sent,
-    response_schema,
-)
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.providers import (
-    AsyncProvider,
-    Provider,
-    ProviderError,
-    ProviderRequest,
-    ProviderResponse,
-)
+from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls
+from remit.gateway.naming import candidates
+from remit.gateway.records import rejection_entry, warning_entry
+from remit.gateway.replaying import recorded_answer
+from remit.gateway.sending import StreamTap
+from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
+from remit.ledger import LedgerClient, LedgerEntry, utc_now
+from remit.prices import PriceTable
+from remit.providers import AsyncProvider, EventSink, Provider, ProviderError, StreamingProvider
 
-__all__ = ["LLMGateway"]
+__all__ = ["CallReport", "LLMGateway"]
 
 _log = logging.getLogger("remit.gateway")
 
 BudgetMode = Literal["enforce", "warn", "off"]
+AnyProvider = Provider | AsyncProvider | StreamingProvider
+
+# Another model may do better where this one is ill, full, locked or too small.
+_FALLS_BACK = frozenset(
+    {"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR", "CONTEXT_LENGTH"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """What an observer is told when a call has ended.
+
+    Attributes:
+        started_ns: when it came in, nanoseconds since 1970.
+        first_after_ms: when the first piece of its stream came; ``None`` without a stream.
+        attempts: how often something was sent.
+    """
+
+    request: PromptRequest
+    response: PromptResponse
+    identity: Identity | None
+    started_ns: int
+    first_after_ms: float | None
+    attempts: int
 
 
 class LLMGateway:
@@ -68,7 +75,9 @@ class LLMGateway:
         config: defaults, timeouts, retries.
         auth_provider: tells who asks; required outside dev mode.
         dev_mode: skip authentication.
-        budget_mode: ``enforce`` refuses, ``warn`` records and goes on, ``off`` does neither.
+        budget_mode: ``enforce`` refuses, ``warn`` records and goes on, ``off`` counts what is
+            spent and does neither.
+        prices: what models cost; the shipped table when left out.
     """
 
     def __init__(
@@ -79,27 +88,50 @@ class LLMGateway:
         auth_provider: AuthProvider | None = None,
         dev_mode: bool = False,
         budget_mode: BudgetMode = "enforce",
+        *,
+        prices: PriceTable | None = None,
     ) -> None:
         if budget_mode not in ("enforce", "warn", "off"):
             raise InvalidInputError(f"budget_mode is {budget_mode!r}; use enforce, warn or off.")
         self._ledger = ledger_client
-        self._budgeter = budgeter if budget_mode != "off" else None
-        # Recovery settles what an earlier process reserved, whatever this one's mode.
-        self._enforce = budget_mode == "enforce"
-        self._config = config or RouterConfig()
+        self._budgeter = budgeter
+        self._mode = budget_mode
+        self._config = config = config or RouterConfig()
         self._auth = auth_provider
         self._dev_mode = dev_mode
-        self._providers: dict[str, Provider | AsyncProvider] = {}
+        self._providers: dict[str, AnyProvider] = {}
         self._breakers: dict[tuple[str, str], CircuitBreaker] = {}
-        self._in_flight = InFlightCalls(ledger_client, budgeter or TokenBudgeter(ledger_client))
+        self._named: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
+        # Recovery settles what an earlier process reserved, also where this one charges nothing.
+        self._in_flight = InFlightCalls(
+            ledger_client,
+            budgeter or TokenBudgeter(ledger_client),
+            charging=budgeter is not None,
+        )
+        self._billing = Billing(prices or PriceTable.shipped(), config)
+        self._attempts = Attempts(
+            ledger_client, self._in_flight, self._billing, config, enforce=budget_mode == "enforce"
+        )
+        self.observers: list[Callable[[CallReport], None]] = []
 
-    def register_provider(self, provider_id: str, provider: Provider | AsyncProvider) -> None:
+    def register_provider(self, provider_id: str, provider: AnyProvider) -> None:
         """Make ``provider`` reachable under ``provider_id``."""
         self._providers[provider_id] = provider
+        self._named.clear()
+
+    @property
+    def providers(self) -> dict[str, AnyProvider]:
+        """Those that are registered, by id."""
+        return dict(self._providers)
+
+    @property
+    def in_flight(self) -> InFlightCalls:
+        """The calls that are out."""
+        return self._in_flight
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """What the model that would get ``request`` can do; all, where nobody says."""
-        provider_id, model_id = self._resolve(request)
+        provider_id, model_id = self._candidates(request)[0]
         told = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = told(model_id) if callable(told) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
@@ -110,7 +142,15 @@ class LLMGateway:
         Raises:
             InvalidInputError: the request has no canonical form.
         """
-        return self._input_bound(request, encode_sent(request))
+        return input_bound(self._config, request, encode_sent(request))
+
+    def estimate_tokens(self, request: PromptRequest) -> int:
+        """About how many input tokens ``request`` has; rather too many than too few.
+
+        Raises:
+            InvalidInputError: the request has no canonical form.
+        """
+        return estimate(self._config, encode_sent(request), None, 0, 0, (MAX_TOKENS, 0))[0]
 
     def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
         """The circuit breaker of one provider and model."""
@@ -118,6 +158,11 @@ class LLMGateway:
         if key not in self._breakers:
             self._breakers.setdefault(key, CircuitBreaker(self._config.circuit_breaker))
         return self._breakers[key]
+
+    @property
+    def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
+        """The breakers made so far, by provider and model."""
+        return dict(self._breakers)
 
     def recover(self) -> list[str]:
         """Settle calls whose process died; returns the ids of their ``EXCHANGE_ORPHANED``."""
@@ -128,301 +173,221 @@ class LLMGateway:
         return run_blocking(self.aroute(request, on_text=on_text))
 
     async def aroute(
-        self, request: PromptRequest, *, on_text: TextSink | None = None
+        self,
+        request: PromptRequest,
+        *,
+        on_text: TextSink | None = None,
+        on_event: EventSink | None = None,
+        identity: Identity | None = None,
     ) -> PromptResponse:
         """Send one request and record it; a call that fails is an outcome, not an exception.
 
         Args:
             request: what to send.
             on_text: receives the answer's text as it comes.
+            on_event: receives all that a stream brings.
+            identity: who asks, where the caller has authenticated them itself.
 
         Raises:
             LedgerWriteError: the record could not be made. Before the call: nothing was sent.
                 After it: the call stays in flight and is settled by recovery.
             LeaseLostError: the answer came after the call had been settled as an orphan.
         """
-        if problem := check_request(request):
-            return await self._reject(request, "INVALID_INPUT", problem)
-        try:
-            sent = encode_sent(request)
-        except InvalidInputError as error:
-            return await self._reject(request, "INVALID_INPUT", error.message)
-        if problem := self._authenticate(request):
-            return await self._reject(request, "AUTH_ERROR", problem, sent)
-        scope = self._scope(request, sent)
-        if self._budgeter is not None:
-            check = self._budgeter.check(scope)
-            if not check.allowed:
-                code, _, message = check.reason.partition(": ")
-                if self._enforce:
-                    return await self._reject(request, code, message, sent, check.remaining)
-                await self._ledger.awrite(warning_entry(request, code, message))
-        provider_id, model_id = self._resolve(request)
-        provider = self._providers.get(provider_id)
-        if provider is None:
-            message = f"no provider {provider_id!r} is registered"
-            return await self._reject(request, "PROVIDER_NOT_FOUND", message, sent)
-        return await self._attempts(request, sent, scope, provider, provider_id, model_id, on_text)
+        started_ns = time.time_ns()
+        tap = StreamTap(on_text, on_event)
+        call = Call(request, tap, identity)
+        response = await self._route(call)
+        if self.observers:
+            report = CallReport(
+                request, response, call.identity, started_ns, tap.first_after_ms, call.attempts
+            )
+            for observer in self.observers:
+                try:
+                    observer(report)
+                except Exception:  # noqa: BLE001 - who watches does not change what happens
+                    _log.exception("an observer of calls failed")
+        return response
 
-    async def _attempts(
-        self,
-        request: PromptRequest,
-        sent: Sent,
-        scope: BudgetScope,
-        provider: Provider | AsyncProvider,
-        provider_id: str,
-        model_id: str,
-        on_text: TextSink | None,
-    ) -> PromptResponse:
-        """Try, and try again what may succeed: each attempt a pair of its own."""
-        breaker = self.breaker(provider_id, model_id)
+    async def _route(self, call: Call) -> PromptResponse:
+        request = call.request
+        if problem := check_request(request):
+            return await self._reject(call, "INVALID_INPUT", problem)
+        try:
+            call.sent = encode_sent(request)
+        except InvalidInputError as error:
+            return await self._reject(call, "INVALID_INPUT", error.message)
+        if problem := self._authenticate(call):
+            return await self._reject(call, "AUTH_ERROR", problem)
+        call.path = self._path(call)
+        if request.idempotency_key:
+            call.claim = (_caller(call), request.idempotency_key)
+        response = None
+        try:
+            response = await self._ask(call)
+        except IdempotencyKeyUsedError as used:
+            call.claimed = False
+            return await self._replay(call, used.exchange_entry_id)
+        finally:
+            if call.claimed and (response is None or response.outcome is not RouteOutcome.SUCCESS):
+                await self._release(call)
+        return response
+
+    async def _ask(self, call: Call) -> PromptResponse:
+        """Ask each candidate in turn, each as often as retries allow."""
+        request = call.request
         last: PromptResponse | None = None
-        for number in range(1, self._config.max_retries + 2):
-            permit = breaker.acquire()
-            if permit is None:
-                message = f"{provider_id}/{model_id} failed repeatedly and is not asked just now"
-                return last or await self._reject(request, "CIRCUIT_OPEN", message, sent)
-            attempt = Attempt(number, provider_id, model_id)
-            if last is not None:
-                attempt.retry_of = last.exchange_entry_id
+        refusal: tuple[str, str] = ("", "")
+        for provider_id, model_id in self._candidates(request):
+            if not _may_use(call.identity, request.model_id, provider_id, model_id):
+                refusal = refusal if refusal[0] else (
+                    "MODEL_NOT_ALLOWED", f"this key may not use {provider_id}/{model_id}"
+                )  # fmt: skip
+                continue
+            provider = self._providers.get(provider_id)
+            if provider is None:
+                if not refusal[0]:
+                    refusal = ("PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered")
+                continue
+            call.amount, call.bound = self._billing.bound(
+                request, call.sent, provider_id, model_id
+            )
+            if self._mode == "warn" and call.attempts == 0:
+                await self._warn(call)
             try:
-                attempt.dispatch_entry_id = await self._dispatch(
-                    request, sent, attempt, scope, permit
-                )
+                answered, refused = await self._retried(call, provider, provider_id, model_id, last)
             except BudgetRefusedError as error:
                 return last or await self._reject(
-                    request, error.code, error.message, sent, error.remaining
+                    call, error.code, error.message, error.remaining, error.retry_after_s
                 )
-            result, error_ = await self._send(request, sent, provider, attempt, on_text, permit)
-            last = await self._record(request, sent, attempt, result)
-            if isinstance(error_, asyncio.CancelledError):
-                raise error_
+            last = answered or last
+            if refused:
+                refusal = ("CIRCUIT_OPEN", refused)
+            if answered is not None and (call.tap.began or answered.error_code not in _FALLS_BACK):
+                return answered
+        if last is not None:
+            return last
+        # A budget that is spent is what is said, also when the way is barred besides.
+        if (refused_by := self._check(call)) is not None:
+            code, message, remaining = refused_by
+            return await self._reject(call, code, message, remaining)
+        return await self._reject(call, *refusal)
+
+    async def _retried(
+        self,
+        call: Call,
+        provider: AnyProvider,
+        provider_id: str,
+        model_id: str,
+        last: PromptResponse | None,
+    ) -> tuple[PromptResponse | None, str]:
+        """One candidate: the last answer, if it was asked; else why it was not."""
+        breaker = self.breaker(provider_id, model_id)
+        answered: PromptResponse | None = None
+        for tried in range(1, self._config.max_retries + 2):
+            permit = breaker.acquire()
+            if permit is None:
+                refused = f"{provider_id}/{model_id} failed repeatedly and is not asked just now"
+                return answered, refused
+            try:
+                last, failure = await self._attempts.run(
+                    call, provider, provider_id, model_id, permit, last
+                )
+            except BudgetRefusedError:
+                if answered is None:
+                    raise
+                return answered, ""
+            answered = last
             if (
-                not isinstance(error_, ProviderError)
-                or not error_.retryable
-                or attempt.streamed
-                or number > self._config.max_retries
+                not isinstance(failure, ProviderError)
+                or not failure.retryable
+                or call.tap.began
+                or tried > self._config.max_retries
             ):
                 break
-            await asyncio.sleep(self._wait_s(number, error_.retry_after_s))
-        assert last is not None
-        return last
+            await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
+        return answered, ""
 
     # -- the steps ---------------------------------------------------------------------
 
-    def _authenticate(self, request: PromptRequest) -> str:
-        if self._dev_mode:
+    def _authenticate(self, call: Call) -> str:
+        """Find out who asks, and whether they may: empty, or why not."""
+        request = call.request
+        if call.identity is None and not self._dev_mode:
+            if self._auth is None:
+                return "no auth provider is set up, and this is not dev mode"
+            try:
+                call.identity = self._auth.authenticate(request.auth_token)
+            except RemitError as error:
+                return error.message
+            except Exception as error:  # noqa: BLE001 - a door that breaks stays shut
+                return f"the auth provider failed ({type(error).__name__})"
+        identity = call.identity
+        if identity is None:
             return ""
-        if self._auth is None:
-            return "no auth provider is set up, and this is not dev mode"
-        try:
-            self._auth.authenticate(request.auth_token)
-        except RemitError as error:
-            return error.message
-        except Exception as error:  # noqa: BLE001 - a door that breaks stays shut
-            return f"the auth provider failed ({type(error).__name__})"
+        if not identity.may("call"):
+            return f"the role {identity.role} makes no calls"
+        if identity.agents and not identity.may_act_as(request.agent_id):
+            return "this key may not act as that agent"
+        if identity.tiers and not identity.may_use_tier(request.tier):
+            return "this key may not act in that tier"
         return ""
 
-    def _resolve(self, request: PromptRequest) -> tuple[str, str]:
-        """Provider and model of a request (SPEC 15, model names)."""
-        config = self._config
-        if request.provider_id:
-            fallback = config.default_models.get(request.provider_id, config.default_model)
-            if request.provider_id == config.default_provider:
-                fallback = config.default_model
-            return request.provider_id, request.model_id or fallback
-        if not request.model_id:
-            return config.default_provider, config.default_model
-        head, slash, tail = request.model_id.partition("/")
-        if slash and tail and head in self._providers:
-            return head, tail
-        for prefix in sorted(config.model_prefixes, key=len, reverse=True):
-            owner = config.model_prefixes[prefix]
-            if request.model_id.startswith(prefix) and owner in self._providers:
-                return owner, request.model_id
-        return config.default_provider, request.model_id
+    def _candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
+        """Who is asked, one after the other."""
+        name = (request.provider_id, request.model_id)
+        found = self._named.get(name)
+        if found is None:
+            found = list(dict.fromkeys(candidates(self._config, self._providers, *name)))
+            if len(self._named) < _MOST_NAMES:
+                self._named[name] = found
+        return found
 
-    def _scope(self, request: PromptRequest, sent: Sent) -> BudgetScope:
-        """Whose budget, and the most the call can use."""
+    @staticmethod
+    def _path(call: Call) -> tuple[str, ...]:
+        """Every account that the call counts against."""
+        request, identity = call.request, call.identity
         return BudgetScope(
             request.session_id,
             request.work_order_id or None,
             request.agent_id or None,
-            self._input_bound(request, sent) + request.max_tokens,
-            request.model_id,
-        )
+            key_id=identity.key_id if identity else None,
+            user_id=identity.user_id if identity else None,
+            team_id=identity.team_id if identity else None,
+            organisation_id=identity.organisation_id if identity else None,
+        ).path
 
-    def _input_bound(self, request: PromptRequest, sent: Sent) -> int:
-        """No token is shorter than a byte; the rest is what providers add unseen."""
-        config = self._config
-        bound = sent.size + config.message_overhead_tokens * (len(sent.messages) + 1)
-        bound += config.remote_image_tokens * sent.remote_images
-        if request.tools or response_schema(request):
-            bound += config.tools_overhead_tokens
-        return bound
+    def _check(self, call: Call) -> tuple[str, str, int | None] | None:
+        """Whether the budget would refuse the call just now: code, sentence, tokens left.
 
-    async def _dispatch(
-        self,
-        request: PromptRequest,
-        sent: Sent,
-        attempt: Attempt,
-        scope: BudgetScope,
-        permit: Permit,
-    ) -> str:
-        """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
+        The reservation decides, in the transaction that holds it; this is asked only where its
+        answer would come too late.
+        """
+        if self._budgeter is None or self._mode == "off":
+            return None
+        check = self._budgeter.check_path(call.path, call.amount)
+        if check.allowed or (self._mode == "warn"):
+            return None
+        code, _, message = check.reason.partition(": ")
+        return code, message, check.remaining
 
-        def commit(tx: Transaction) -> str:
-            dispatch_id = tx.append(prepared)
-            if self._budgeter is not None:
-                turns = 1 if attempt.number == 1 else 0
-                self._budgeter.reserve(
-                    scope, dispatch_id, tx=tx, turns=turns, enforce=self._enforce
-                )
-            self._in_flight.add(tx, dispatch_id, request, lease_ms, scope.requested_tokens)
-            return dispatch_id
-
-        try:
-            prepared = self._ledger.prepare(
-                dispatch_entry(request, attempt.provider_id, attempt.model_id)
-            )
-            lease_ms = self._config.default_timeout_ms + self._config.lease_margin_ms
-            return await whole(self._ledger.atransact(commit))
-        except CancelledMeanwhileError as late:
-            # The marker is durable: it needs its exchange, though nothing was sent.
-            permit.release()
-            attempt.dispatch_entry_id = late.result
-            failure = Failure(
-                RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending"
-            )
-            await self._record(request, sent, attempt, failure)
-            raise asyncio.CancelledError from late
-        except BaseException:
-            permit.release()
-            raise
-
-    async def _send(
-        self,
-        request: PromptRequest,
-        sent: Sent,
-        provider: Provider | AsyncProvider,
-        attempt: Attempt,
-        on_text: TextSink | None,
-        permit: Permit,
-    ) -> tuple[ProviderResponse | Failure, BaseException | None]:
-        """One answer or the reason why there is none; tells the breaker."""
-        timeout_s = self._config.default_timeout_ms / 1000
-        order = ProviderRequest(
-            model_id=attempt.model_id,
-            messages=sent.messages,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            timeout_s=timeout_s,
-            tools=tuple(request.tools or ()),
-            response_schema=response_schema(request),
-        )
-        bound = (self._input_bound(request, sent), request.max_tokens)
-        started = time.perf_counter()
-        failure: Failure
-        cause: BaseException
-        try:
-            answer = await send(provider, order, sink(attempt, on_text))
-            permit.succeed()
-            if not answer.usage_reported:
-                answer = replace(answer, input_tokens=bound[0], output_tokens=bound[1])
-            return answer, None
-        except TimeoutError as error:
-            permit.fail()
-            message = f"no answer within {timeout_s:g} s"
-            failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, bound, True)
-            cause = error
-        except ProviderError as error:
-            (permit.fail if error.speaks_of_health else permit.succeed)()
-            timed_out = error.code == "TIMEOUT"
-            failure = Failure(
-                RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
-                error.code,
-                error.message,
-                bound if error.maybe_billed or timed_out else (0, 0),
-                error.maybe_billed or timed_out,
-            )
-            cause = error
-        except asyncio.CancelledError as error:
-            permit.release()
-            message = "the caller went away"
-            failure = Failure(RouteOutcome.ERROR, "CANCELLED", message, bound, True)
-            cause = error
-        except Exception as error:  # noqa: BLE001 - whatever a provider object does is on record
-            _log.warning(
-                "provider %s broke its protocol: %s", attempt.provider_id, type(error).__name__
-            )
-            _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
-            permit.fail()
-            message = f"the provider object raised {type(error).__name__}"
-            failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, bound, True)
-            cause = error
-        finally:
-            attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
-        return failure, cause
-
-    async def _record(
-        self,
-        request: PromptRequest,
-        sent: Sent,
-        attempt: Attempt,
-        result: ProviderResponse | Failure,
-    ) -> PromptResponse:
-        """``EXCHANGE``, settlement and the end of the in-flight row, in one transaction."""
-        entry = exchange_entry(request, sent, attempt, result)
-        prepared = prepare_exchange(self._ledger, entry, request.subject_id)
-        usage = TokenUsage(entry.metadata["input_tokens"], entry.metadata["output_tokens"])
-
-        def commit(tx: Transaction) -> tuple[str, int | None]:
-            self._in_flight.consume(tx, attempt.dispatch_entry_id)
-            remaining = None
-            if self._budgeter is not None:
-                settled = self._budgeter.settle(attempt.dispatch_entry_id, usage, tx=tx)
-                remaining = settled.remaining
-            return tx.append(prepared), remaining
-
-        try:
-            exchange_id, remaining = await whole(self._ledger.atransact(commit))
-        except CancelledMeanwhileError as late:
-            raise asyncio.CancelledError from late
-        failed = isinstance(result, Failure)
-        problems: list[str] = []
-        valid: bool | None = None
-        if isinstance(result, ProviderResponse) and request.output_schema is not None:
-            problems = check_output(request.output_schema, result.content)
-            valid = not problems
-        return PromptResponse(
-            content=attempt.streamed if isinstance(result, Failure) else result.content,
-            outcome=result.outcome if isinstance(result, Failure) else RouteOutcome.SUCCESS,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            model_id=entry.metadata["model_id"],
-            provider_id=attempt.provider_id,
-            latency_ms=attempt.latency_ms,
-            timestamp=_now(),
-            exchange_entry_id=exchange_id,
-            dispatch_entry_id=attempt.dispatch_entry_id,
-            output_valid=valid,
-            output_validation_errors=problems,
-            context_hash=sent.context_hash,
-            error_code=result.code if isinstance(result, Failure) else None,
-            error_message=result.message if isinstance(result, Failure) else None,
-            budget_remaining=remaining,
-            **({} if failed else _from_provider(result)),
-        )
+    async def _warn(self, call: Call) -> None:
+        if self._budgeter is None:
+            return
+        check = self._budgeter.check_path(call.path, call.amount)
+        if not check.allowed:
+            code, _, message = check.reason.partition(": ")
+            await self._ledger.awrite(warning_entry(call.request, code, message))
 
     async def _reject(
         self,
-        request: PromptRequest,
+        call: Call,
         code: str,
         message: str,
-        sent: Sent | None = None,
         remaining: int | None = None,
+        retry_after_s: float | None = None,
     ) -> PromptResponse:
         """One ``PROMPT_REJECTED``; nothing held, nothing sent."""
+        request = call.request
         entry: LedgerEntry = rejection_entry(request, code, message)
         entry_id = await self._ledger.awrite(entry)
         return PromptResponse(
@@ -433,13 +398,35 @@ class LLMGateway:
             model_id=request.model_id or "",
             provider_id=request.provider_id or "",
             latency_ms=0.0,
-            timestamp=_now(),
+            timestamp=utc_now(),
             exchange_entry_id=entry_id,
-            context_hash=sent.context_hash if sent else "",
+            context_hash=call.sent.context_hash,
             error_code=code,
             error_message=message,
             budget_remaining=remaining,
+            retry_after_s=retry_after_s,
         )
+
+    async def _replay(self, call: Call, exchange_entry_id: str) -> PromptResponse:
+        """The recorded answer of the call that had the same idempotency key."""
+        if not exchange_entry_id:
+            return await self._reject(
+                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
+                retry_after_s=1.0,
+            )  # fmt: skip
+        entry = await asyncio.to_thread(self._ledger.read, exchange_entry_id)
+        answer, problem = recorded_answer(entry, call.request, call.sent)
+        if answer is None:
+            return await self._reject(call, "IDEMPOTENCY_MISMATCH", problem)
+        return answer
+
+    async def _release(self, call: Call) -> None:
+        """Let the idempotency key of a call that failed be used again."""
+        assert call.claim is not None
+        try:
+            await self._in_flight.release_claim(call.claim)
+        except RemitError as error:
+            _log.warning("an idempotency key was not released: %s", error.message)
 
     def _wait_s(self, number: int, asked_s: float | None) -> float:
         """Full jitter under a doubling bound; what the provider asked for, when that is longer."""
@@ -448,13 +435,25 @@ class LLMGateway:
         return max(random.uniform(0, bound), min(asked_s or 0.0, config.retry_max_ms / 1000))  # noqa: S311
 
 
-def _from_provider(result: ProviderResponse | Failure) -> dict[str, Any]:
-    assert isinstance(result, ProviderResponse)
-    return {
-        "finish_reason": result.finish_reason,
-        "content_blocks": result.content_blocks or None,
-    }
+_MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+def _may_use(
+    identity: Identity | None, asked: str | None, provider_id: str, model_id: str
+) -> bool:
+    """Whether a key's models include this one, by any name that it goes by."""
+    if identity is None:
+        return True
+    return (
+        identity.may_use_model(model_id)
+        or identity.may_use_model(f"{provider_id}/{model_id}")
+        or (asked is not None and asked.endswith(model_id) and identity.may_use_model(asked))
+    )
+
+
+def _caller(call: Call) -> str:
+    """Whose idempotency keys these are: nobody is answered with another's record."""
+    identity = call.identity
+    if identity is not None and identity.key_id:
+        return f"key:{identity.key_id}"
+    return f"session:{call.request.session_id}"

@@ -1,35 +1,134 @@
-"""Calls that are out, and what becomes of those whose process died (SPEC 4.6)."""
+"""Calls that are out: what begins and ends them, whatever becomes of their process (SPEC 4.6)."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
+import contextlib
 import time
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from remit.budget import TokenBudgeter, TokenUsage
+from remit.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, usd_of
 from remit.errors import RemitError
-from remit.exchange import PromptRequest
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.gateway.ownership import Owner
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Prepared, Stage, Transaction
 
-__all__ = ["InFlightCalls", "LeaseLostError"]
+__all__ = [
+    "Begin",
+    "End",
+    "Ended",
+    "IdempotencyKeyUsedError",
+    "InFlightCalls",
+    "LeaseLostError",
+]
 
-_TABLE = """CREATE TABLE IF NOT EXISTS in_flight (
-    dispatch_entry_id TEXT NOT NULL PRIMARY KEY,
-    owner TEXT NOT NULL,
-    lease_until_ms BIGINT NOT NULL,
-    session_id TEXT NOT NULL,
-    work_order_id TEXT NOT NULL,
-    agent_id TEXT NOT NULL,
-    contract_id TEXT NOT NULL,
-    reserved_tokens BIGINT NOT NULL
-)"""
-_FIELDS = "dispatch_entry_id, session_id, work_order_id, agent_id, contract_id, reserved_tokens"
+_FIELDS = (
+    "dispatch_entry_id", "owner", "lease_until_ms", "session_id", "work_order_id", "agent_id",
+    "contract_id", "reserved_tokens", "hold", "key_id", "attempt",
+)  # fmt: skip
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS in_flight (
+        dispatch_entry_id TEXT NOT NULL PRIMARY KEY,
+        owner TEXT NOT NULL,
+        lease_until_ms BIGINT NOT NULL,
+        session_id TEXT NOT NULL,
+        work_order_id TEXT NOT NULL,
+        agent_id TEXT NOT NULL,
+        contract_id TEXT NOT NULL,
+        reserved_tokens BIGINT NOT NULL,
+        hold TEXT NOT NULL DEFAULT '',
+        key_id TEXT NOT NULL DEFAULT '',
+        attempt BIGINT NOT NULL DEFAULT 1
+    )""",
+    """CREATE TABLE IF NOT EXISTS idempotency (
+        caller TEXT NOT NULL,
+        idempotency_key TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        exchange_entry_id TEXT NOT NULL,
+        until_ms BIGINT NOT NULL,
+        PRIMARY KEY (caller, idempotency_key)
+    )""",
+)
+_ADDED = (
+    "ALTER TABLE in_flight ADD COLUMN hold TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE in_flight ADD COLUMN key_id TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE in_flight ADD COLUMN attempt BIGINT NOT NULL DEFAULT 1",
+)
+_INSERT = f"INSERT INTO in_flight ({', '.join(_FIELDS)}) VALUES ({', '.join('?' * len(_FIELDS))})"
+_DELETE = "DELETE FROM in_flight WHERE dispatch_entry_id = ?"
+_CLAIM = (
+    "INSERT INTO idempotency VALUES (?, ?, ?, '', ?) ON CONFLICT (caller, idempotency_key) "
+    "DO UPDATE SET owner = excluded.owner, exchange_entry_id = '', until_ms = excluded.until_ms"
+)
+_ANSWERED = (
+    "UPDATE idempotency SET exchange_entry_id = ?, until_ms = ? "
+    "WHERE caller = ? AND idempotency_key = ?"
+)
+_MOST_MARKS = 256
 
 
 class LeaseLostError(RemitError):
     """The call took so long that it was settled as an orphan before its answer came."""
+
+
+class IdempotencyKeyUsedError(RemitError):
+    """Another call has, or had, this idempotency key.
+
+    Attributes:
+        exchange_entry_id: the ``EXCHANGE`` that answers; empty while the call is out.
+    """
+
+    def __init__(self, exchange_entry_id: str) -> None:
+        super().__init__("A call with this idempotency key has been made, or is under way.")
+        self.exchange_entry_id = exchange_entry_id
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The step that makes a call's intent durable.
+
+    Attributes:
+        prepared: the ``DISPATCH``, alone.
+        path: accounts that pay.
+        about: session, work order, agent, contract and key id of the call.
+        claim: caller and idempotency key, where the call has one.
+    """
+
+    prepared: tuple[Prepared]
+    path: tuple[str, ...]
+    amount: Amount
+    turns: int
+    enforce: bool
+    lease_ms: int
+    about: tuple[str, str, str, str, str]
+    attempt: int
+    claim: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The step that puts an answer on record, settles it and takes the call off.
+
+    Attributes:
+        prepared: the ``EXCHANGE``, alone.
+        hold: what the call held; ``None`` without budgets.
+        answered: caller and idempotency key that this answer is kept for, and how long, in
+            milliseconds.
+    """
+
+    prepared: tuple[Prepared]
+    dispatch_entry_id: str
+    hold: Hold | None
+    usage: TokenUsage
+    answered: tuple[str, str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The ``EXCHANGE``'s id, and tokens left on the narrowest limit."""
+
+    exchange_entry_id: str
+    remaining: int | None
 
 
 class InFlightCalls:
@@ -38,80 +137,250 @@ class InFlightCalls:
     Args:
         ledger: in whose database they lie.
         budgeter: where reservations are settled.
+        charging: whether calls that begin here are charged at all.
     """
 
-    def __init__(self, ledger: LedgerClient, budgeter: TokenBudgeter) -> None:
+    def __init__(self, ledger: LedgerClient, budgeter: TokenBudgeter, charging: bool) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
-        # A pid alone comes back after a restart: the random part does not.
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
-        ledger.transact(lambda tx: tx.execute(_TABLE))
+        self.charging = charging
+        self.owner = Owner.current().encode()
+        _create_tables(ledger)
 
-    def add(
-        self, tx: Transaction, dispatch_entry_id: str, request: PromptRequest, lease_ms: int,
-        reserved_tokens: int,
-    ) -> None:  # fmt: skip
-        """Note a call that is about to go out."""
-        tx.execute(
-            "INSERT INTO in_flight VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                dispatch_entry_id, self._owner, _now_ms() + lease_ms, request.session_id,
-                request.work_order_id or "", request.agent_id or "", request.contract_id,
-                reserved_tokens,
-            ),
-        )  # fmt: skip
+    def stage(self, tx: Transaction, steps: Sequence[Begin | End]) -> Stage:
+        """What :meth:`~remit.ledger.LedgerClient.step` needs for :class:`Begin` and :class:`End`.
 
-    def consume(self, tx: Transaction, dispatch_entry_id: str) -> None:
-        """Take a call off; whoever does it writes the one entry that ends it.
-
-        Raises:
-            LeaseLostError: it was taken off before.
+        A ``Begin`` gives the dispatch's id and its hold; raises
+        :class:`~remit.budget.BudgetRefusedError` or :class:`IdempotencyKeyUsedError`. An ``End``
+        gives :class:`Ended`; raises :class:`LeaseLostError`.
         """
-        if not tx.execute(
-            "DELETE FROM in_flight WHERE dispatch_entry_id = ? RETURNING owner",
-            (dispatch_entry_id,),
-        ):
-            raise LeaseLostError(
-                f"The call {dispatch_entry_id} was settled as an orphan before its answer came.",
-                next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
+        return _Calls(self, self._budgeter.book(tx), tx, steps)
+
+    async def release_claim(self, claim: tuple[str, str]) -> None:
+        """Let an idempotency key be used again: its call has failed."""
+        await self._ledger.atransact(
+            lambda tx: tx.execute(
+                "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ? AND owner = ? "
+                "AND exchange_entry_id = ''",
+                (*claim, self.owner),
             )
+        )
+
+    def count(self) -> int:
+        """How many calls are out, of all processes."""
+        return int(self._ledger.select("SELECT count(*) FROM in_flight")[0][0])
 
     def recover(self, policy: Literal["charge", "release"]) -> list[str]:
-        """Settle every call whose lease has run out; returns the ``EXCHANGE_ORPHANED`` ids."""
-        overdue = "SELECT dispatch_entry_id FROM in_flight WHERE lease_until_ms < ?"
-        if not self._ledger.select(overdue, (_now_ms(),)):
-            return []
-        return self._ledger.transact(lambda tx: self._recover(tx, policy))
+        """Settle every call whose process is dead or whose lease has run out.
 
-    def _recover(self, tx: Transaction, policy: Literal["charge", "release"]) -> list[str]:
-        rows = tx.execute(
-            f"DELETE FROM in_flight WHERE lease_until_ms < ? RETURNING {_FIELDS}", (_now_ms(),)
+        Returns the ``EXCHANGE_ORPHANED`` ids.
+        """
+        now = _now_ms()
+        owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
+        owners += self._ledger.select(
+            "SELECT DISTINCT owner FROM idempotency WHERE exchange_entry_id = ''"
         )
-        ids = []
-        for dispatch_id, session_id, work_order_id, agent_id, contract_id, reserved in sorted(rows):
-            settled = reserved if policy == "charge" else 0
-            self._budgeter.settle(dispatch_id, TokenUsage(settled, 0), tx=tx)
-            ids.append(
-                tx.append(
-                    LedgerEntry(
-                        event_type="EXCHANGE_ORPHANED",
-                        submission_id=contract_id,
-                        decision="ORPHANED",
-                        reason="The process that sent the call ended before the answer was on "
-                        "record",
-                        metadata={
-                            "dispatch_entry_id": dispatch_id,
-                            "session_id": session_id,
-                            "agent_id": agent_id,
-                            "contract_id": contract_id,
-                            "work_order_id": work_order_id,
-                            "settlement": policy,
-                            "settled_tokens": settled,
-                        },
-                    )
-                )
+        dead = sorted({text for (text,) in owners if _is_dead(text)} - {self.owner})
+        overdue = self._ledger.select(
+            "SELECT 1 FROM in_flight WHERE lease_until_ms < ? LIMIT 1", (now,)
+        )
+        stale = self._ledger.select("SELECT 1 FROM idempotency WHERE until_ms < ? LIMIT 1", (now,))
+        if not (dead or overdue or stale):
+            return []
+        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead))
+
+    def _recover(
+        self, tx: Transaction, policy: Literal["charge", "release"], dead: list[str]
+    ) -> list[str]:
+        fields = ", ".join(_FIELDS)
+        rows = tx.execute(
+            f"DELETE FROM in_flight WHERE lease_until_ms < ? RETURNING {fields}", (_now_ms(),)
+        )
+        for owner in dead:
+            rows += tx.execute(
+                f"DELETE FROM in_flight WHERE owner = ? RETURNING {fields}", (owner,)
             )
+            tx.execute(
+                "DELETE FROM idempotency WHERE owner = ? AND exchange_entry_id = ''", (owner,)
+            )
+        tx.execute("DELETE FROM idempotency WHERE until_ms < ?", (_now_ms(),))
+        book = self._budgeter.book(tx)
+        ids = [self._settle(tx, book, policy, row) for row in sorted(rows)]
+        book.write()
         return ids
+
+    def _settle(
+        self, tx: Transaction, book: Book, policy: Literal["charge", "release"],
+        row: tuple[Any, ...],
+    ) -> str:  # fmt: skip
+        call = dict(zip(_FIELDS, row, strict=True))
+        charged = policy == "charge"
+        settled = call["reserved_tokens"] if charged else 0
+        metadata: dict[str, Any] = {
+            "dispatch_entry_id": call["dispatch_entry_id"],
+            "session_id": call["session_id"],
+            "agent_id": call["agent_id"],
+            "contract_id": call["contract_id"],
+            "work_order_id": call["work_order_id"],
+            "settlement": policy,
+            "settled_tokens": settled,
+        }
+        if call["key_id"]:
+            metadata["key_id"] = call["key_id"]
+        if call["attempt"] > 1:
+            metadata["attempt"] = call["attempt"]
+        if call["hold"]:
+            hold = Hold.decode(call["hold"])
+            nano = hold.nano if charged else 0
+            book.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
+            metadata["cost_certainty"] = "unpriced" if nano is None else "upper_bound"
+            if nano is not None:
+                metadata["cost_usd"] = usd_of(nano)
+        return tx.append(
+            LedgerEntry(
+                event_type="EXCHANGE_ORPHANED",
+                submission_id=call["contract_id"],
+                decision="ORPHANED",
+                reason="The process that sent the call ended before the answer was on record",
+                metadata=metadata,
+            )
+        )
+
+
+class _Calls:
+    """The stage: accounts and rows of all calls that begin or end in one transaction."""
+
+    def __init__(
+        self, calls: InFlightCalls, book: Book, tx: Transaction, steps: Sequence[Begin | End]
+    ) -> None:
+        self._calls = calls
+        self._book = book
+        self._tx = tx
+        self._begun: dict[str, tuple[Any, ...]] = {}
+        self._ended: list[tuple[str]] = []
+        self._claims: dict[tuple[str, str], tuple[str, int]] = {}
+        self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
+        ends = [step.dispatch_entry_id for step in steps if isinstance(step, End)]
+        self._there = {row[0] for row in _select_in(tx, "dispatch_entry_id", ends)}
+        if calls.charging:
+            paths = [step.path for step in steps if isinstance(step, Begin)]
+            paths += [step.hold.scopes for step in steps if isinstance(step, End) and step.hold]
+            book.load(key for path in paths for key in path)
+
+    def do(self, step: Begin | End) -> Any:
+        """See :meth:`InFlightCalls.stage`."""
+        return self._begin(step) if isinstance(step, Begin) else self._end(step)
+
+    def _begin(self, step: Begin) -> tuple[str, Hold | None]:
+        now = _now_ms()
+        if step.claim is not None:
+            self._check_claim(step.claim, now)
+        # What may refuse comes first, what changes anything after it: an entry that does not
+        # fit raises before it is collected, and then the hold is given back.
+        hold = None
+        if self._calls.charging:
+            hold = self._book.reserve(
+                step.path, step.amount, turns=step.turns, enforce=step.enforce
+            )
+        try:
+            dispatch_id = self._tx.append(step.prepared[0])
+        except BaseException:
+            if hold is not None:
+                self._book.cancel(hold)
+            raise
+        until = now + step.lease_ms
+        session_id, work_order_id, agent_id, contract_id, key_id = step.about
+        self._begun[dispatch_id] = (
+            dispatch_id, self._calls.owner, until, session_id, work_order_id, agent_id,
+            contract_id, step.amount.tokens, hold.encode() if hold else "", key_id, step.attempt,
+        )  # fmt: skip
+        if step.claim is not None:
+            self._claims[step.claim] = ("", until)
+            self._changed_claims.append((_CLAIM, (*step.claim, self._calls.owner, until)))
+        return dispatch_id, hold
+
+    def _end(self, step: End) -> Ended:
+        if step.dispatch_entry_id not in self._there:
+            rows = _select_in(self._tx, "dispatch_entry_id", [step.dispatch_entry_id])
+            if not rows or (step.dispatch_entry_id,) in self._ended:
+                raise LeaseLostError(
+                    f"The call {step.dispatch_entry_id} was settled as an orphan before its "
+                    "answer came.",
+                    next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
+                )
+        exchange_id = self._tx.append(step.prepared[0])
+        self._there.discard(step.dispatch_entry_id)
+        self._ended.append((step.dispatch_entry_id,))
+        remaining = None
+        if step.hold is not None:
+            self._book.settle(step.hold, step.usage)
+            remaining = self._book.remaining(step.hold.scopes)
+        if step.answered is not None:
+            *claim, kept_ms = step.answered
+            until = _now_ms() + kept_ms
+            self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
+        return Ended(exchange_id, remaining)
+
+    def _check_claim(self, claim: tuple[str, str], now: int) -> None:
+        known = self._claims.get(claim)
+        if known is None:
+            rows = self._tx.execute(
+                "SELECT exchange_entry_id, until_ms FROM idempotency "
+                "WHERE caller = ? AND idempotency_key = ?",
+                claim,
+            )
+            known = rows[0] if rows else None
+        if known is not None and known[1] >= now:
+            raise IdempotencyKeyUsedError(known[0])
+
+    def write(self) -> None:
+        """See :class:`~remit.ledger.Stage`."""
+        if self._begun:
+            self._tx.execute_many(_INSERT, list(self._begun.values()))
+            self._begun.clear()
+        if self._ended:
+            self._tx.execute_many(_DELETE, self._ended)
+            self._ended = []
+        for sql, row in self._changed_claims:
+            self._tx.execute_many(sql, [row])
+        self._changed_claims = []
+        self._book.write()
+
+
+def _select_in(tx: Transaction, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Rows in flight whose ``column`` is one of ``values``, in few sizes of statement."""
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(values), _MOST_MARKS):
+        part = values[start : start + _MOST_MARKS]
+        size = 1 << (len(part) - 1).bit_length()
+        marks = ", ".join("?" * size)
+        rows += tx.execute(
+            f"SELECT {column} FROM in_flight WHERE {column} IN ({marks})",
+            (*part, *[part[-1]] * (size - len(part))),
+        )
+    return rows
+
+
+def _is_dead(text: str) -> bool:
+    owner = Owner.parse(text)
+    return owner is not None and owner.is_surely_dead()
+
+
+def _create_tables(ledger: LedgerClient) -> None:
+    def create(tx: Transaction) -> None:
+        for statement in _TABLES:
+            tx.execute(statement)
+
+    def extend(tx: Transaction) -> None:
+        for statement in _ADDED:
+            tx.execute(statement)
+
+    ledger.transact(create)
+    try:
+        ledger.select("SELECT attempt FROM in_flight WHERE dispatch_entry_id = ''")
+    except LedgerError:
+        with contextlib.suppress(LedgerError):  # another process was first
+            ledger.transact(extend)
 
 
 def _now_ms() -> int:

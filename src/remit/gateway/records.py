@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from remit.auth import Identity
+from remit.budget import Hold
 from remit.canonical import MAX_SAFE_INTEGER
 from remit.errors import InvalidInputError
 from remit.exchange import PromptRequest, RouteOutcome
@@ -23,27 +26,35 @@ class Failure:
     """Why an attempt brought no answer.
 
     Attributes:
-        billed_tokens: ``(input, output)`` charged for it: 0 where the provider did not bill,
-            the upper bound where nobody knows.
+        billing: ``nothing`` where the provider did not bill; ``arrived`` where a stream broke
+            off after it had begun; ``bound`` where nobody knows.
     """
 
     outcome: RouteOutcome
     code: str
     message: str
-    billed_tokens: tuple[int, int] = (0, 0)
-    unknown_usage: bool = False
+    billing: Literal["nothing", "arrived", "bound"] = "nothing"
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt as far as it has come."""
+    """One attempt as far as it has come.
+
+    Attributes:
+        bound: most input and output tokens.
+        first_after_ms: when the first piece of a stream came.
+        streamed: the answer's text as far as a stream brought it.
+    """
 
     number: int
     provider_id: str
     model_id: str
+    bound: tuple[int, int] = (0, 0)
+    hold: Hold | None = None
     dispatch_entry_id: str = ""
     retry_of: str = ""
     latency_ms: float = 0.0
+    first_after_ms: float | None = None
     streamed: str = ""
 
 
@@ -64,19 +75,29 @@ def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> L
 
 
 def exchange_entry(
-    request: PromptRequest, sent: Sent, attempt: Attempt, result: ProviderResponse | Failure
+    request: PromptRequest,
+    sent: Sent,
+    attempt: Attempt,
+    result: ProviderResponse | Failure,
+    usage: tuple[int, int],
+    billed: Mapping[str, Any],
+    identity: Identity | None = None,
 ) -> LedgerEntry:
-    """One round trip, whole: success and failure have the same keys, failure two more."""
+    """One round trip, whole: success and failure have the same keys, failure two more.
+
+    Args:
+        usage: input and output tokens that are charged.
+        billed: the keys that state the bill.
+        identity: who asked.
+    """
     failed = isinstance(result, Failure)
     if isinstance(result, Failure):
-        tokens, finish, text = result.billed_tokens, "error", attempt.streamed
+        finish, text = "error", attempt.streamed
         decision = "TIMEOUT" if result.outcome is RouteOutcome.TIMEOUT else "ERROR"
         reason = content(f"{result.code}: {result.message}")
         outcome, model_id = str(result.outcome), attempt.model_id
     else:
-        tokens, finish, text = (
-            (result.input_tokens, result.output_tokens), result.finish_reason, result.content,
-        )  # fmt: skip
+        finish, text = result.finish_reason, result.content
         decision, reason, outcome = "SUCCESS", "Exchange completed", "success"
         model_id = result.model or attempt.model_id
     prompt = request.prompt if request.messages is None else list(sent.messages)
@@ -90,8 +111,8 @@ def exchange_entry(
         "prompt": Content(prompt, sent.encoded),
         "response": Content(text),
         "outcome": outcome,
-        "input_tokens": tokens[0],
-        "output_tokens": tokens[1],
+        "input_tokens": usage[0],
+        "output_tokens": usage[1],
         "context_hash": Content(sent.context_hash),
         "dispatch_entry_id": attempt.dispatch_entry_id,
         "model_id": model_id,
@@ -101,8 +122,13 @@ def exchange_entry(
     if isinstance(result, Failure):
         metadata["error_code"] = result.code
         metadata["error_message"] = Content(result.message)
-        if result.unknown_usage:
-            metadata["cost_certainty"] = "upper_bound"
+    metadata.update(billed)
+    if identity is not None and identity.key_id:
+        metadata["key_id"] = identity.key_id
+    if attempt.first_after_ms is not None:
+        metadata["time_to_first_token_ms"] = attempt.first_after_ms
+    if request.parameters is not None:
+        metadata["parameters"] = Content(sent_parameters(request))
     if request.provider_id is None:
         metadata["provider_id"] = attempt.provider_id
     if model_id != attempt.model_id:
@@ -115,9 +141,7 @@ def exchange_entry(
         blocks = () if failed else result.content_blocks  # type: ignore[union-attr]
         metadata["content_blocks"] = Content(list(blocks))
     if isinstance(result, ProviderResponse):
-        if not result.usage_reported:
-            metadata["cost_certainty"] = "upper_bound"
-        for name in ("cached_input_tokens", "reasoning_tokens"):
+        for name in ("cached_input_tokens", "cache_write_tokens", "reasoning_tokens"):
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
     return LedgerEntry(
@@ -128,6 +152,18 @@ def exchange_entry(
         prompts_used=_prompts(request),
         metadata=metadata,
     )
+
+
+def sent_parameters(request: PromptRequest) -> dict[str, Any]:
+    """What was sent that the contract does not fix: enough to send it again."""
+    told: dict[str, Any] = dict(request.parameters or {})
+    if request.dialect is not None:
+        told["dialect"] = request.dialect
+    if request.temperature is not None:
+        told["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        told["max_tokens"] = request.max_tokens
+    return told
 
 
 def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:

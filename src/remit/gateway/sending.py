@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from dataclasses import dataclass
 from typing import Any
 
 from remit.blocking import call_in_thread
 from remit.canonical import MAX_SAFE_INTEGER
-from remit.exchange import TextSink
-from remit.gateway.records import Attempt
+from remit.exchange import TextDelta, TextSink, ThinkingDelta, ToolInputDelta, ToolUseStart
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.providers import (
     AsyncProvider,
+    EventSink,
     Provider,
     ProviderError,
     ProviderRequest,
     ProviderResponse,
+    StreamingProvider,
+    UsageTold,
+    WireChunk,
 )
 
-__all__ = ["ProtocolBrokenError", "send", "sink"]
+__all__ = ["Dispatched", "ProtocolBrokenError", "StreamTap", "send"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -28,8 +33,103 @@ class ProtocolBrokenError(ProviderError):
     """The provider object gave back something that is no answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """Told to who wants everything: an attempt's intent is durable."""
+
+    dispatch_entry_id: str
+
+
+class StreamTap:
+    """Listens to one attempt's stream: notes what it brings, and passes it on.
+
+    A listener that raises is told no more; it changes nothing of the record.
+
+    Args:
+        on_text: wants the answer's text.
+        on_event: wants everything.
+    """
+
+    def __init__(self, on_text: TextSink | None, on_event: EventSink | None) -> None:
+        self._on_text = on_text
+        self._on_event = on_event
+        self._parts: list[str] = []
+        self._started = 0.0
+        self.wanted = on_text is not None or on_event is not None
+        self.pieces = 0
+        self.size = 0
+        self.told: UsageTold | None = None
+        self.first_after_ms: float | None = None
+
+    def start(self) -> None:
+        """Begin to count the time."""
+        self._started = time.perf_counter()
+
+    def dispatched(self, entry_id: str) -> None:
+        """An attempt is about to be sent."""
+        if self._on_event is not None:
+            self._tell(self._on_event, Dispatched(entry_id))
+
+    @property
+    def text(self) -> str:
+        """The answer's text as far as it came."""
+        return "".join(self._parts)
+
+    @property
+    def began(self) -> bool:
+        """Whether anything of the answer came: from then on nobody else may answer."""
+        return self.first_after_ms is not None
+
+    def take_text(self, text: str) -> None:
+        """A piece from a provider that streams text alone."""
+        if text:
+            self.take(TextDelta(text))
+
+    def take(self, event: Any) -> None:
+        """One event of the stream."""
+        kind = type(event)
+        if kind is TextDelta:
+            self._parts.append(event.text)
+            self._arrived(event.text)
+            if self._on_text is not None:
+                self._tell(self._on_text, event.text)
+        elif kind is ToolInputDelta:
+            self._arrived(event.partial_json)
+        elif kind is ThinkingDelta:
+            self._arrived(event.text)
+        elif kind is ToolUseStart:
+            self._arrived(event.name)
+        elif kind is UsageTold:
+            self.told = event
+            return
+        elif kind is WireChunk and self._on_event is not None and not self.began:
+            self._mark()  # the listener passes it on: the client has seen this answer begin
+        if self._on_event is not None:
+            self._tell(self._on_event, event)
+
+    def _arrived(self, text: str) -> None:
+        self.pieces += 1
+        self.size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if self.first_after_ms is None:
+            self._mark()
+
+    def _mark(self) -> None:
+        self.first_after_ms = round((time.perf_counter() - self._started) * 1000, 3)
+
+    def _tell(self, listener: Any, what: Any) -> None:
+        try:
+            listener(what)
+        except Exception as error:  # noqa: BLE001 - a listener must not change the record
+            self._on_text = self._on_event = None
+            _log.warning(
+                "the listener of a stream raised %s; it is told no more", type(error).__name__
+            )
+
+
 async def send(
-    provider: Provider | AsyncProvider, request: ProviderRequest, on_text: TextSink | None
+    provider: Provider | AsyncProvider | StreamingProvider,
+    request: ProviderRequest,
+    tap: StreamTap,
 ) -> ProviderResponse:
     """The provider's answer within ``request.timeout_s``.
 
@@ -40,8 +140,13 @@ async def send(
         TimeoutError: the time ran out.
         ProviderError: the provider said so, or broke its protocol.
     """
+    tap.start()
+    if isinstance(provider, StreamingProvider):
+        async with asyncio.timeout(request.timeout_s):
+            answer: Any = await provider.astream(request, tap.take if tap.wanted else None)
+        return _checked(answer)
     if isinstance(provider, AsyncProvider):
-        task = asyncio.ensure_future(_guarded(provider, request, on_text))
+        task = asyncio.ensure_future(_guarded(provider, request, tap))
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
     try:
@@ -54,7 +159,13 @@ async def send(
         raise TimeoutError
     if task.cancelled():
         raise ProtocolBrokenError("SERVER_ERROR", "the provider cancelled itself", True)
-    answer: Any = task.result()
+    response = _checked(task.result())
+    if tap.wanted and not isinstance(provider, AsyncProvider):
+        tap.take_text(response.content)
+    return response
+
+
+def _checked(answer: Any) -> ProviderResponse:
     if not _is_answer(answer):
         raise ProtocolBrokenError(
             "SERVER_ERROR",
@@ -62,8 +173,6 @@ async def send(
             maybe_billed=True,
         )
     response: ProviderResponse = answer
-    if on_text is not None and not isinstance(provider, AsyncProvider):
-        on_text(response.content)
     return response
 
 
@@ -84,11 +193,9 @@ def _is_answer(answer: Any) -> bool:
     )
 
 
-async def _guarded(
-    provider: AsyncProvider, request: ProviderRequest, on_text: TextSink | None
-) -> Any:
+async def _guarded(provider: AsyncProvider, request: ProviderRequest, tap: StreamTap) -> Any:
     try:
-        return await provider.asend(request, on_text=on_text)
+        return await provider.asend(request, on_text=tap.take_text if tap.wanted else None)
     except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
         raise RuntimeError(type(error).__name__) from error
 
@@ -101,26 +208,3 @@ async def _in_thread(provider: Provider, request: ProviderRequest) -> Any:
 def _abandon(task: asyncio.Future[Any]) -> None:
     task.cancel()
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-def sink(attempt: Attempt, on_text: TextSink | None) -> TextSink | None:
-    """Collects what is streamed, and passes it on as long as the listener does not raise."""
-    if on_text is None:
-        return None
-
-    listening = True
-
-    def take(text: str) -> None:
-        nonlocal listening
-        attempt.streamed += text
-        if not listening:
-            return
-        try:
-            on_text(text)
-        except Exception as error:  # noqa: BLE001 - a listener must not change the record
-            listening = False
-            _log.warning(
-                "the listener of a stream raised %s; it is told no more", type(error).__name__
-            )
-
-    return take

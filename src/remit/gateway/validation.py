@@ -13,15 +13,19 @@ from remit.canonical import canonical_json
 from remit.exchange import Message, PromptRequest, check_messages
 from remit.schemas import problems
 
-__all__ = ["MAX_ID_CHARS", "Sent", "check_output", "check_request", "encode_sent"]
+__all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent"]
 
 MAX_ID_CHARS = 512
 """Longest id of any kind: ids stand in records as they are, and a record has a limit."""
+
+MAX_TOKENS = 10**9
+"""Most output tokens that anybody can mean."""
 
 _MOST_ERRORS = 10
 _IDS = (
     "contract_id", "session_id", "agent_id", "agent_class", "work_order_id", "framework_id",
     "package_id", "prompt_pack_id", "tier", "model_id", "provider_id", "subject_id",
+    "idempotency_key",
 )  # fmt: skip
 
 
@@ -60,9 +64,10 @@ def check_request(request: PromptRequest) -> str:
             return f"{name} is not a text"
         if value and ("\x00" in value or len(value) > MAX_ID_CHARS):
             return f"{name} holds a NUL or is longer than {MAX_ID_CHARS} characters"
-    if not isinstance(request.max_tokens, int) or request.max_tokens < 1:
-        return "max_tokens is not a positive integer"
-    if not isinstance(request.temperature, (int, float)) or not 0 <= request.temperature <= 2:
+    most, warmth = request.max_tokens, request.temperature
+    if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):
+        return f"max_tokens is not an integer between 1 and {MAX_TOKENS}"
+    if warmth is not None and (type(warmth) not in (int, float) or not 0 <= warmth <= 2):
         return "temperature is not between 0 and 2"
     if request.input_schema is not None:
         found = problems(request.input_schema, dict(request.template_variables or {}), 1)
@@ -77,7 +82,10 @@ def encode_sent(request: PromptRequest) -> Sent:
     Raises:
         InvalidInputError: it has no canonical form (a lone surrogate, NaN, …).
     """
-    extra = len(canonical_json([list(request.tools or ()), response_schema(request)]))
+    extra = 0
+    if request.tools or request.structured_output or request.parameters:
+        told = [list(request.tools or ()), response_schema(request), dict(request.parameters or {})]
+        extra = len(canonical_json(told))
     if request.messages is None:
         encoded = canonical_json(request.prompt)
         plain = request.prompt.encode()

@@ -2,7 +2,7 @@
 
 from remit.ledger.client import LedgerClient
 from remit.ledger.content import Content, Erased, content
-from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.entry import LedgerEntry, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
     EntryNotFoundError,
@@ -60,5 +60,6 @@ __all__ = [
     "erasure_digest",
     "ledger_key",
     "open_root_ledger",
+    "parse_entry_id",
     "utc_now",
 ]

@@ -113,8 +113,12 @@ _TABLE = (
     Event("ERASURE", "ledger", ("target", "requested_by", "erased_count", "erased_hash"),
           "Content was erased by law, by request or past its retention.",
           ("erased_entry_id", "erased_session_id", "erased_event_type", "retention_days")),
-    Event("KEY_CREATED", "", (), "A virtual key was made."),
-    Event("KEY_REVOKED", "", (), "A virtual key was revoked."),
+    Event("KEY_CREATED", "auth",
+          ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
+           "expires", "user_id", "team_id", "organisation_id"),
+          "A virtual key was made, or given a new secret.", ("rotated", "old_until")),
+    Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
+          "A virtual key was revoked."),
     Event("CONFIG_CHANGED", "", (), "The configuration changed."),
 )  # fmt: skip
 

@@ -6,15 +6,20 @@ from remit.providers.mock import MockProvider
 from remit.providers.openai import OpenAIProvider
 from remit.providers.protocol import (
     AsyncProvider,
+    EventSink,
     Provider,
     ProviderError,
     ProviderRequest,
     ProviderResponse,
+    StreamingProvider,
+    UsageTold,
+    WireChunk,
 )
 
 __all__ = [
     "AnthropicProvider",
     "AsyncProvider",
+    "EventSink",
     "LocalProvider",
     "MockProvider",
     "OpenAIProvider",
@@ -22,4 +27,7 @@ __all__ = [
     "ProviderError",
     "ProviderRequest",
     "ProviderResponse",
+    "StreamingProvider",
+    "UsageTold",
+    "WireChunk",
 ]

@@ -48,31 +48,35 @@ class JsonHttpClient:
         if session is not None:
             await session.close()
 
-    async def post(self, path: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The JSON object a server answers with.
+    async def post(
+        self, path: str, body: Mapping[str, Any], timeout_s: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """The JSON object a server answers with, read and as it came.
 
         Raises:
             ProviderError: whatever went wrong, with code and retryability.
         """
         async with self._request(path, body, timeout_s) as response:
-            return self._object(await _read(response), response)
+            data = await _read(response)
+            return self._object(data, response), data
 
     async def stream(
         self, path: str, body: Mapping[str, Any], timeout_s: float
-    ) -> AsyncIterator[dict[str, Any]]:
-        """The JSON objects of a server-sent event stream, as they come.
+    ) -> AsyncIterator[tuple[dict[str, Any], bytes]]:
+        """The JSON objects of a server-sent event stream as they come, read and raw.
 
         Raises:
             ProviderError: as :meth:`post`, also in the middle of the stream.
         """
         async with self._request(path, body, timeout_s) as response:
             if "event-stream" not in response.headers.get("content-type", ""):
-                yield self._object(await _read(response), response)
+                data = await _read(response)
+                yield self._object(data, response), data
                 return
             async for data in _events(response):
                 if data == b"[DONE]":
                     return
-                yield self._object(data, response)
+                yield self._object(data, response), data
 
     @contextlib.asynccontextmanager
     async def _request(

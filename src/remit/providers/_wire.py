@@ -7,9 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 from remit.canonical import MAX_SAFE_INTEGER
-from remit.providers.protocol import ProviderError
+from remit.exchange import TextDelta, TextSink
+from remit.providers.protocol import EventSink, ProviderError
 
-__all__ = ["count", "number_or_none", "well_formed"]
+__all__ = ["count", "number_or_none", "texts_of", "well_formed"]
+
+
+def texts_of(on_text: TextSink | None) -> EventSink | None:
+    """A sink for everything that hands on the texts alone."""
+    if on_text is None:
+        return None
+
+    def take(event: Any) -> None:
+        if isinstance(event, TextDelta):
+            on_text(event.text)
+
+    return take
 
 
 @contextlib.contextmanager

@@ -7,10 +7,28 @@ from typing import Any
 import orjson
 
 from remit.config import ProviderSettings
-from remit.exchange import Message, ModelCapabilities, TextSink, text_of
+from remit.dialects.anthropic import anthropic_messages, anthropic_tools
+from remit.dialects.call import Dialect, DialectError
+from remit.dialects.parameters import translate_parameters
+from remit.exchange import (
+    ModelCapabilities,
+    TextDelta,
+    TextSink,
+    ThinkingDelta,
+    ToolInputDelta,
+    ToolUseStart,
+    text_of,
+)
 from remit.providers._http import JsonHttpClient
-from remit.providers._wire import count, number_or_none, well_formed
-from remit.providers.protocol import ProviderError, ProviderRequest, ProviderResponse
+from remit.providers._wire import count, number_or_none, texts_of, well_formed
+from remit.providers.protocol import (
+    EventSink,
+    ProviderError,
+    ProviderRequest,
+    ProviderResponse,
+    UsageTold,
+    WireChunk,
+)
 
 __all__ = ["AnthropicProvider"]
 
@@ -52,34 +70,50 @@ class AnthropicProvider:
         """Close the connections of the running loop."""
         await self._http.aclose()
 
+    async def astream(
+        self, request: ProviderRequest, on_event: EventSink | None
+    ) -> ProviderResponse:
+        """See :class:`~remit.providers.StreamingProvider`."""
+        body = self._body(request)
+        forced = _ANSWER_TOOL if "tool_choice" in body and _forced(body) else ""
+        with well_formed(self._api_key):
+            if on_event is None:
+                answer, raw = await self._http.post("/v1/messages", body, request.timeout_s)
+                return _parse(answer, forced, None if forced else raw)
+            return _parse(await self._streamed(body, request.timeout_s, on_event, forced), forced)
+
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
         """See :class:`~remit.providers.AsyncProvider`."""
-        body = self._body(request)
-        with well_formed(self._api_key):
-            if on_text is None:
-                answer = await self._http.post("/v1/messages", body, request.timeout_s)
-            else:
-                answer = await self._streamed(body, request.timeout_s, on_text)
-            return _parse(answer, forced=request.response_schema is not None)
+        return await self.astream(request, texts_of(on_text))
 
     def _body(self, request: ProviderRequest) -> dict[str, Any]:
-        system = "\n\n".join(
-            text_of(message["content"])
-            for message in request.messages
-            if message["role"] == "system"
-        )
-        body: dict[str, Any] = {
-            "model": request.model_id,
-            "max_tokens": request.max_tokens,
-            "messages": _turns(request.messages),
-        }
-        if system:
-            body["system"] = system
-        if self._settings.send_temperature:
+        """A request in the form of the Messages API.
+
+        Raises:
+            ProviderError: it holds what this API cannot carry.
+        """
+        body: dict[str, Any] = {"model": request.model_id}
+        try:
+            source: Dialect = "openai" if request.dialect == "openai" else "anthropic"
+            system, body["messages"] = anthropic_messages(request.messages, source=source)
+            if system:
+                body["system"] = system
+            if request.tools:
+                body["tools"] = anthropic_tools(request.tools, source=source)
+            if request.dialect == "anthropic":
+                body |= request.parameters
+            elif request.dialect is not None:
+                body |= translate_parameters(request.parameters, "openai", "anthropic")
+                if not request.tools:
+                    body.pop("tool_choice", None)
+        except DialectError as error:
+            raise ProviderError("INVALID_REQUEST", error.message) from error
+        body["max_tokens"] = request.max_tokens or self._settings.max_output_tokens
+        if request.temperature is not None and self._settings.send_temperature:
             body["temperature"] = min(request.temperature, 1.0)
-        if request.response_schema is not None:
+        if request.response_schema is not None and request.dialect != "anthropic":
             # Every model that takes tools can be held to a schema by having to use one.
             body["tools"] = [
                 {
@@ -89,81 +123,116 @@ class AnthropicProvider:
                 }
             ]
             body["tool_choice"] = {"type": "tool", "name": _ANSWER_TOOL}
-        elif request.tools:
-            body["tools"] = [dict(tool) for tool in request.tools]
         return body
 
     async def _streamed(
-        self, body: dict[str, Any], timeout_s: float, on_text: TextSink
+        self, body: dict[str, Any], timeout_s: float, tell: EventSink, forced: str
     ) -> dict[str, Any]:
         """The whole message put together from the events of a stream."""
-        message: dict[str, Any] = {}
-        blocks: dict[int, dict[str, Any]] = {}
-        inputs: dict[int, list[str]] = {}
-        ended = False
-        stream = self._http.stream("/v1/messages", {**body, "stream": True}, timeout_s)
-        async for event in stream:
-            kind = event.get("type")
-            if kind == "message_start":
-                message = dict(event.get("message", {}))
-            elif kind == "content_block_start":
-                blocks[event["index"]] = dict(event["content_block"])
-                inputs[event["index"]] = []
-            elif kind == "content_block_delta":
-                delta, block = event["delta"], blocks.get(event["index"], {})
-                if delta.get("type") == "text_delta":
-                    block["text"] = block.get("text", "") + delta["text"]
-                    on_text(delta["text"])
-                elif delta.get("type") == "input_json_delta":
-                    inputs[event["index"]].append(delta["partial_json"])
-            elif kind == "message_delta":
-                message.update(event.get("delta", {}))
-                message["usage"] = {**message.get("usage", {}), **event.get("usage", {})}
-            elif kind == "message_stop":
-                ended = True
-            elif kind == "error":
-                detail = event.get("error", {})
-                raise ProviderError(
-                    "SERVER_ERROR", str(detail.get("message", detail)), True, maybe_billed=True
-                )
-            elif kind == "message":  # a server that does not stream answers whole
-                on_text(text_of(event.get("content")))
-                return event
-        if not ended:
+        collected = _StreamedMessage(tell, forced)
+        body = {**body, "stream": True}
+        async for event, raw in self._http.stream("/v1/messages", body, timeout_s):
+            collected.add(event, raw)
+        return collected.whole()
+
+
+class _StreamedMessage:
+    """Puts a message together from the events of a stream."""
+
+    def __init__(self, tell: EventSink, forced: str) -> None:
+        self._tell = tell
+        self._forced = forced
+        self._message: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, list[str]] = {}
+        self._ended = False
+
+    def add(self, event: dict[str, Any], raw: bytes) -> None:
+        """Take one event; raises :class:`ProviderError` for an error event."""
+        kind = event.get("type")
+        if kind == "error":
+            detail = event.get("error", {})
+            raise ProviderError(
+                "SERVER_ERROR", str(detail.get("message", detail)), True, maybe_billed=True
+            )
+        if not self._forced:  # a made-up tool is no business of the client's
+            self._tell(WireChunk("anthropic", str(kind), raw, event))
+        if kind == "message_start":
+            self._message = dict(event.get("message", {}))
+            self._told(self._message.get("usage"))
+        elif kind == "content_block_start":
+            self._begin(event["index"], dict(event["content_block"]))
+        elif kind == "content_block_delta":
+            self._delta(event["index"], event["delta"])
+        elif kind == "message_delta":
+            self._message.update(event.get("delta", {}))
+            self._message["usage"] = {**self._message.get("usage", {}), **event.get("usage", {})}
+        elif kind == "message_stop":
+            self._ended = True
+        elif kind == "message":  # a server that does not stream answers whole
+            self._tell(TextDelta(text_of(event.get("content"))))
+            self._message = event
+
+    def _told(self, usage: Any) -> None:
+        if isinstance(usage, dict) and "input_tokens" in usage:
+            tokens_in, _, _ = _input_tokens(usage)
+            self._tell(UsageTold(tokens_in, number_or_none(usage.get("output_tokens"))))
+
+    def _begin(self, index: int, block: dict[str, Any]) -> None:
+        self._blocks[index] = block
+        self._inputs[index] = []
+        if block.get("type") == "tool_use" and not self._forced:
+            self._tell(ToolUseStart(index, str(block.get("id")), str(block.get("name"))))
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> None:
+        kind, block = delta.get("type"), self._blocks.get(index, {})
+        if kind == "text_delta":
+            block["text"] = block.get("text", "") + delta["text"]
+            if not self._forced:
+                self._tell(TextDelta(delta["text"]))
+        elif kind == "input_json_delta":
+            self._inputs[index].append(delta["partial_json"])
+            piece = delta["partial_json"]
+            self._tell(TextDelta(piece) if self._forced else ToolInputDelta(index, piece))
+        elif kind == "thinking_delta":
+            block["thinking"] = block.get("thinking", "") + delta["thinking"]
+            self._tell(ThinkingDelta(delta["thinking"]))
+        elif kind == "signature_delta":
+            block["signature"] = delta["signature"]
+            self._tell(ThinkingDelta("", delta["signature"]))
+        elif kind == "citations_delta":
+            block.setdefault("citations", []).append(delta["citation"])
+
+    def whole(self) -> dict[str, Any]:
+        """The message as if it had come in one piece.
+
+        Raises:
+            ProviderError: the stream was cut off, or a tool's input is no JSON.
+        """
+        if self._message.get("type") == "message" and self._message.get("content"):
+            return self._message
+        if not self._ended:
             raise ProviderError(
                 "SERVER_ERROR", "the stream ended before the message did", True, maybe_billed=True
             )
-        for index, parts in inputs.items():
+        for index, parts in self._inputs.items():
             if parts:
                 try:
-                    blocks[index]["input"] = orjson.loads("".join(parts) or "{}")
+                    self._blocks[index]["input"] = orjson.loads("".join(parts) or "{}")
                 except orjson.JSONDecodeError as error:
                     raise ProviderError(
                         "SERVER_ERROR", "a tool's input is not JSON", True, maybe_billed=True
                     ) from error
-        message["content"] = [blocks[index] for index in sorted(blocks)]
-        return message
+        self._message["content"] = [self._blocks[index] for index in sorted(self._blocks)]
+        return self._message
 
 
-def _turns(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
-    """Messages in the API's form; a turn of one role after itself is joined."""
-    turns: list[dict[str, Any]] = []
-    for message in messages:
-        if message["role"] == "system":
-            continue
-        content = message["content"]
-        if turns and turns[-1]["role"] == message["role"]:
-            turns[-1]["content"] = [*_blocks(turns[-1]["content"]), *_blocks(content)]
-        else:
-            turns.append({"role": message["role"], "content": content})
-    return turns
+def _forced(body: dict[str, Any]) -> bool:
+    choice = body["tool_choice"]
+    return isinstance(choice, dict) and choice.get("name") == _ANSWER_TOOL
 
 
-def _blocks(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-
-
-def _parse(answer: dict[str, Any], *, forced: bool) -> ProviderResponse:
+def _parse(answer: dict[str, Any], forced: str, raw: bytes | None = None) -> ProviderResponse:
     blocks = answer.get("content")
     usage = answer.get("usage") or {}
     if not isinstance(blocks, list) or not isinstance(usage, dict):
@@ -180,17 +249,30 @@ def _parse(answer: dict[str, Any], *, forced: bool) -> ProviderResponse:
                 content = orjson.dumps(block.get("input")).decode()
                 kept = ({"type": "text", "text": content},)
                 finish = "length" if finish == "length" else "stop"
-    cached = number_or_none(usage.get("cache_read_input_tokens"))
-    written = count(usage.get("cache_creation_input_tokens"))
+    tokens_in, cached, written = _input_tokens(usage)
+    kinds = usage.get("cache_creation")
+    short = count(kinds.get("ephemeral_5m_input_tokens")) if isinstance(kinds, dict) else 0
     return ProviderResponse(
         content=content,
         model=str(answer.get("model", "")),
-        # The API counts cached tokens beside input_tokens; here they are a part of them.
-        input_tokens=count(usage.get("input_tokens")) + (cached or 0) + written,
+        input_tokens=tokens_in,
         output_tokens=count(usage.get("output_tokens")),
         finish_reason=finish,
         request_id=str(answer.get("id", "")),
         content_blocks=kept,
         cached_input_tokens=cached or None,
+        cache_write_tokens=written or None,
+        cache_write_short_tokens=min(short, written) or None,
         usage_reported="input_tokens" in usage and "output_tokens" in usage,
+        wire=("anthropic", raw) if raw is not None else None,
     )
+
+
+def _input_tokens(usage: dict[str, Any]) -> tuple[int, int, int]:
+    """Input tokens in all, those read from a cache, those written to one.
+
+    The API counts cached tokens beside ``input_tokens``; here they are a part of them.
+    """
+    cached = count(usage.get("cache_read_input_tokens"))
+    written = count(usage.get("cache_creation_input_tokens"))
+    return count(usage.get("input_tokens")) + cached + written, cached, written

@@ -13,9 +13,14 @@ from typing import Any
 from remit.blocking import call_in_thread
 from remit.config import LocalModelSettings
 from remit.exchange import ModelCapabilities, TextSink
-from remit.providers._wire import well_formed
+from remit.providers._wire import texts_of, well_formed
 from remit.providers.openai import StreamedChat, chat_body, chat_response
-from remit.providers.protocol import ProviderError, ProviderRequest, ProviderResponse
+from remit.providers.protocol import (
+    EventSink,
+    ProviderError,
+    ProviderRequest,
+    ProviderResponse,
+)
 
 __all__ = ["LocalProvider"]
 
@@ -60,10 +65,10 @@ class LocalProvider:
             self._turn.release()
         self._ending = False
 
-    async def asend(
-        self, request: ProviderRequest, *, on_text: TextSink | None = None
+    async def astream(
+        self, request: ProviderRequest, on_event: EventSink | None
     ) -> ProviderResponse:
-        """See :class:`~remit.providers.AsyncProvider`."""
+        """See :class:`~remit.providers.StreamingProvider`."""
         if request.model_id != self._model_id:
             raise ProviderError(
                 "INVALID_REQUEST",
@@ -72,9 +77,9 @@ class LocalProvider:
         loop = asyncio.get_running_loop()
         stop = threading.Event()
 
-        def deliver(text: str) -> None:
-            if on_text is not None and text:
-                loop.call_soon_threadsafe(on_text, text)
+        def deliver(event: Any) -> None:
+            if on_event is not None:
+                loop.call_soon_threadsafe(on_event, event)
 
         try:
             return await call_in_thread(
@@ -83,8 +88,14 @@ class LocalProvider:
         finally:
             stop.set()
 
+    async def asend(
+        self, request: ProviderRequest, *, on_text: TextSink | None = None
+    ) -> ProviderResponse:
+        """See :class:`~remit.providers.AsyncProvider`."""
+        return await self.astream(request, texts_of(on_text))
+
     def _run(
-        self, request: ProviderRequest, deliver: TextSink, stop: threading.Event
+        self, request: ProviderRequest, deliver: EventSink, stop: threading.Event
     ) -> ProviderResponse:
         body = chat_body(request)
         body |= {

@@ -7,10 +7,26 @@ from typing import Any
 import orjson
 
 from remit.config import ProviderSettings
-from remit.exchange import Message, ModelCapabilities, TextSink, text_of
+from remit.dialects.call import Dialect, DialectError
+from remit.dialects.openai import openai_messages, openai_tools
+from remit.dialects.parameters import translate_parameters
+from remit.exchange import (
+    ModelCapabilities,
+    TextDelta,
+    TextSink,
+    ThinkingDelta,
+    ToolInputDelta,
+    ToolUseStart,
+)
 from remit.providers._http import JsonHttpClient
-from remit.providers._wire import count, number_or_none, well_formed
-from remit.providers.protocol import ProviderError, ProviderRequest, ProviderResponse
+from remit.providers._wire import count, number_or_none, texts_of, well_formed
+from remit.providers.protocol import (
+    EventSink,
+    ProviderError,
+    ProviderRequest,
+    ProviderResponse,
+    WireChunk,
+)
 
 __all__ = ["OpenAIProvider", "StreamedChat", "chat_body", "chat_response"]
 
@@ -49,56 +65,72 @@ class OpenAIProvider:
         """Close the connections of the running loop."""
         await self._http.aclose()
 
+    async def astream(
+        self, request: ProviderRequest, on_event: EventSink | None
+    ) -> ProviderResponse:
+        """See :class:`~remit.providers.StreamingProvider`."""
+        body = chat_body(request)
+        if any(map(request.model_id.startswith, self._settings.max_completion_tokens_models)):
+            if "max_tokens" in body:
+                body["max_completion_tokens"] = body.pop("max_tokens")
+            if request.dialect is None:  # a client that names a temperature knows its model
+                body.pop("temperature", None)
+        elif not self._settings.send_temperature:
+            body.pop("temperature", None)
+        with well_formed(self._api_key):
+            if on_event is None:
+                answer, raw = await self._http.post("/chat/completions", body, request.timeout_s)
+                return chat_response(answer, raw)
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+            collected = StreamedChat(on_event)
+            async for chunk, raw in self._http.stream("/chat/completions", body, request.timeout_s):
+                collected.add(chunk, raw)
+            return chat_response(collected.whole())
+
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
         """See :class:`~remit.providers.AsyncProvider`."""
-        body = chat_body(request)
-        if any(map(request.model_id.startswith, self._settings.max_completion_tokens_models)):
-            body["max_completion_tokens"] = body.pop("max_tokens")
-            del body["temperature"]
-        elif not self._settings.send_temperature:
-            del body["temperature"]
-        with well_formed(self._api_key):
-            if on_text is None:
-                return chat_response(
-                    await self._http.post("/chat/completions", body, request.timeout_s)
-                )
-            body |= {"stream": True, "stream_options": {"include_usage": True}}
-            collected = StreamedChat(on_text)
-            async for chunk in self._http.stream("/chat/completions", body, request.timeout_s):
-                collected.add(chunk)
-            return chat_response(collected.whole())
+        return await self.astream(request, texts_of(on_text))
 
 
 def chat_body(request: ProviderRequest) -> dict[str, Any]:
-    """A request in the form of Chat Completions."""
-    body: dict[str, Any] = {
-        "model": request.model_id,
-        "messages": [turn for message in request.messages for turn in _turns(message)],
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-    }
-    if request.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool["name"],
-                    "description": tool.get("description", ""),
-                    "parameters": tool["input_schema"],
-                },
-            }
-            for tool in request.tools
-        ]
-    if request.response_schema is not None:
+    """A request in the form of Chat Completions.
+
+    Raises:
+        ProviderError: it holds what this API cannot carry.
+    """
+    body: dict[str, Any] = {"model": request.model_id}
+    try:
+        # What agents say may hold blocks of any provider: only what all know is sent.
+        source: Dialect = "openai" if request.dialect == "openai" else "anthropic"
+        body["messages"] = openai_messages(request.messages, source=source)
+        if request.tools:
+            body["tools"] = openai_tools(request.tools, source=source)
+        if request.dialect == "openai":
+            body |= request.parameters
+        elif request.dialect is not None:
+            body |= translate_parameters(request.parameters, "anthropic", "openai")
+            if not request.tools:
+                body.pop("tool_choice", None)
+    except DialectError as error:
+        raise ProviderError("INVALID_REQUEST", error.message) from error
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.response_schema is not None and "response_format" not in body:
         schema = {"name": "answer", "schema": dict(request.response_schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body
 
 
-def chat_response(answer: dict[str, Any]) -> ProviderResponse:
+def chat_response(answer: dict[str, Any], raw: bytes | None = None) -> ProviderResponse:
     """A Chat Completions answer in neutral form.
+
+    Args:
+        answer: the answer, read.
+        raw: the same as it came.
 
     Raises:
         ProviderError: it holds an error.
@@ -141,49 +173,62 @@ def chat_response(answer: dict[str, Any]) -> ProviderResponse:
         cached_input_tokens=number_or_none(details.get("cached_tokens")) or None,
         reasoning_tokens=number_or_none(thinking.get("reasoning_tokens")) or None,
         usage_reported=told,
+        wire=("openai", raw) if raw is not None else None,
     )
 
 
 class StreamedChat:
     """Puts an answer together from the chunks of a stream."""
 
-    def __init__(self, on_text: TextSink) -> None:
-        self._on_text = on_text
+    def __init__(self, on_event: EventSink) -> None:
+        self._on_event = on_event
         self._answer: dict[str, Any] = {}
         self._text: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self._finish: str | None = None
 
-    def add(self, chunk: dict[str, Any]) -> None:
+    def add(self, chunk: dict[str, Any], raw: bytes | None = None) -> None:
         """Take one chunk; raises :class:`ProviderError` for an error chunk."""
         if "error" in chunk:
             detail = chunk["error"]
             said = detail.get("message", detail) if isinstance(detail, dict) else detail
             raise ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
+        tell = self._on_event
+        if raw is not None:
+            tell(WireChunk("openai", "", raw, chunk))
         for key in ("id", "model", "usage"):
             if chunk.get(key):
                 self._answer[key] = chunk[key]
         for choice in chunk.get("choices") or ():
             if "message" in choice:  # a server that does not stream answers whole
-                self._on_text(choice["message"].get("content") or "")
+                tell(TextDelta(choice["message"].get("content") or ""))
                 self._answer = chunk
                 self._finish = "whole"
                 return
             delta = choice.get("delta") or {}
+            if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+                tell(ThinkingDelta(str(thought)))
             if delta.get("content"):
                 self._text.append(delta["content"])
-                self._on_text(delta["content"])
+                tell(TextDelta(delta["content"]))
             for part in delta.get("tool_calls") or ():
                 self._add_call(part)
             self._finish = choice.get("finish_reason") or self._finish
 
     def _add_call(self, part: dict[str, Any]) -> None:
         empty = {"id": "", "function": {"name": "", "arguments": ""}}
-        call = self._calls.setdefault(part.get("index", 0), empty)
+        index = part.get("index", 0)
+        new = index not in self._calls
+        call = self._calls.setdefault(index, empty)
         call["id"] = part.get("id") or call["id"]
         function = part.get("function") or {}
         call["function"]["name"] += function.get("name") or ""
-        call["function"]["arguments"] += function.get("arguments") or ""
+        arguments = function.get("arguments") or ""
+        call["function"]["arguments"] += arguments
+        if new:
+            self._on_event(ToolUseStart(index, str(call["id"]), str(call["function"]["name"])))
+        if arguments:
+            self._on_event(ToolInputDelta(index, arguments))
 
     def whole(self) -> dict[str, Any]:
         """The answer as if it had come in one piece.
@@ -211,47 +256,3 @@ def _arguments(text: Any) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         value = None
     return value if isinstance(value, dict) else {"_unparsed": str(text)}
-
-
-def _turns(message: Message) -> list[dict[str, Any]]:
-    """One neutral message as one or more of this API."""
-    content = message["content"]
-    if isinstance(content, str):
-        return [{"role": message["role"], "content": content}]
-    turns: list[dict[str, Any]] = []
-    parts: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    for block in content:
-        kind = block["type"]
-        if kind == "tool_result":
-            turns.append(
-                {
-                    "role": "tool",
-                    "tool_call_id": block["tool_use_id"],
-                    "content": text_of(block["content"]),
-                }
-            )
-        elif kind == "tool_use":
-            arguments = orjson.dumps(block["input"]).decode()
-            function = {"name": block["name"], "arguments": arguments}
-            calls.append({"id": block["id"], "type": "function", "function": function})
-        elif kind == "image":
-            parts.append({"type": "image_url", "image_url": {"url": _image_url(block["source"])}})
-        else:
-            parts.append(dict(block))
-    if parts or calls:
-        only_text = all(part["type"] == "text" for part in parts)
-        turn: dict[str, Any] = {
-            "role": message["role"],
-            "content": "".join(part["text"] for part in parts) if only_text else parts,
-        }
-        if calls:
-            turn["tool_calls"] = calls
-        turns.append(turn)
-    return turns
-
-
-def _image_url(source: dict[str, Any]) -> str:
-    if source.get("type") == "url":
-        return str(source.get("url", ""))
-    return f"data:{source.get('media_type', 'image/png')};base64,{source.get('data', '')}"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from remit.errors import RemitError
-from remit.exchange import Message, TextSink
+from remit.exchange import Message, StreamEvent, TextSink
 
 __all__ = [
     "AsyncProvider",
+    "EventSink",
     "Provider",
     "ProviderError",
     "ProviderRequest",
     "ProviderResponse",
+    "StreamingProvider",
+    "UsageTold",
+    "WireChunk",
 ]
 
 CODES = (
@@ -34,17 +38,22 @@ class ProviderRequest:
     """One call in neutral form (messages as in :mod:`remit.exchange.messages`).
 
     Attributes:
+        max_tokens: ``None`` leaves the end to the model.
+        temperature: ``None`` sends none.
         response_schema: a JSON Schema to hold the output to.
         timeout_s: how long the gateway will wait, in seconds.
+        parameters: further fields, as ``dialect`` (``openai`` or ``anthropic``) spells them.
     """
 
     model_id: str
     messages: tuple[Message, ...]
-    max_tokens: int
-    temperature: float
+    max_tokens: int | None
+    temperature: float | None
     timeout_s: float
     tools: tuple[Mapping[str, Any], ...] = ()
     response_schema: Mapping[str, Any] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    dialect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +66,12 @@ class ProviderResponse:
         cached: the provider answered from a cache of its own.
         content_blocks: text and tool_use blocks, when the provider sends blocks.
         cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when told.
+        cache_write_tokens: part of ``input_tokens`` written to one, when told;
+            ``cache_write_short_tokens`` of them to be kept for the usual short time.
         reasoning_tokens: part of ``output_tokens`` that was thinking, when told.
         usage_reported: ``False`` when the provider told no token counts: then the call is
             charged at its upper bound.
+        wire: the answer as it came, after the dialect it is in.
     """
 
     content: str
@@ -73,6 +85,38 @@ class ProviderResponse:
     cached_input_tokens: int | None = None
     reasoning_tokens: int | None = None
     usage_reported: bool = True
+    cache_write_tokens: int | None = None
+    cache_write_short_tokens: int | None = None
+    wire: tuple[str, bytes] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WireChunk:
+    """One event of a provider's stream as it came.
+
+    Attributes:
+        dialect: ``openai`` or ``anthropic``.
+        name: the event's name; empty where the dialect has none.
+        data: its data, JSON.
+        value: the same, read.
+    """
+
+    dialect: str
+    name: str
+    data: bytes
+    value: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTold:
+    """Token counts that came before the stream's end; ``None`` where nothing was told."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+EventSink = Callable[[StreamEvent | WireChunk | UsageTold], None]
+"""Receives what a stream brings, as it comes: each chunk as it came first, then what it says."""
 
 
 class ProviderError(RemitError):
@@ -123,4 +167,15 @@ class AsyncProvider(Protocol):
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
         """Answer one request; with ``on_text``, streaming. Raises :class:`ProviderError`."""
+        ...
+
+
+@runtime_checkable
+class StreamingProvider(Protocol):
+    """A provider that tells all of a stream, ends at once when cancelled, and keeps the time."""
+
+    async def astream(
+        self, request: ProviderRequest, on_event: EventSink | None
+    ) -> ProviderResponse:
+        """Answer one request; with ``on_event``, streaming. Raises :class:`ProviderError`."""
         ...

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from remit.admin import admin_tools
-from remit.auth import LocalOperator
+from remit.auth import Identity, LocalOperator
 from remit.blocking import run_blocking
 from remit.budget import BudgetScope, TokenBudgeter
-from remit.config import LoadedSettings, Settings, load_settings
+from remit.config import LoadedSettings, ProviderSettings, Settings, load_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.ledger import RetentionSchedule, ledger_key, open_root_ledger
+from remit.prices import PriceTable
 from remit.root import Root, RootError, find_root
 from remit.runtime.conversation import Conversation
 from remit.runtime.providers import Providers, require_reachable, resolve_model
@@ -100,14 +102,17 @@ class Runtime:
     def _wire(self, settings: Settings, model: str | None, tools: Iterable[Tool]) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model)
         self._providers: Providers = providers
-        mode = settings.budget.mode
-        self._budgeter = TokenBudgeter(self.ledger) if mode != "off" else None
+        self.prices = _prices(self.root, settings.budget.prices)
+        self.budgeter = TokenBudgeter(
+            self.ledger, allow_unpriced=settings.budget.allow_unpriced
+        )
         self.gateway = LLMGateway(
             self.ledger,
-            self._budgeter,
+            self.budgeter,
             RouterConfig.from_settings(settings, self.provider_id, self.model_id),
             LocalOperator(),
-            budget_mode=mode,
+            budget_mode=settings.budget.mode,
+            prices=self.prices,
         )
         for name, provider in providers.reachable.items():
             self.gateway.register_provider(name, provider)
@@ -121,7 +126,7 @@ class Runtime:
         self._worker = HO1Executor(
             self.gateway,
             self.ledger.scoped(tier="ho1"),
-            self._budgeter,
+            self.budgeter if settings.budget.mode != "off" else None,
             dispatcher,
             ContractLoader(self.root.tier("ho1")),
             settings.worker,
@@ -193,11 +198,43 @@ class Runtime:
             if closing is not None:
                 await closing()
 
+    def models(self) -> list[tuple[str, str]]:
+        """The models that can be named here, each with its provider; for the local one, itself."""
+        settings = self.loaded.settings
+        reachable = self._providers.reachable
+        found = {
+            one.default_model: name for name, one in settings.providers.items() if name in reachable
+        }
+        if "local" in reachable:
+            found[settings.local.model] = "local"
+        own = {name for name, one in settings.providers.items() if _is_own(one)}
+        for price in self.prices:
+            if price.provider in reachable and price.provider in own:
+                found.setdefault(price.model, price.provider)
+        for names in settings.gateway.fallbacks.values():
+            for name in names:
+                found.setdefault(name, "remit")
+        return sorted(found.items())
+
+    def allow_without_limits(self, identity: Identity) -> None:
+        """Give an identity's key an account, where it has none: its calls are then counted."""
+        scope = BudgetScope(key_id=identity.key_id)
+        if not self.budgeter.status(scope):
+            self.budgeter.allocate(scope)
+
     def _allocate(self, session_id: str) -> None:
-        if self._budgeter is None:
-            return
         budget = self.loaded.settings.budget
-        self._budgeter.allocate(
+        self.budgeter.allocate(
             BudgetScope(session_id), budget.session_tokens or None,
             turn_limit=budget.session_turns or None,
         )  # fmt: skip
+
+
+def _prices(root: Root, file: str) -> PriceTable:
+    shipped = PriceTable.shipped()
+    return shipped.overlaid(PriceTable.from_file(root.path / file)) if file else shipped
+
+
+def _is_own(settings: ProviderSettings) -> bool:
+    """Whether a provider is the one whose prices are in the table, by where it is reached."""
+    return not os.environ.get(settings.base_url_env) and bool(settings.base_url_env)

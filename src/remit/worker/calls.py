@@ -134,4 +134,5 @@ class ModelCalls:
             left -= self._gateway.input_bound(request)
         except InvalidInputError:
             return request  # the gateway refuses it, with the reason on record
-        return replace(request, max_tokens=max(1, min(request.max_tokens, left)))
+        most = left if request.max_tokens is None else min(request.max_tokens, left)
+        return replace(request, max_tokens=max(1, most))

@@ -221,7 +221,8 @@ class _Run:
         native = self._x._gateway.capabilities(request).native_tools
         variables["native_tools"] = native
         if not native:
-            request = replace(request, max_tokens=min(request.max_tokens, small.max_tokens))
+            most = min(request.max_tokens or small.max_tokens, small.max_tokens)
+            request = replace(request, max_tokens=most)
         if tools and not native:
             chooser = ToolChooser(self._calls, self._x._contracts, self._toolbox, self._journal)
             variables["tool_results"] = await chooser.choose(tools, str(variables["user_input"]))

@@ -1,0 +1,315 @@
+"""One attempt: intent on record, sent, answer on record (SPEC 4.2, steps 6 to 10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.auth import Identity
+from remit.budget import Amount
+from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.gateway.billing import Bill, Billing, estimate
+from remit.gateway.breaker import Permit
+from remit.gateway.config import RouterConfig
+from remit.gateway.durable import CancelledMeanwhileError, whole
+from remit.gateway.inflight import Begin, End, Ended, InFlightCalls
+from remit.gateway.records import (
+    Attempt,
+    Failure,
+    dispatch_entry,
+    exchange_entry,
+    prepare_exchange,
+)
+from remit.gateway.sending import StreamTap, send
+from remit.gateway.validation import Sent, check_output, response_schema
+from remit.ledger import LedgerClient, utc_now
+from remit.providers import (
+    AsyncProvider,
+    Provider,
+    ProviderError,
+    ProviderRequest,
+    ProviderResponse,
+    StreamingProvider,
+)
+
+__all__ = ["Attempts", "Call"]
+
+_log = logging.getLogger("remit.gateway")
+
+_NOTHING = Sent((), b"", "", 0)
+_MS_PER_HOUR = 3_600_000
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the gateway.
+
+    Attributes:
+        path: accounts that pay.
+        amount: most that the candidate now asked can use; ``bound`` is the same in tokens.
+        claim: caller and idempotency key; ``claimed`` once they are taken.
+        attempts: how many have been begun.
+    """
+
+    request: PromptRequest
+    tap: StreamTap
+    identity: Identity | None = None
+    sent: Sent = _NOTHING
+    path: tuple[str, ...] = ()
+    amount: Amount = field(default_factory=lambda: Amount(0))
+    bound: tuple[int, int] = (0, 0)
+    claim: tuple[str, str] | None = None
+    claimed: bool = False
+    attempts: int = 0
+
+
+class Attempts:
+    """Runs attempts, each a ``DISPATCH`` and exactly one ``EXCHANGE``.
+
+    Args:
+        ledger: where they are recorded.
+        in_flight: where calls that are out are noted.
+        billing: bounds and bills.
+        config: timeouts.
+        enforce: whether a spent budget refuses.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        in_flight: InFlightCalls,
+        billing: Billing,
+        config: RouterConfig,
+        *,
+        enforce: bool,
+    ) -> None:
+        self._ledger = ledger
+        self._in_flight = in_flight
+        self._billing = billing
+        self._config = config
+        self._enforce = enforce
+
+    async def run(
+        self,
+        call: Call,
+        provider: Provider | AsyncProvider | StreamingProvider,
+        provider_id: str,
+        model_id: str,
+        permit: Permit,
+        last: PromptResponse | None,
+    ) -> tuple[PromptResponse, BaseException | None]:
+        """One attempt: the response, and what was raised when it failed.
+
+        Raises:
+            BudgetRefusedError: the reservation was refused; nothing is on record.
+            IdempotencyKeyUsedError: likewise.
+            CancelledError: the caller went away; the pair is whole.
+        """
+        attempt = Attempt(call.attempts + 1, provider_id, model_id, call.bound)
+        if last is not None:
+            attempt.retry_of = last.exchange_entry_id
+        await self._dispatch(call, attempt, permit)
+        call.attempts += 1
+        call.tap.dispatched(attempt.dispatch_entry_id)
+        result, error = await self._send(call, provider, attempt, permit)
+        response = await self._record(call, attempt, result)
+        if isinstance(error, asyncio.CancelledError):
+            raise error
+        return response, error
+
+    async def _dispatch(self, call: Call, attempt: Attempt, permit: Permit) -> None:
+        """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
+        request, config = call.request, self._config
+        claim = call.claim if not call.claimed else None
+        try:
+            prepared = self._ledger.prepare(
+                dispatch_entry(request, attempt.provider_id, attempt.model_id)
+            )
+            step = Begin(
+                prepared=(prepared,),
+                path=call.path,
+                amount=call.amount,
+                turns=1 if attempt.number == 1 else 0,
+                enforce=self._enforce,
+                lease_ms=config.default_timeout_ms + config.lease_margin_ms,
+                about=(
+                    request.session_id,
+                    request.work_order_id or "",
+                    request.agent_id or "",
+                    request.contract_id,
+                    call.identity.key_id if call.identity else "",
+                ),
+                attempt=attempt.number,
+                claim=claim,
+            )
+            attempt.dispatch_entry_id, attempt.hold = await whole(
+                self._ledger.step(self._in_flight.stage, step)
+            )
+            call.claimed = call.claim is not None
+        except CancelledMeanwhileError as late:
+            # The marker is durable: it needs its exchange, though nothing was sent.
+            permit.release()
+            attempt.dispatch_entry_id, attempt.hold = late.result
+            call.claimed = call.claim is not None
+            message = "the caller went away before sending"
+            await self._record(call, attempt, Failure(RouteOutcome.ERROR, "CANCELLED", message))
+            raise asyncio.CancelledError from late
+        except BaseException:
+            permit.release()
+            raise
+
+    async def _send(
+        self,
+        call: Call,
+        provider: Provider | AsyncProvider | StreamingProvider,
+        attempt: Attempt,
+        permit: Permit,
+    ) -> tuple[ProviderResponse | Failure, BaseException | None]:
+        """One answer or the reason why there is none; tells the breaker."""
+        request, tap = call.request, call.tap
+        timeout_s = self._config.default_timeout_ms / 1000
+        order = ProviderRequest(
+            model_id=attempt.model_id,
+            messages=call.sent.messages,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            timeout_s=timeout_s,
+            tools=tuple(request.tools or ()),
+            response_schema=response_schema(request),
+            parameters=request.parameters or {},
+            dialect=request.dialect,
+        )
+        # What a stream had begun to say was produced, and is paid for; of what never began
+        # nobody knows.
+        unknown = "bound"
+        failure: Failure
+        cause: BaseException
+        started = time.perf_counter()
+        try:
+            answer = await send(provider, order, tap)
+            permit.succeed()
+            return answer, None
+        except TimeoutError as error:
+            permit.fail()
+            message = f"no answer within {timeout_s:g} s"
+            billing: Any = "arrived" if tap.pieces else unknown
+            failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
+            cause = error
+        except ProviderError as error:
+            (permit.fail if error.speaks_of_health else permit.succeed)()
+            timed_out = error.code == "TIMEOUT"
+            billing = "nothing"
+            if error.maybe_billed or timed_out:
+                billing = "arrived" if tap.pieces else unknown
+            failure = Failure(
+                RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
+                error.code,
+                error.message,
+                billing,
+            )
+            cause = error
+        except asyncio.CancelledError as error:
+            permit.release()
+            billing = "arrived" if tap.pieces else unknown
+            failure = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away", billing)
+            cause = error
+        except Exception as error:  # noqa: BLE001 - whatever a provider object does is on record
+            _log.warning(
+                "provider %s broke its protocol: %s", attempt.provider_id, type(error).__name__
+            )
+            _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
+            permit.fail()
+            message = f"the provider object raised {type(error).__name__}"
+            billing = "arrived" if tap.pieces else unknown
+            failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, billing)
+            cause = error
+        finally:
+            attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
+            attempt.first_after_ms = tap.first_after_ms
+            attempt.streamed = tap.text
+        return failure, cause
+
+    def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
+        provider_id, model_id, tap = attempt.provider_id, attempt.model_id, call.tap
+        if isinstance(result, ProviderResponse):
+            if result.usage_reported:
+                return self._billing.measured(provider_id, model_id, result)
+            return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
+        if result.billing == "nothing":
+            return self._billing.nothing(model_id)
+        if result.billing == "bound":
+            return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
+        told = tap.told.input_tokens if tap.told is not None else None
+        tokens = estimate(self._config, call.sent, told, tap.size, tap.pieces, attempt.bound)
+        return self._billing.assumed(provider_id, model_id, tokens, "estimated")
+
+    async def _record(
+        self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
+    ) -> PromptResponse:
+        """``EXCHANGE``, settlement and the end of the in-flight row, in one transaction."""
+        request = call.request
+        bill = self._bill(call, attempt, result)
+        usage = bill.usage
+        charging = self._in_flight.charging
+        entry = exchange_entry(
+            request, call.sent, attempt, result, (usage.input_tokens, usage.output_tokens),
+            bill.metadata(charged=charging), call.identity,
+        )  # fmt: skip
+        hold = attempt.hold
+        if hold is not None and (over := hold.exceeded_by(usage)):
+            entry.metadata["over_bound"] = over
+        answered = None
+        if call.claim is not None and isinstance(result, ProviderResponse):
+            answered = (*call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
+        step = End(
+            prepared=(prepare_exchange(self._ledger, entry, request.subject_id),),
+            dispatch_entry_id=attempt.dispatch_entry_id,
+            hold=hold,
+            usage=usage,
+            answered=answered,
+        )
+        try:
+            ended: Ended = await whole(self._ledger.step(self._in_flight.stage, step))
+        except CancelledMeanwhileError as late:
+            raise asyncio.CancelledError from late
+        common: dict[str, Any] = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "model_id": entry.metadata["model_id"],
+            "provider_id": attempt.provider_id,
+            "latency_ms": attempt.latency_ms,
+            "timestamp": utc_now(),
+            "exchange_entry_id": ended.exchange_entry_id,
+            "dispatch_entry_id": attempt.dispatch_entry_id,
+            "context_hash": call.sent.context_hash,
+            "budget_remaining": ended.remaining,
+            "cost_incurred": (usage.cost_nano or 0) / 1e9 if charging else 0.0,
+            "cost_certainty": bill.certainty if charging else "",
+        }
+        if isinstance(result, Failure):
+            return PromptResponse(
+                content=attempt.streamed,
+                outcome=result.outcome,
+                error_code=result.code,
+                error_message=result.message,
+                **common,
+            )
+        problems: list[str] = []
+        if request.output_schema is not None:
+            problems = check_output(request.output_schema, result.content)
+        return PromptResponse(
+            content=result.content,
+            outcome=RouteOutcome.SUCCESS,
+            output_valid=None if request.output_schema is None else not problems,
+            output_validation_errors=problems,
+            finish_reason=result.finish_reason,
+            content_blocks=result.content_blocks or None,
+            cached_input_tokens=result.cached_input_tokens or 0,
+            reasoning_tokens=result.reasoning_tokens or 0,
+            wire=result.wire,
+            **common,
+        )

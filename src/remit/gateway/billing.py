@@ -1,0 +1,191 @@
+"""What a call can cost at most, and what it did cost (SPEC 5)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from remit.budget import Amount, TokenUsage, usd_of
+from remit.errors import RemitError
+from remit.exchange import PromptRequest
+from remit.gateway.config import RouterConfig
+from remit.gateway.validation import Sent, response_schema
+from remit.prices import Price, PriceTable, Usage
+from remit.providers import ProviderResponse
+
+__all__ = ["Bill", "Billing", "estimate", "input_bound"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What one attempt is charged.
+
+    Attributes:
+        usage: tokens, and their cost in nano-dollars where a price is known.
+        certainty: ``measured``, ``estimated``, ``upper_bound`` or ``unpriced``.
+        price_version: of the table that was asked.
+    """
+
+    usage: TokenUsage
+    certainty: str
+    price_version: str
+
+    def metadata(self, *, charged: bool) -> dict[str, Any]:
+        """The keys of the ``EXCHANGE`` that state it; ``price_version`` marks what was charged."""
+        if not charged:
+            guessed = self.certainty in ("estimated", "upper_bound")
+            return {"cost_certainty": self.certainty} if guessed else {}
+        told: dict[str, Any] = {
+            "cost_certainty": self.certainty,
+            "price_version": self.price_version,
+        }
+        if self.usage.cost_nano is not None:
+            told["cost_usd"] = usd_of(self.usage.cost_nano)
+        return told
+
+
+class Billing:
+    """Bounds and bills by a table of prices.
+
+    Args:
+        prices: the table.
+        config: what providers may add unseen, and who bills nothing.
+    """
+
+    def __init__(self, prices: PriceTable, config: RouterConfig) -> None:
+        self._prices = prices
+        self._config = config
+
+    def bound(
+        self, request: PromptRequest, sent: Sent, provider_id: str, model_id: str
+    ) -> tuple[Amount, tuple[int, int]]:
+        """The most that a call can use, and the same as input and output tokens."""
+        price = self._prices.find(provider_id, model_id)
+        tokens_in = input_bound(self._config, request, sent)
+        tokens_out = request.max_tokens
+        if tokens_out is None and price is not None:
+            tokens_out = price.max_output_tokens
+        bounded = tokens_out is not None and is_bounded(request)
+        tokens_out = tokens_out or 0
+        return (
+            Amount(
+                tokens_in + tokens_out,
+                self._bound_nano(provider_id, price, tokens_in, tokens_out),
+                bounded,
+            ),
+            (tokens_in, tokens_out),
+        )
+
+    def measured(self, provider_id: str, model_id: str, answer: ProviderResponse) -> Bill:
+        """The bill for what the provider reported."""
+        price = self._prices.find(provider_id, model_id)
+        nano = None
+        if provider_id in self._config.free_providers:
+            nano = 0
+        elif price is not None:
+            usage = _usage(answer)
+            if usage is None:  # parts that exceed their whole: at the dearest, then
+                tokens = (answer.input_tokens, answer.output_tokens)
+                return self.assumed(provider_id, model_id, tokens, "upper_bound")
+            nano = price.cost_nano(usage)
+        return self._bill(
+            nano, answer.input_tokens, answer.output_tokens, model_id, "measured", "unpriced"
+        )
+
+    def assumed(
+        self, provider_id: str, model_id: str, tokens: tuple[int, int], certainty: str
+    ) -> Bill:
+        """The bill for what nobody reported: at the dearest that so many tokens can cost."""
+        price = self._prices.find(provider_id, model_id)
+        nano = self._bound_nano(provider_id, price, *tokens)
+        return self._bill(nano, *tokens, model_id, certainty, certainty)
+
+    def nothing(self, model_id: str) -> Bill:
+        """The bill for a call that was refused: none."""
+        return self._bill(0, 0, 0, model_id, "measured", "measured")
+
+    def _bound_nano(
+        self, provider_id: str, price: Price | None, tokens_in: int, tokens_out: int
+    ) -> int | None:
+        if provider_id in self._config.free_providers:
+            return 0
+        return None if price is None else price.bound_nano(tokens_in, tokens_out)
+
+    def _bill(
+        self,
+        nano: int | None,
+        tokens_in: int,
+        tokens_out: int,
+        model_id: str,
+        certainty: str,
+        unpriced: str,
+    ) -> Bill:
+        usage = TokenUsage(tokens_in, tokens_out, model_id, nano)
+        return Bill(usage, unpriced if nano is None else certainty, self._prices.version)
+
+
+def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
+    """Most input tokens: no token is shorter than a byte; the rest is what providers add unseen."""
+    bound = sent.size + config.message_overhead_tokens * (len(sent.messages) + 1)
+    bound += config.remote_image_tokens * sent.remote_images
+    if request.tools or response_schema(request):
+        bound += config.tools_overhead_tokens
+    return bound
+
+
+def estimate(config: RouterConfig, sent: Sent, told_in: int | None, text_bytes: int,
+             pieces: int, bound: tuple[int, int]) -> tuple[int, int]:  # fmt: skip
+    """Tokens of a stream that broke off: what was told, else what arrived by its bytes.
+
+    A piece of a stream is a token or more; bytes per token are set so low that ordinary text
+    has fewer tokens than this says.
+    """
+    per_token = config.estimated_bytes_per_token
+    tokens_in = int(sent.size / per_token) + config.message_overhead_tokens * len(sent.messages)
+    tokens_out = max(pieces, math.ceil(text_bytes / per_token))
+    if told_in is not None:
+        tokens_in = told_in
+    return max(1, min(tokens_in, bound[0])), min(tokens_out, bound[1] or tokens_out)
+
+
+def is_bounded(request: PromptRequest) -> bool:
+    """Whether the table of prices covers all that the call can be billed for.
+
+    A tool without an ``input_schema`` runs at the provider, which bills it by itself; some
+    parameters buy a dearer service than the table speaks of.
+    """
+    if any("input_schema" not in tool for tool in request.tools or ()):
+        return False
+    for name, ordinary in _ORDINARY.items():
+        if request.parameters and request.parameters.get(name) not in ordinary:
+            return False
+    return True
+
+
+_ORDINARY: dict[str, tuple[Any, ...]] = {
+    "service_tier": (None, "auto", "default", "standard_only", "standard", "flex"),
+    "speed": (None, "standard"),
+    "inference_geo": (None,),
+    "web_search_options": (None,),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "mcp_servers": (None, []),
+    "container": (None,),
+}
+"""Parameters with a price of their own, and their values that have none."""
+
+
+def _usage(answer: ProviderResponse) -> Usage | None:
+    """Counts as the table takes them; ``None`` where they cannot be true."""
+    try:
+        return Usage(
+            answer.input_tokens,
+            answer.output_tokens,
+            answer.cached_input_tokens or 0,
+            answer.cache_write_tokens or 0,
+            answer.reasoning_tokens or 0,
+            answer.cache_write_short_tokens or 0,
+        )
+    except RemitError:
+        return None

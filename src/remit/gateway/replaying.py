@@ -1,0 +1,48 @@
+"""Answers read back from the record, for calls made again under one idempotency key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.gateway.records import sent_parameters
+from remit.gateway.validation import Sent
+from remit.ledger import Erased, LedgerEntry
+
+__all__ = ["recorded_answer"]
+
+
+def recorded_answer(
+    entry: LedgerEntry, request: PromptRequest, sent: Sent
+) -> tuple[PromptResponse | None, str]:
+    """The answer in an ``EXCHANGE``, when it is one to this request; else why it is not."""
+    told: dict[str, Any] = entry.metadata
+    if any(isinstance(told.get(name), Erased) for name in ("context_hash", "response")):
+        return None, "the recorded answer of this idempotency key has been erased"
+    asked = sent_parameters(request) if request.parameters is not None else None
+    if told["context_hash"] != sent.context_hash or told.get("parameters") != asked:
+        return None, "this idempotency key belongs to a call that asked something else"
+    blocks = told.get("content_blocks")
+    return (
+        PromptResponse(
+            content=told["response"],
+            outcome=RouteOutcome.SUCCESS,
+            input_tokens=told["input_tokens"],
+            output_tokens=told["output_tokens"],
+            model_id=told["model_id"],
+            provider_id=told.get("provider_id", request.provider_id or ""),
+            latency_ms=told["latency_ms"],
+            timestamp=entry.timestamp,
+            exchange_entry_id=entry.id,
+            dispatch_entry_id=told["dispatch_entry_id"],
+            context_hash=sent.context_hash,
+            cost_incurred=0.0,
+            cost_certainty=told.get("cost_certainty", ""),
+            finish_reason=told["finish_reason"],
+            content_blocks=tuple(blocks) if isinstance(blocks, list) and blocks else None,
+            cached_input_tokens=told.get("cached_input_tokens", 0),
+            reasoning_tokens=told.get("reasoning_tokens", 0),
+            replayed=True,
+        ),
+        "",
+    )

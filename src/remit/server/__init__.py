@@ -1,0 +1,5 @@
+"""HTTP: the door for OpenAI and Anthropic clients, and Remit's own API (SPEC 12)."""
+
+from remit.server.serving import ServerError, serve
+
+__all__ = ["ServerError", "serve"]

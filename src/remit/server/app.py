@@ -1,0 +1,210 @@
+"""The server's ASGI application: which path is answered by what."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from remit.config import ServerSettings
+from remit.errors import RemitError
+from remit.runtime import Runtime
+from remit.server.calls import ModelCalls
+from remit.server.door import Door
+from remit.server.listing import ModelListing
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json
+from remit.telemetry import CallMetrics
+
+__all__ = ["App"]
+
+_log = logging.getLogger("remit.server")
+
+_Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class App:
+    """One root over HTTP.
+
+    Model calls are answered here, by hand: they are what is waited for. Everything under
+    ``/api`` is an application of its own.
+
+    Args:
+        runtime: the open root.
+        door: tells who asks.
+        metrics: what ``/metrics`` tells.
+        api: answers what is under ``/api``.
+        settings: limits of a request.
+        recover_every_s: how often calls whose process died are looked for, in seconds.
+        on_end: called before the root is closed.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        door: Door,
+        metrics: CallMetrics,
+        api: _Handler,
+        settings: ServerSettings,
+        recover_every_s: float,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._on_end = on_end
+        self._runtime = runtime
+        self._door = door
+        self._metrics = metrics
+        self._api = api
+        self._open_metrics = settings.metrics_open
+        self._recover_every_s = recover_every_s
+        self._ready = False
+        calls = ModelCalls(runtime.gateway, door, settings)
+        listing = ModelListing(runtime, door)
+        self._routes: dict[tuple[str, str], _Handler] = {
+            ("POST", "/v1/chat/completions"): calls.chat,
+            ("POST", "/v1/messages"): calls.messages,
+            ("POST", "/v1/messages/count_tokens"): calls.count_tokens,
+            ("GET", "/v1/models"): listing.models,
+            ("GET", "/healthz"): self._health,
+            ("GET", "/readyz"): self._readiness,
+            ("GET", "/metrics"): self._measured,
+        }
+        self._listing = listing
+        self._methods: dict[str, list[str]] = {}
+        for method, path in self._routes:
+            self._methods.setdefault(path, []).append(method)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI 3."""
+        kind = scope["type"]
+        if kind == "http":
+            handler = self._routes.get((scope["method"], scope["path"]))
+            if handler is not None:
+                await self._answer(handler, scope, receive, send)
+            else:
+                await self._answer(self._other, scope, receive, send)
+        elif kind == "lifespan":
+            await self._live(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _answer(
+        self, handler: _Handler, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        begun = False
+
+        async def watched(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        self._metrics.began()
+        try:
+            await handler(scope, receive, watched)
+        except asyncio.CancelledError:
+            # The client went away, or the server is told to end: the record is whole either
+            # way. Who asked the task to end has what it wanted.
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        except Exception:
+            _log.exception("a request failed in a way that nobody foresaw")
+            if not begun:
+                error = HttpError(500, "internal_error", "Remit failed; its log tells more.")
+                await reply_error(send, _shape(scope), error)
+        finally:
+            self._metrics.ended()
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Paths with a part of their own, and what there is not."""
+        path, method = scope["path"], scope["method"]
+        if path == "/api" or path.startswith("/api/"):
+            await self._api(scope, receive, send)
+        elif path.startswith("/v1/models/") and method == "GET":
+            await self._listing.model(scope, receive, send)
+        elif path in self._methods:
+            error = HttpError(405, "method_not_allowed", f"{path} does not take {method[:16]}.")
+            allow = ", ".join(self._methods[path]).encode()
+            await reply_error(send, _shape(scope), error, [(b"allow", allow)])
+        else:
+            error = HttpError(
+                404,
+                "not_found",
+                "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
+            )
+            await reply_error(send, _shape(scope), error)
+
+    # -- how it is -------------------------------------------------------------------------
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await reply_json(send, {"status": "ok"})
+
+    async def _readiness(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = "starting or ending"
+        if self._ready:
+            try:
+                await asyncio.to_thread(self._runtime.ledger.head)
+                problem = ""
+            except RemitError as error:
+                _log.warning("the ledger cannot be read: %s", error.message)
+                problem = "the ledger cannot be read"
+        if problem:
+            await reply_json(send, {"status": "not ready", "reason": problem}, 503)
+        else:
+            await reply_json(send, {"status": "ready"})
+
+    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._open_metrics:
+            try:
+                identity = self._door.enter(scope["headers"]).identity
+                if not identity.may("read"):
+                    raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
+            except HttpError as error:
+                await reply_error(send, "openai", error)
+                return
+        body, content_type = await asyncio.to_thread(self._metrics.render)
+        await reply(send, 200, body, content_type.encode())
+
+    # -- beginning and end -----------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        recovery: asyncio.Task[None] | None = None
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                recovery = asyncio.create_task(self._recover())
+                self._ready = True
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self._ready = False
+                if recovery is not None:
+                    recovery.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await recovery
+                await self._runtime.aclose()
+                await asyncio.to_thread(self._close)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def _close(self) -> None:
+        self._on_end()
+        self._runtime.close()
+
+    async def _recover(self) -> None:
+        while True:
+            try:
+                settled = await asyncio.to_thread(self._runtime.gateway.recover)
+                if settled:
+                    _log.warning("%d calls of processes that died were settled", len(settled))
+            except RemitError as error:
+                _log.warning("calls of dead processes were not looked for: %s", error.message)
+            await asyncio.sleep(self._recover_every_s)
+
+
+def _shape(scope: Scope) -> Any:
+    """The dialect of a client that is refused before it has said much."""
+    anthropic = scope["path"].startswith("/v1/messages") or any(
+        name == b"anthropic-version" for name, _ in scope["headers"]
+    )
+    return "anthropic" if anthropic else "openai"

@@ -1,0 +1,232 @@
+"""Model calls over HTTP: ``/v1/chat/completions`` and ``/v1/messages``, whole and streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from remit.config import ServerSettings
+from remit.dialects.anthropic import messages_answer, parse_messages
+from remit.dialects.call import ClientCall, DialectError
+from remit.dialects.openai import chat_answer, parse_chat
+from remit.errors import RemitError
+from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.gateway import LLMGateway
+from remit.server.door import Door, Visit
+from remit.server.refusals import HttpError, Shape, status_of
+from remit.server.relay import Relay
+from remit.server.replies import Headers, Receive, Scope, Send, read_body, reply_error, reply_json
+
+__all__ = ["ModelCalls", "call_headers"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """What differs between the two endpoints."""
+
+    shape: Shape
+    parse: Callable[[Any], ClientCall]
+    answer: Callable[..., dict[str, Any]]
+
+
+_OPENAI = _Dialect("openai", parse_chat, chat_answer)
+_ANTHROPIC = _Dialect("anthropic", parse_messages, messages_answer)
+
+
+class ModelCalls:
+    """The endpoints through which models are called.
+
+    Args:
+        gateway: the one door to models.
+        door: tells who asks.
+        settings: limits of a request.
+    """
+
+    def __init__(self, gateway: LLMGateway, door: Door, settings: ServerSettings) -> None:
+        self._gateway = gateway
+        self._door = door
+        self._settings = settings
+
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``POST /v1/chat/completions``."""
+        await self._serve(_OPENAI, scope, receive, send)
+
+    async def messages(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``POST /v1/messages``."""
+        await self._serve(_ANTHROPIC, scope, receive, send)
+
+    async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """``POST /v1/messages/count_tokens``: Remit's own estimate; nothing is sent anywhere."""
+        try:
+            visit = self._door.enter(scope["headers"])
+            body = await self._body(visit, receive)
+            call = _parse(lambda value: parse_messages(value, require_max_tokens=False), body)
+            tokens = self._gateway.estimate_tokens(self._door.request(visit, call))
+        except HttpError as error:
+            await reply_error(send, "anthropic", error)
+            return
+        await reply_json(send, {"input_tokens": tokens}, 200, [(b"x-remit-estimated", b"true")])
+
+    async def _serve(self, dialect: _Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            visit = self._door.enter(scope["headers"])
+            body = await self._body(visit, receive)
+            call = _parse(dialect.parse, body)
+            request = self._door.request(visit, call)
+            if call.stream:
+                relay = Relay(dialect.shape, call, send)
+                await self._streamed(relay, request, visit, receive)
+            else:
+                await self._whole(dialect, request, visit, receive, send)
+        except HttpError as error:
+            await reply_error(send, dialect.shape, error)
+        except RemitError as error:
+            # The record could not be made: then nothing is answered either.
+            refused = HttpError(503, "record_unavailable", error.message, retry_after_s=1)
+            await reply_error(send, dialect.shape, refused)
+
+    async def _body(self, visit: Visit, receive: Receive) -> Any:
+        """The body's JSON."""
+        headers = visit.headers
+        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise HttpError(
+                415, "unsupported_encoding", "Send the body without a content-encoding.", close=True
+            )
+        raw = await read_body(
+            receive,
+            headers.get(b"content-length"),
+            self._settings.max_body_bytes,
+            self._settings.body_timeout_s,
+        )
+        try:
+            return orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise HttpError(400, "invalid_json", f"The body is not JSON: {error}.") from error
+
+    async def _whole(
+        self,
+        dialect: _Dialect,
+        request: PromptRequest,
+        visit: Visit,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        with self._watched(receive, after_s=self._settings.watch_after_s):
+            response = await self._gateway.aroute(request, identity=visit.identity)
+        headers = call_headers(response)
+        if response.outcome is not RouteOutcome.SUCCESS:
+            await reply_error(send, dialect.shape, _failure(response), headers)
+            return
+        wire = response.wire
+        if wire is not None and wire[0] == dialect.shape:
+            await reply_json(send, wire[1], 200, headers)
+            return
+        more: dict[str, Any] = {"created": int(time.time())} if dialect is _OPENAI else {}
+        answer = dialect.answer(
+            response,
+            answer_id=_answer_id(dialect.shape, response),
+            model=response.model_id,
+            cached_input_tokens=response.cached_input_tokens or None,
+            reasoning_tokens=response.reasoning_tokens or None,
+            **more,
+        )
+        await reply_json(send, answer, 200, headers)
+
+    async def _streamed(
+        self, relay: Relay, request: PromptRequest, visit: Visit, receive: Receive
+    ) -> None:
+        call = asyncio.ensure_future(
+            self._gateway.aroute(request, on_event=relay.take, identity=visit.identity)
+        )
+        call.add_done_callback(relay.ended)
+        try:
+            with self._watched(receive, after_s=0):
+                await relay.run()
+                response = await call
+                if relay.started:
+                    await relay.finish(response)
+                elif response.outcome is RouteOutcome.SUCCESS:
+                    await relay.all_at_once(response)
+                else:
+                    error = _failure(response)
+                    await reply_error(relay.send, relay.shape, error, call_headers(response))
+        except RemitError as error:
+            if not relay.started:
+                raise
+            await relay.break_off(503, "record_unavailable", error.message)
+        finally:
+            if not call.done():
+                call.cancel()
+                with contextlib.suppress(asyncio.CancelledError, RemitError):
+                    await call
+
+    @contextlib.contextmanager
+    def _watched(self, receive: Receive, *, after_s: float) -> Any:
+        """Cancel what is within when the client hangs up; looked for after a while only."""
+        me = asyncio.current_task()
+        assert me is not None
+        loop = asyncio.get_running_loop()
+        watcher: asyncio.Task[None] | None = None
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            me.cancel()
+
+        def begin() -> None:
+            nonlocal watcher
+            watcher = loop.create_task(watch())
+
+        timer = loop.call_later(after_s, begin) if after_s else None
+        if timer is None:
+            begin()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if watcher is not None:
+                watcher.cancel()
+
+
+def call_headers(response: PromptResponse) -> Headers:
+    """What Remit tells of a call beside its answer."""
+    headers = [(b"x-remit-exchange", response.exchange_entry_id.encode())]
+    if response.dispatch_entry_id:
+        headers.append((b"x-remit-dispatch", response.dispatch_entry_id.encode()))
+    if response.decision_entry_id:
+        headers.append((b"x-remit-decision", response.decision_entry_id.encode()))
+    if response.cost_certainty:
+        headers.append((b"x-remit-cost-certainty", response.cost_certainty.encode()))
+        if response.cost_certainty != "unpriced":
+            headers.append((b"x-remit-cost-usd", b"%.9f" % response.cost_incurred))
+    if response.replayed:
+        headers.append((b"x-remit-replayed", b"true"))
+    return headers
+
+
+def _parse(parse: Callable[[Any], ClientCall], body: Any) -> ClientCall:
+    try:
+        return parse(body)
+    except DialectError as error:
+        raise HttpError(400, "invalid_request", error.message, param=error.param) from error
+
+
+def _failure(response: PromptResponse) -> HttpError:
+    return HttpError(
+        status_of(response),
+        response.error_code or "error",
+        response.error_message or "The call failed.",
+        retry_after_s=response.retry_after_s,
+    )
+
+
+def _answer_id(shape: Shape, response: PromptResponse) -> str:
+    prefix = "chatcmpl-" if shape == "openai" else "msg_"
+    return prefix + response.exchange_entry_id

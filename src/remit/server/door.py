@@ -1,0 +1,137 @@
+"""Who asks, and in whose name: from the headers of a request to what the gateway is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from remit.auth import AuthProvider, Identity, token_from_headers
+from remit.errors import RemitError
+from remit.exchange import PromptRequest
+from remit.dialects.call import ClientCall
+from remit.gateway import MAX_ID_CHARS
+from remit.server.refusals import HttpError
+
+__all__ = ["DEVELOPER", "Door", "Visit"]
+
+DEVELOPER = Identity("developer", "operator", key_id="dev")
+"""Whoever asks in dev mode."""
+
+_HEADERS = {
+    b"x-remit-session": "session_id",
+    b"x-remit-agent": "agent_id",
+    b"x-remit-work-order": "work_order_id",
+    b"x-remit-contract": "contract_id",
+    b"x-remit-subject": "subject_id",
+    b"idempotency-key": "idempotency_key",
+}
+_WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
+                     b"content-encoding"})  # fmt: skip
+_DAY_S = 86_400
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request at the door.
+
+    Attributes:
+        headers: those that matter, by name.
+        identity: who asks.
+    """
+
+    headers: dict[bytes, bytes]
+    identity: Identity
+
+    def text(self, name: bytes) -> str:
+        """A header as an id: printable ASCII, not too long; empty when it is not there.
+
+        Raises:
+            HttpError: it is anything else.
+        """
+        raw = self.headers.get(name)
+        if raw is None:
+            return ""
+        value = raw.strip()
+        if len(value) > MAX_ID_CHARS or not all(32 <= byte < 127 for byte in value):
+            raise HttpError(
+                400,
+                "invalid_header",
+                f"The header {name.decode()} is not printable ASCII of at most {MAX_ID_CHARS} "
+                "characters.",
+                param=name.decode(),
+            )
+        return value.decode("ascii")
+
+
+class Door:
+    """Lets in who has a key, or everybody in dev mode.
+
+    Args:
+        keys: tells whose a key is; ``None`` in dev mode.
+        contract_id: the contract of calls that name none.
+    """
+
+    def __init__(self, keys: AuthProvider | None, contract_id: str) -> None:
+        self._keys = keys
+        self._contract_id = contract_id
+        self._day = 0
+        self._today = ""
+
+    def enter(self, raw_headers: list[tuple[bytes, bytes]]) -> Visit:
+        """Who asks.
+
+        Raises:
+            HttpError: nobody known. Nothing is written: without a key nobody makes the disk work.
+        """
+        headers = {name: value for name, value in raw_headers if name in _WANTED}
+        if self._keys is None:
+            return Visit(headers, DEVELOPER)
+        authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        token = token_from_headers(
+            authorization.decode("latin-1") if authorization is not None else None,
+            api_key.decode("latin-1") if api_key is not None else None,
+        )
+        try:
+            return Visit(headers, self._keys.authenticate(token))
+        except RemitError as error:
+            raise HttpError(401, "invalid_api_key", error.message) from error
+
+    def request(self, visit: Visit, call: ClientCall) -> PromptRequest:
+        """What the gateway is asked, in the name of who asks.
+
+        Raises:
+            HttpError: a header cannot be used.
+        """
+        named = {field: visit.text(name) for name, field in _HEADERS.items()
+                 if name in visit.headers}  # fmt: skip
+        identity = visit.identity
+        return PromptRequest(
+            prompt="",
+            prompt_pack_id="",
+            contract_id=named.get("contract_id") or self._contract_id,
+            agent_id=named.get("agent_id") or identity.name,
+            agent_class="",
+            framework_id="",
+            package_id="",
+            work_order_id=named.get("work_order_id", ""),
+            session_id=named.get("session_id") or self.session_of(identity),
+            tier="ho1",
+            model_id=call.model,
+            max_tokens=call.max_tokens,
+            temperature=call.temperature,
+            structured_output=call.response_schema,
+            tools=call.tools or None,
+            messages=call.messages,
+            parameters=call.parameters,
+            dialect=call.dialect,
+            subject_id=named.get("subject_id") or None,
+            idempotency_key=named.get("idempotency_key") or None,
+        )
+
+    def session_of(self, identity: Identity) -> str:
+        """The session of calls that name none: one for each key and day."""
+        day = int(time.time()) // _DAY_S
+        if day != self._day:
+            self._day, self._today = day, time.strftime("%Y%m%d", time.gmtime())
+        owner = identity.key_id.removeprefix("KEY-") or "LOCAL"
+        return f"SES-{owner.upper()}{self._today}"

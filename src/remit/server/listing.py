@@ -1,0 +1,86 @@
+"""``GET /v1/models``, in the dialect of who asks."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from remit.dialects.openai import model_list
+from remit.runtime import Runtime
+from remit.server.door import Door, Visit
+from remit.server.refusals import HttpError, Shape
+from remit.server.replies import Receive, Scope, Send, reply_error, reply_json
+
+__all__ = ["ModelListing"]
+
+
+class ModelListing:
+    """The models that can be named here by who asks.
+
+    Args:
+        runtime: tells them.
+        door: tells who asks.
+    """
+
+    def __init__(self, runtime: Runtime, door: Door) -> None:
+        self._runtime = runtime
+        self._door = door
+
+    async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """All of them."""
+        shape = _shape(scope)
+        try:
+            known = self._known(self._door.enter(scope["headers"]))
+        except HttpError as error:
+            await reply_error(send, shape, error)
+            return
+        if shape == "openai":
+            await reply_json(send, model_list(known))
+            return
+        data = [_anthropic(name) for name, _ in known]
+        await reply_json(
+            send,
+            {
+                "data": data,
+                "has_more": False,
+                "first_id": data[0]["id"] if data else None,
+                "last_id": data[-1]["id"] if data else None,
+            },
+        )
+
+    async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One of them."""
+        shape = _shape(scope)
+        wanted = unquote(scope["path"].removeprefix("/v1/models/"))
+        try:
+            known = dict(self._known(self._door.enter(scope["headers"])))
+            if wanted not in known:
+                raise HttpError(404, "model_not_found", "There is no such model here.")
+        except HttpError as error:
+            await reply_error(send, shape, error)
+            return
+        if shape == "openai":
+            await reply_json(send, model_list([(wanted, known[wanted])])["data"][0])
+        else:
+            await reply_json(send, _anthropic(wanted))
+
+    def _known(self, visit: Visit) -> list[tuple[str, str]]:
+        return [
+            (model, owner)
+            for model, owner in self._runtime.models()
+            if visit.identity.may_use_model(model)
+        ]
+
+
+def _shape(scope: Scope) -> Shape:
+    asked = any(name == b"anthropic-version" for name, _ in scope["headers"])
+    return "anthropic" if asked else "openai"
+
+
+def _anthropic(name: str) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": "1970-01-01T00:00:00Z",
+    }

@@ -1,0 +1,91 @@
+"""Refusals and failures in the dialect's own shape (SPEC 12)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from remit.dialects.anthropic import messages_error
+from remit.dialects.openai import chat_error
+from remit.exchange import PromptResponse, RouteOutcome
+
+__all__ = ["HttpError", "error_body", "status_of"]
+
+Shape = Literal["openai", "anthropic"]
+
+# What Remit itself refused.
+_REJECTED = {
+    "INVALID_INPUT": 400,
+    "AUTH_ERROR": 403,
+    "MODEL_NOT_ALLOWED": 403,
+    "PROVIDER_NOT_FOUND": 404,
+    "BUDGET_EXHAUSTED": 402,
+    "TURN_LIMIT": 402,
+    "NOT_ALLOCATED": 402,
+    "UNPRICED": 402,
+    "UNBOUNDED": 402,
+    "RATE_LIMITED": 429,
+    "CIRCUIT_OPEN": 503,
+    "IDEMPOTENCY_CONFLICT": 409,
+    "IDEMPOTENCY_MISMATCH": 422,
+}
+# What the provider answered, or did not. That Remit's own key was refused there is no fault of
+# the client's key.
+_FAILED = {
+    "INVALID_REQUEST": 400,
+    "CONTENT_FILTERED": 400,
+    "CONTEXT_LENGTH": 400,
+    "RATE_LIMITED": 429,
+    "AUTH_ERROR": 502,
+    "SERVER_ERROR": 502,
+    "PROVIDER_ERROR": 502,
+    "CANCELLED": 499,
+    "TIMEOUT": 504,
+}
+
+
+class HttpError(Exception):
+    """A request that ends here.
+
+    Args:
+        status: of HTTP.
+        code: for programs.
+        message: for people; quotes nothing secret.
+        param: the field at fault.
+        retry_after_s: when it may be tried again.
+        close: whether the connection is of no more use, for what was not read of it.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.close = close
+
+
+def status_of(response: PromptResponse) -> int:
+    """The HTTP status of a call that did not succeed."""
+    table = _REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
+    return table.get(response.error_code or "", 500)
+
+
+def error_body(
+    shape: Shape, status: int, code: str, message: str, param: str | None = None
+) -> dict[str, Any]:
+    """The body of an error in one dialect; the code is there for programs in both."""
+    if shape == "openai":
+        return chat_error(status, code.lower(), message, param)
+    body = messages_error(status, code.lower(), message)
+    body["error"]["code"] = code.lower()
+    return body

@@ -1,0 +1,105 @@
+"""Speaking ASGI: bodies in, answers out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+import orjson
+
+from remit.server.refusals import HttpError, Shape, error_body
+
+__all__ = ["Receive", "Scope", "Send", "read_body", "reply", "reply_error", "reply_json"]
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+_JSON = (b"content-type", b"application/json")
+
+
+async def read_body(
+    receive: Receive, length: bytes | None, most: int, timeout_s: float
+) -> bytes:
+    """The whole body.
+
+    Raises:
+        HttpError: it is too long, too slow, or the client went away.
+    """
+    if length is not None and length.isdigit() and int(length) > most:
+        raise _too_long(most)
+    message = await _next(receive, timeout_s)
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        if len(body) > most:
+            raise _too_long(most)
+        return body
+    parts, size = [body], len(body)
+    end = asyncio.get_running_loop().time() + timeout_s
+    while message.get("more_body"):
+        if size > most:
+            raise _too_long(most)
+        message = await _next(receive, end - asyncio.get_running_loop().time())
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+    if size > most:
+        raise _too_long(most)
+    return b"".join(parts)
+
+
+async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            message = await receive()
+    except TimeoutError as error:
+        raise HttpError(
+            408, "request_timeout", "The body did not come in time.", close=True
+        ) from error
+    if message["type"] == "http.disconnect":
+        raise HttpError(499, "client_closed_request", "The client went away.", close=True)
+    return message
+
+
+def _too_long(most: int) -> HttpError:
+    return HttpError(
+        413, "request_too_large", f"The body is longer than {most:,} bytes.", close=True
+    )
+
+
+async def reply(
+    send: Send, status: int, body: bytes, content_type: bytes, headers: Headers = ()
+) -> None:
+    """One whole answer."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", content_type),
+                (b"content-length", b"%d" % len(body)),
+                *headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def reply_json(
+    send: Send, value: Any, status: int = 200, headers: Headers = ()
+) -> None:
+    """One whole answer in JSON."""
+    body = value if isinstance(value, bytes) else orjson.dumps(value)
+    await reply(send, status, body, _JSON[1], headers)
+
+
+async def reply_error(send: Send, shape: Shape, error: HttpError, headers: Headers = ()) -> None:
+    """A refusal in the dialect's own shape."""
+    more = [*headers]
+    if error.retry_after_s is not None:
+        more.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+    if error.close:
+        more.append((b"connection", b"close"))
+    body = error_body(shape, error.status, error.code, error.message, error.param)
+    await reply_json(send, body, error.status, more)
