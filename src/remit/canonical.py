@@ -19,8 +19,11 @@ from remit.errors import InvalidInputError
 __all__ = [
     "MAX_SAFE_INTEGER",
     "NotCanonicalError",
+    "OddFloat",
     "canonical_json",
+    "encode_odd",
     "is_fast",
+    "number",
     "sha256_hex",
     "surrogate_error",
 ]
@@ -72,6 +75,28 @@ def is_fast(value: Any) -> bool:
     return _check(value, "$", 0)
 
 
+class OddFloat(float):
+    """A number that ``orjson`` would not write as JCS does: :func:`encode_odd` does."""
+
+    __slots__ = ()
+
+
+def number(value: float) -> float:
+    """``value``, or an :class:`OddFloat` of it, so that one number does not slow a record down.
+
+    Raises:
+        NotCanonicalError: it has no canonical form.
+    """
+    return value if _check(value, "$", 0) else OddFloat(value)
+
+
+def encode_odd(value: Any) -> orjson.Fragment:
+    """The ``default`` of ``orjson.dumps`` for values that hold an :class:`OddFloat`."""
+    if type(value) is OddFloat:
+        return orjson.Fragment(rfc8785.dumps(float(value)))
+    raise TypeError(type(value).__name__)
+
+
 def sha256_hex(data: bytes) -> str:
     """SHA-256 of ``data`` as 64 lower-case hex digits."""
     return hashlib.sha256(data).hexdigest()
@@ -80,7 +105,7 @@ def sha256_hex(data: bytes) -> str:
 def _check(value: Any, path: str, depth: int) -> bool:
     """True when the fast encoder is exact for ``value``; raises where none is."""
     kind = type(value)
-    if kind is str or value is None or kind is bool:
+    if kind is str or value is None or kind is bool or kind is OddFloat:
         return True
     if kind is int:
         if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:

@@ -29,4 +29,4 @@ def _clean(text: str) -> str | None:
     token = text.strip(" \t")
     if not 0 < len(token) <= MAX_TOKEN_CHARS:
         return None
-    return token if all("!" <= char <= "~" for char in token) else None
+    return token if token.isascii() and token.isprintable() and " " not in token else None

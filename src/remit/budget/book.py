@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import orjson
@@ -54,7 +54,7 @@ class Hold:
 
     def encode(self) -> str:
         """As a column keeps it."""
-        return orjson.dumps(asdict(self)).decode()
+        return orjson.dumps(self).decode()
 
     @classmethod
     def decode(cls, text: str) -> Hold:
@@ -69,23 +69,13 @@ class _Account:
     __slots__ = (*FIELDS, "dirty")
 
     def __init__(self, row: Sequence[Any]) -> None:
-        for name, value in zip(FIELDS, row, strict=True):
-            setattr(self, name, value)
+        (
+            self.scope, self.token_limit, self.turn_limit, self.spent_tokens,
+            self.reserved_tokens, self.turns, self.nano_limit, self.requests_per_minute,
+            self.tokens_per_minute, self.spent_nano, self.reserved_nano, self.unpriced_calls,
+            self.minute, self.minute_requests, self.minute_tokens, self.closed,
+        ) = row  # fmt: skip
         self.dirty = False
-
-    scope: str
-    spent_tokens: int
-    reserved_tokens: int
-    turns: int
-    token_limit: int | None
-    nano_limit: int | None
-    spent_nano: int
-    reserved_nano: int
-    unpriced_calls: int
-    minute: int
-    minute_requests: int
-    minute_tokens: int
-    closed: int
 
     def status(self) -> BudgetStatus:
         return BudgetStatus(*[getattr(self, name) for name in FIELDS])

@@ -21,7 +21,6 @@ from remit.budget.values import (
     TokenUsage,
     usd_of,
 )
-from remit.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 __all__ = ["TokenBudgeter"]
@@ -233,9 +232,7 @@ class TokenBudgeter:
         sql = f"SELECT {', '.join(FIELDS)} FROM budgets"
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"
-        rows = self._ledger.select(
-            f"{sql} ORDER BY scope", (len(prefix), prefix) if prefix else ()
-        )
+        rows = self._ledger.select(f"{sql} ORDER BY scope", (len(prefix), prefix) if prefix else ())
         return [BudgetStatus(*row) for row in rows]
 
 

@@ -99,9 +99,7 @@ def set_(
     with open_ledger(root, signing=True) as client:
         wanted = _names(client, named)
         if not wanted:
-            raise click.UsageError(
-                "Name one of --key, --session, --user, --team, --organisation."
-            )
+            raise click.UsageError("Name one of --key, --session, --user, --team, --organisation.")
         limits = limits_of({"usd": usd, "tokens": tokens, "turns": turns, "rpm": rpm, "tpm": tpm})
         budgeter = TokenBudgeter(client)
         entry_id = budgeter.allocate(wanted[0], limits=limits)

@@ -11,11 +11,11 @@ from remit.gateway.validation import MAX_ID_CHARS
 PromptRouter = LLMGateway
 
 __all__ = [
+    "MAX_ID_CHARS",
     "CallReport",
     "CircuitBreaker",
     "CircuitBreakerConfig",
     "CircuitState",
-    "MAX_ID_CHARS",
     "Dispatched",
     "IdempotencyKeyUsedError",
     "InFlightCalls",

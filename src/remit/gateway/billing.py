@@ -17,7 +17,7 @@ from remit.providers import ProviderResponse
 __all__ = ["Bill", "Billing", "estimate", "input_bound"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bill:
     """What one attempt is charged.
 

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from remit.auth import AuthProvider, Identity
 from remit.blocking import run_blocking
@@ -248,9 +248,7 @@ class LLMGateway:
                 if not refusal[0]:
                     refusal = ("PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered")
                 continue
-            call.amount, call.bound = self._billing.bound(
-                request, call.sent, provider_id, model_id
-            )
+            call.amount, call.bound = self._billing.bound(request, call.sent, provider_id, model_id)
             if self._mode == "warn" and call.attempts == 0:
                 await self._warn(call)
             try:
@@ -438,9 +436,7 @@ class LLMGateway:
 _MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
 
 
-def _may_use(
-    identity: Identity | None, asked: str | None, provider_id: str, model_id: str
-) -> bool:
+def _may_use(identity: Identity | None, asked: str | None, provider_id: str, model_id: str) -> bool:
     """Whether a key's models include this one, by any name that it goes by."""
     if identity is None:
         return True

@@ -83,7 +83,7 @@ class IdempotencyKeyUsedError(RemitError):
         self.exchange_entry_id = exchange_entry_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Begin:
     """The step that makes a call's intent durable.
 
@@ -105,7 +105,7 @@ class Begin:
     claim: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class End:
     """The step that puts an answer on record, settles it and takes the call off.
 
@@ -123,7 +123,7 @@ class End:
     answered: tuple[str, str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """The ``EXCHANGE``'s id, and tokens left on the narrowest limit."""
 

@@ -41,9 +41,7 @@ class Owner:
         """This process."""
         pid = os.getpid()
         boot, namespace = _here()
-        return cls(
-            socket.gethostname(), boot, namespace, pid, _start_of(pid), secrets.token_hex(8)
-        )
+        return cls(socket.gethostname(), boot, namespace, pid, _start_of(pid), secrets.token_hex(8))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:

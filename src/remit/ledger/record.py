@@ -18,7 +18,9 @@ from remit.canonical import (
     MAX_SAFE_INTEGER,
     NotCanonicalError,
     canonical_json,
+    encode_odd,
     is_fast,
+    number,
     sha256_hex,
     surrogate_error,
 )
@@ -178,7 +180,8 @@ def prepare(
         if value is not None and "\x00" in value:
             raise InvalidInputError(f"The entry's {name} holds a NUL character.")
     try:
-        orjson.dumps(fields)  # a lone surrogate must show here, not inside a shared transaction
+        # A lone surrogate must show here, not inside a shared transaction.
+        orjson.dumps(fields, default=encode_odd)
     except TypeError as error:
         raise surrogate_error() from error
     for slot in slots:
@@ -227,7 +230,7 @@ def seal(
     fields["timestamp"] = timestamp
     fields["previous_hash"] = previous_hash
     if prepared.fast:
-        record = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+        record = orjson.dumps(fields, encode_odd, orjson.OPT_SORT_KEYS)
     else:
         record = rfc8785.dumps(fields)
     if len(record) > MAX_RECORD_BYTES:
@@ -419,7 +422,9 @@ def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) 
                 next_step="Rename it, or mark the object that holds it as content.",
             )
         kind = type(item)
-        if kind is Content:
+        if (kind is str or item is None or kind is int or kind is bool) and key not in keys:
+            copy[key] = item
+        elif kind is Content:
             copy[key] = None
             slots.append(_Slot(copy, key, encode_content(item.value, item.encoded)))
         elif kind is ContentText or key in keys:
@@ -431,5 +436,5 @@ def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) 
         elif isinstance(item, (str, int, float)) and kind not in (str, int, float, bool):
             copy[key] = next(base(item) for base in (str, int, float) if isinstance(item, base))
         else:
-            copy[key] = item
+            copy[key] = number(item) if kind is float else item
     return copy

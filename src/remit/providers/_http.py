@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
 import orjson
+from aiohttp.helpers import get_env_proxy_for_url
+from multidict import CIMultiDict
 from yarl import URL
 
 from remit.providers.protocol import ProviderError
 
 __all__ = ["JsonHttpClient"]
 
+_WIRE_ERRORS = (TimeoutError, aiohttp.ClientError, ConnectionError, ValueError)
 _MAX_BODY_BYTES = 64 * 1024 * 1024
 _ERROR_CHARS = 500
 _CONTEXT_WORDS = ("context length", "context_length", "prompt is too long", "context size")
@@ -34,7 +36,12 @@ class JsonHttpClient:
         self._base_url = base_url.rstrip("/")
         shown = URL(self._base_url)
         self._shown_url = str(shown.with_user(None) if shown.user or shown.password else shown)
-        self._headers = dict(headers)
+        self._headers = CIMultiDict({"content-type": "application/json", **headers})
+        # The environment's proxy is looked up once: the client would do it for each call.
+        self._proxy, self._proxy_auth = _proxy_for(shown)
+        self._urls: dict[str, URL] = {}
+        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._last: tuple[asyncio.AbstractEventLoop, aiohttp.ClientSession] | None = None
         self._sessions: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, aiohttp.ClientSession
         ] = weakref.WeakKeyDictionary()
@@ -44,6 +51,7 @@ class JsonHttpClient:
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
+        self._last = None
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.close()
@@ -56,9 +64,18 @@ class JsonHttpClient:
         Raises:
             ProviderError: whatever went wrong, with code and retryability.
         """
-        async with self._request(path, body, timeout_s) as response:
+        response = None
+        try:
+            response = await self._send(path, body, timeout_s)
             data = await _read(response)
+            if response.status != 200:
+                raise self._refusal(response, data)
             return self._object(data, response), data
+        except _WIRE_ERRORS as error:
+            raise self._broken(error, timeout_s, answering=response is not None) from error
+        finally:
+            if response is not None:
+                response.release()
 
     async def stream(
         self, path: str, body: Mapping[str, Any], timeout_s: float
@@ -68,56 +85,74 @@ class JsonHttpClient:
         Raises:
             ProviderError: as :meth:`post`, also in the middle of the stream.
         """
-        async with self._request(path, body, timeout_s) as response:
+        response = None
+        ended = False
+        try:
+            response = await self._send(path, body, timeout_s)
+            if response.status != 200:
+                raise self._refusal(response, await _read(response))
             if "event-stream" not in response.headers.get("content-type", ""):
                 data = await _read(response)
                 yield self._object(data, response), data
                 return
             async for data in _events(response):
                 if data == b"[DONE]":
+                    ended = True
                     return
                 yield self._object(data, response), data
+            ended = True
+        except _WIRE_ERRORS as error:
+            raise self._broken(error, timeout_s, answering=response is not None) from error
+        finally:
+            if response is not None:
+                # What is left of a stream that nobody wants is not waited for.
+                (response.release if ended else response.close)()
 
-    @contextlib.asynccontextmanager
-    async def _request(
+    async def _send(
         self, path: str, body: Mapping[str, Any], timeout_s: float
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        sent = False
-        try:
-            async with self._session().post(
-                f"{self._base_url}{path}",
-                data=orjson.dumps(body),
-                headers={"content-type": "application/json", **self._headers},
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
-                allow_redirects=False,
-            ) as response:
-                sent = True
-                if response.status != 200:
-                    raise self._refusal(response, await _read(response))
-                yield response
-        except TimeoutError as error:
-            raise ProviderError(
+    ) -> aiohttp.ClientResponse:
+        url = self._urls.get(path)
+        if url is None:
+            url = self._urls[path] = URL(f"{self._base_url}{path}")
+        timeout = self._timeouts.get(timeout_s)
+        if timeout is None:
+            timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(total=timeout_s)
+        return await self._session().post(
+            url,
+            data=orjson.dumps(body),
+            headers=self._headers,
+            timeout=timeout,
+            allow_redirects=False,
+            proxy=self._proxy,
+            proxy_auth=self._proxy_auth,
+        )
+
+    def _broken(self, error: BaseException, timeout_s: float, *, answering: bool) -> ProviderError:
+        if isinstance(error, TimeoutError):
+            return ProviderError(
                 "TIMEOUT", f"no answer within {timeout_s:g} s", True, maybe_billed=True
-            ) from error
-        except aiohttp.ClientConnectorError as error:
-            raise ProviderError(
+            )
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return ProviderError(
                 "SERVER_ERROR", f"{self._shown_url} cannot be reached: {error.strerror}", True
-            ) from error
-        except (aiohttp.ClientError, ConnectionError, ValueError) as error:
-            what = "the connection broke while answering" if sent else "the connection broke"
-            raise ProviderError(
-                "SERVER_ERROR", f"{what} ({type(error).__name__})", True, maybe_billed=True
-            ) from error
+            )
+        what = "the connection broke while answering" if answering else "the connection broke"
+        return ProviderError(
+            "SERVER_ERROR", f"{what} ({type(error).__name__})", True, maybe_billed=True
+        )
 
     def _session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
+        known = self._last
+        if known is not None and known[0] is loop and not known[1].closed:
+            return known[1]
         session = self._sessions.get(loop)
         if session is None or session.closed:
             session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=True,
             )  # fmt: skip
             self._sessions[loop] = session
+        self._last = (loop, session)
         return session
 
     def _object(self, data: bytes, response: aiohttp.ClientResponse) -> dict[str, Any]:
@@ -158,6 +193,14 @@ class JsonHttpClient:
         if status >= 500:
             return ProviderError("SERVER_ERROR", text, True, retry_after_s=_retry_after(response))
         return ProviderError("INVALID_REQUEST", text)
+
+
+def _proxy_for(url: URL) -> tuple[URL | None, aiohttp.BasicAuth | None]:
+    """The proxy that the environment names for ``url``, as aiohttp's ``trust_env`` finds it."""
+    try:
+        return get_env_proxy_for_url(url)
+    except LookupError:
+        return None, None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -103,9 +103,7 @@ class Runtime:
         providers, self.provider_id, self.model_id = resolve_model(settings, model)
         self._providers: Providers = providers
         self.prices = _prices(self.root, settings.budget.prices)
-        self.budgeter = TokenBudgeter(
-            self.ledger, allow_unpriced=settings.budget.allow_unpriced
-        )
+        self.budgeter = TokenBudgeter(self.ledger, allow_unpriced=settings.budget.allow_unpriced)
         self.gateway = LLMGateway(
             self.ledger,
             self.budgeter,

@@ -89,9 +89,7 @@ class App:
         else:
             await send({"type": "websocket.close", "code": 1000})
 
-    async def _answer(
-        self, handler: _Handler, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _answer(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def watched(message: Any) -> None:
@@ -108,7 +106,7 @@ class App:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
-        except Exception:
+        except Exception:  # noqa: BLE001 - answered here, whatever it was
             _log.exception("a request failed in a way that nobody foresaw")
             if not begun:
                 error = HttpError(500, "internal_error", "Remit failed; its log tells more.")

@@ -117,7 +117,7 @@ class ModelCalls:
         receive: Receive,
         send: Send,
     ) -> None:
-        with self._watched(receive, after_s=self._settings.watch_after_s):
+        with _Watch(receive, self._settings.watch_after_s):
             response = await self._gateway.aroute(request, identity=visit.identity)
         headers = call_headers(response)
         if response.outcome is not RouteOutcome.SUCCESS:
@@ -146,7 +146,7 @@ class ModelCalls:
         )
         call.add_done_callback(relay.ended)
         try:
-            with self._watched(receive, after_s=0):
+            with _Watch(receive, 0):
                 await relay.run()
                 response = await call
                 if relay.started:
@@ -166,33 +166,40 @@ class ModelCalls:
                 with contextlib.suppress(asyncio.CancelledError, RemitError):
                     await call
 
-    @contextlib.contextmanager
-    def _watched(self, receive: Receive, *, after_s: float) -> Any:
-        """Cancel what is within when the client hangs up; looked for after a while only."""
-        me = asyncio.current_task()
-        assert me is not None
-        loop = asyncio.get_running_loop()
-        watcher: asyncio.Task[None] | None = None
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            me.cancel()
+class _Watch:
+    """Cancels the task within when its client hangs up; looked for after a while only."""
 
-        def begin() -> None:
-            nonlocal watcher
-            watcher = loop.create_task(watch())
+    __slots__ = ("_after_s", "_receive", "_task", "_timer", "_watcher")
 
-        timer = loop.call_later(after_s, begin) if after_s else None
-        if timer is None:
-            begin()
-        try:
-            yield
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if watcher is not None:
-                watcher.cancel()
+    def __init__(self, receive: Receive, after_s: float) -> None:
+        self._receive = receive
+        self._after_s = after_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._task = asyncio.current_task()
+        if self._after_s:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._after_s, self._begin)
+        else:
+            self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    def _begin(self) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        assert self._task is not None
+        self._task.cancel()
 
 
 def call_headers(response: PromptResponse) -> Headers:

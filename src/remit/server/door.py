@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 
 from remit.auth import AuthProvider, Identity, token_from_headers
+from remit.dialects.call import ClientCall
 from remit.errors import RemitError
 from remit.exchange import PromptRequest
-from remit.dialects.call import ClientCall
 from remit.gateway import MAX_ID_CHARS
 from remit.server.refusals import HttpError
 

@@ -170,9 +170,7 @@ class Relay:
         end = self._told.end(response.finish_reason, usage, self._call.include_usage)
         return _comment(response) + end
 
-    async def break_off(
-        self, status: int, code: str, message: str, comment: bytes = b""
-    ) -> None:
+    async def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """An error in the midst of a stream, which ends it."""
         if self.shape == "openai":
             told = self._told if isinstance(self._told, ChatStream) else ChatStream(

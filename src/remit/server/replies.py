@@ -20,9 +20,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 _JSON = (b"content-type", b"application/json")
 
 
-async def read_body(
-    receive: Receive, length: bytes | None, most: int, timeout_s: float
-) -> bytes:
+async def read_body(receive: Receive, length: bytes | None, most: int, timeout_s: float) -> bytes:
     """The whole body.
 
     Raises:
@@ -86,9 +84,7 @@ async def reply(
     await send({"type": "http.response.body", "body": body})
 
 
-async def reply_json(
-    send: Send, value: Any, status: int = 200, headers: Headers = ()
-) -> None:
+async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
     """One whole answer in JSON."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
     await reply(send, status, body, _JSON[1], headers)

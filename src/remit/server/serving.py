@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import json
 import os
@@ -17,6 +18,9 @@ __all__ = ["ServerError", "application", "serve"]
 
 _OPTIONS = "REMIT_SERVE_OPTIONS"
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
+
+
+_GC_THRESHOLD = 50_000
 
 
 class ServerError(RemitError):
@@ -82,8 +86,14 @@ def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> Non
 
 def application() -> Any:
     """The application of one process, as :func:`serve` was told to make it."""
-    from remit.auth import AgentTokenProvider, AgentTokens, AuthLimits, ByTokenKind, KeyStore
-    from remit.auth import agent_secret
+    from remit.auth import (
+        AgentTokenProvider,
+        AgentTokens,
+        AuthLimits,
+        ByTokenKind,
+        KeyStore,
+        agent_secret,
+    )
     from remit.runtime import Runtime
     from remit.server.api import api_application
     from remit.server.app import App
@@ -109,8 +119,14 @@ def application() -> Any:
         authority = ByTokenKind(agents, keys)
     metrics = CallMetrics()
     runtime.gateway.observers.append(metrics)
-    runtime.gateway.observers.append(CallLog())
+    if settings.server.log_level in ("debug", "info"):
+        runtime.gateway.observers.append(CallLog())
     door = Door(authority, settings.server.contract_id)
+    # What is there now stays: the collector need not look at it again, and what a call leaves
+    # behind is freed by reference counts.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
     return App(
         runtime,
         door,
@@ -143,4 +159,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-

@@ -2,28 +2,144 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from remit import __version__
 from remit.auth import KeyStore
+from remit.errors import RemitError
 from remit.runtime import Runtime
+from remit.server.api.access import allow, failures
+from remit.server.api.answers import answer
+from remit.server.api.budgets import budget_routes
+from remit.server.api.errors import error_body, told
+from remit.server.api.guard import Guard
+from remit.server.api.keys import key_routes
+from remit.server.api.ledger import ledger_routes
+from remit.server.api.sessions import session_routes
+from remit.server.api.shapes import Health
 from remit.server.door import Door
+from remit.server.refusals import HttpError
 
 __all__ = ["api_application"]
 
+_OPENAPI = "/api/openapi.json"
+_MAX_BODY_BYTES = 64 * 1024
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A virtual key."},
+    "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
 
-def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Any:
-    """The ASGI application that answers what is under ``/api``."""
-    app = FastAPI(
-        title="Remit", version=__version__, openapi_url="/api/openapi.json",
-        docs_url=None, redoc_url=None,
+
+def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Guard:
+    """The ASGI application that answers what is under ``/api``.
+
+    Args:
+        runtime: the open root.
+        keys: the virtual keys of that root.
+        door: tells who asks.
+    """
+    app = _Application(
+        title="Remit",
+        summary="The record, its proofs, budgets and keys of one Remit installation.",
+        version="1",
+        openapi_url=_OPENAPI,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(ledger_routes(runtime.ledger))
+    app.include_router(session_routes(runtime.ledger))
+    app.include_router(budget_routes(runtime.ledger, runtime.budgeter, keys))
+    app.include_router(key_routes(keys, runtime.budgeter))
+    gateway = runtime.gateway
+
+    @app.get(
+        "/api/health", response_model=Health, responses=failures(), dependencies=[allow("read")],
+        tags=["health"], summary="Breakers, calls that are out, version",
     )  # fmt: skip
+    def health() -> Response:
+        """How this process is."""
+        return answer(
+            {
+                "version": __version__,
+                "in_flight": gateway.in_flight.count(),
+                "refused": keys.refused,
+                "breakers": [
+                    {"provider_id": provider, "model_id": model, "state": breaker.state}
+                    for (provider, model), breaker in sorted(gateway.breakers.items())
+                ],
+            }
+        )
 
-    @app.get("/api/health")
-    def health(request: Request) -> dict[str, Any]:
-        door.enter(request.scope["headers"])
-        return {"version": __version__}
+    app.add_exception_handler(HttpError, _refused)
+    app.add_exception_handler(RemitError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _failed)
+    settings = runtime.loaded.settings.server
+    most = min(_MAX_BODY_BYTES, settings.max_body_bytes)
+    return Guard(app, door, _OPENAPI, most, settings.body_timeout_s)
 
-    return app
+
+class _Application(FastAPI):
+    """FastAPI, whose description tells how to show who one is."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            document.setdefault("components", {})["securitySchemes"] = _SCHEMES
+            document["security"] = [{name: []} for name in _SCHEMES]
+        return super().openapi()
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, (HttpError, RemitError))
+    status, body, headers = told(error)
+    response = answer(body, status)
+    for name, value in headers:
+        response.headers[name.decode()] = value.decode()
+    return response
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place, *names = (str(part) for part in first["loc"])
+    param = ".".join(names) if names and first["type"] != "json_invalid" else place
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return answer(error_body("invalid_input", f"{param}: {message}.", param=param), 400)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    code = HTTPStatus(status).name.lower()
+    if status == 404:
+        next_step = f"{_OPENAPI} lists what there is."
+        return answer(error_body(code, "There is nothing here.", next_step), 404)
+    if status == 405:
+        message = f"This path does not take {request.method[:16]}."
+        response = answer(error_body(code, message), 405)
+        response.headers["allow"] = ", ".join(_methods(request))
+        return response
+    return answer(error_body(code, f"{error.detail}."), status)
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path takes: of all routes that match it, where the framework names one's."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return answer(error_body("internal_error", "Remit failed; its log tells more."), 500)

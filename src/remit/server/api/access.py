@@ -1,0 +1,62 @@
+"""What each route asks of who comes, and what it may answer besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from remit.auth import Identity
+from remit.server.api.guard import IDENTITY
+from remit.server.api.shapes import Error
+from remit.server.refusals import HttpError
+
+__all__ = ["Caller", "allow", "failures"]
+
+_MEANINGS = {
+    400: "The request cannot be understood.",
+    401: "The key is missing, unknown, expired or revoked.",
+    403: "The key's role may not do this.",
+    404: "There is no such thing.",
+    409: "It cannot be done as things stand, such as when a name is taken.",
+}
+
+
+async def _caller(request: Request) -> Identity:
+    identity: Identity = request.scope[IDENTITY]
+    return identity
+
+
+Caller = Annotated[Identity, Depends(_caller)]
+"""Who asks."""
+
+
+def allow(permission: str) -> Any:
+    """A dependency of a route: only roles with this permission go on.
+
+    Raises:
+        HttpError: 403, for all others.
+    """
+
+    async def check(caller: Caller) -> None:
+        if not caller.may(permission):
+            raise HttpError(
+                403,
+                "forbidden",
+                f"The role {caller.role} may not {permission.replace('_', ' ')}.",
+            )
+
+    required: Callable[..., Coroutine[Any, Any, None]] = check
+    return Depends(required)
+
+
+def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How a route fails, for its documentation: by these statuses, beside the general ones."""
+    found: dict[int | str, dict[str, Any]] = {
+        status: {"model": Error, "description": _MEANINGS[status]}
+        for status in sorted({400, 401, 403, *statuses})
+    }
+    # Whatever else: a body too long or too slow, a database that does not answer.
+    found["default"] = {"model": Error, "description": "Anything else that went wrong."}
+    return found

@@ -1,0 +1,108 @@
+"""Routes of budgets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from remit.auth import KeyStore
+from remit.budget import (
+    BudgetLimits,
+    BudgetScope,
+    BudgetStatus,
+    TokenBudgeter,
+    audit_budgets,
+    nano_of,
+    usd_of,
+)
+from remit.ledger import LedgerClient
+from remit.server.api.access import allow, failures
+from remit.server.api.answers import answer, part_of
+from remit.server.api.shapes import Audit, BudgetChange, BudgetPage, BudgetSet, PrefixQuery
+from remit.server.refusals import HttpError
+
+__all__ = ["budget_routes"]
+
+_MANAGE = [allow("manage_budgets")]
+_NAMED = ("key", "session", "user", "team", "organisation")
+_MONEY = {"nano_limit": "limit_usd", "spent_nano": "spent_usd", "reserved_nano": "reserved_usd"}
+
+
+def budget_routes(ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore) -> APIRouter:
+    """What may be used, what has been, and whether the ledger says the same."""
+    routes = APIRouter(prefix="/api/budgets", tags=["budgets"])
+
+    @routes.get(
+        "", response_model=BudgetPage, responses=failures(), dependencies=[allow("read")],
+        summary="List budgets",
+    )  # fmt: skip
+    def budgets(query: Annotated[PrefixQuery, Query()]) -> Response:
+        """Every scope that has a budget, by name: limits, what was spent, what is held."""
+        found = budgeter.list(query.prefix or "")
+        part, more = part_of(found, (one.scope for one in found), query.cursor, query.limit)
+        return answer({"scopes": [_plain(one) for one in part], "next_cursor": more})
+
+    @routes.put(
+        "", response_model=BudgetSet, responses=failures(404), dependencies=_MANAGE,
+        summary="Set limits",
+    )  # fmt: skip
+    def change(wanted: BudgetChange) -> Response:
+        """Give a scope these limits, and no others. Opens one that a bill had closed."""
+        scope = _scope(keys, wanted)
+        limits = BudgetLimits(
+            wanted.tokens,
+            None if wanted.usd is None else nano_of(wanted.usd),
+            wanted.turns,
+            wanted.rpm,
+            wanted.tpm,
+        )
+        entry_id = budgeter.allocate(scope, limits=limits)
+        (state,) = budgeter.status(scope)
+        return answer({"entry": entry_id, "scope": _plain(state)})
+
+    @routes.get(
+        "/check", response_model=Audit, responses=failures(), dependencies=_MANAGE,
+        summary="Hold budgets against the ledger",
+    )  # fmt: skip
+    def check() -> Response:
+        """Add up the whole ledger and hold the live state against it. Operators only."""
+        audit = audit_budgets(ledger)
+        told = asdict(audit)
+        told["differences"] = [_in_usd(one) for one in told["differences"]]
+        return answer({"equal": audit.equal, **told})
+
+    return routes
+
+
+def _scope(keys: KeyStore, wanted: BudgetChange) -> BudgetScope:
+    named = [(name, value) for name in _NAMED if (value := getattr(wanted, name)) is not None]
+    if len(named) != 1:
+        raise HttpError(
+            400, "invalid_input", "Name one of key, session, user, team, organisation, not more."
+        )
+    ((name, value),) = named
+    if name == "session":
+        return BudgetScope(value)
+    if name == "key" and value != "dev":  # dev mode's own is no virtual key
+        value = keys.find(value).key_id
+    return BudgetScope(**{f"{name}_id": value})
+
+
+def _plain(state: BudgetStatus) -> dict[str, Any]:
+    told = asdict(state)
+    for name, shown in _MONEY.items():
+        nano = told.pop(name)
+        told[shown] = None if nano is None else usd_of(nano)
+    return {**told, "closed": bool(state.closed)}
+
+
+def _in_usd(difference: dict[str, Any]) -> dict[str, Any]:
+    """A difference in money, in dollars."""
+    if difference["field"] not in _MONEY:
+        return difference
+    told = {**difference, "field": _MONEY[difference["field"]]}
+    for side in ("live", "ledger"):
+        told[side] = None if told[side] is None else usd_of(told[side])
+    return told

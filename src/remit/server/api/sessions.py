@@ -1,0 +1,156 @@
+"""Routes of sessions, and of the work orders in them."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.server.api.access import allow, failures
+from remit.server.api.answers import Listed, answer, page_of
+from remit.server.api.shapes import Page, SessionDetail, SessionPage, Trace
+from remit.server.refusals import HttpError
+from remit.sessions import session_overview
+from remit.sessions.manager import SessionNotFoundError
+
+__all__ = ["session_routes"]
+
+_READ = [allow("read")]
+# fmt: off
+_OF_EXCHANGE = ("model_id", "provider_id", "outcome", "input_tokens", "output_tokens", "cost_usd",
+                "cost_certainty", "latency_ms", "finish_reason", "agent_id", "work_order_id",
+                "contract_id", "key_id", "attempt", "error_code")
+_OF_STEP = ("wo_type", "model_id", "outcome", "input_tokens", "output_tokens", "latency_ms",
+            "tool_id", "status", "tool_error", "verdict", "reasons", "error_code",
+            "error_message", "exchange_entry_id", "cost", "error")
+_STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "executing",
+           "WO_DISPATCHED": "dispatched", "WO_PLANNED": "planned"}
+# fmt: on
+
+
+def session_routes(ledger: LedgerClient) -> APIRouter:
+    """Conversations and traces in ``ledger``."""
+    routes = APIRouter(prefix="/api", tags=["sessions"], dependencies=_READ)
+
+    @routes.get(
+        "/sessions", response_model=SessionPage, responses=failures(), summary="List sessions"
+    )
+    def sessions(page: Annotated[Page, Query()]) -> Response:
+        """Sessions that were begun as such, the latest first.
+
+        Calls without a session of their own have one for each key and day, which is read by its
+        id.
+        """
+        begun = ledger.query(
+            event_type="SESSION_START", order="desc", after=page.cursor, limit=page.limit + 1,
+            with_content=False,
+        )  # fmt: skip
+        listed = ((entry.id, "sessions", _overview(ledger, entry.submission_id)) for entry in begun)
+        return answer(page_of(listed, page.limit, "sessions"))
+
+    @routes.get(
+        "/sessions/{session_id:path}", response_model=SessionDetail, responses=failures(404),
+        summary="One session",
+    )  # fmt: skip
+    def session(session_id: str, page: Annotated[Page, Query()]) -> Response:
+        """A session: both sides of its turns, and its model calls in a line each."""
+        told = _overview(ledger, session_id)
+        merged = heapq.merge(
+            *(
+                ledger.query(session_id=session_id, event_type=event, after=page.cursor,
+                             with_content=event == "TURN_RECORDED")
+                for event in ("TURN_RECORDED", "EXCHANGE")
+            ),
+            key=_seq,
+        )  # fmt: skip
+        found = page_of(map(_of_session, merged), page.limit, "turn_list", "exchanges")
+        return answer({**told, **found})
+
+    @routes.get(
+        "/traces/{work_order_id:path}", response_model=Trace, responses=failures(404),
+        summary="Trace of a work order",
+    )  # fmt: skip
+    def trace(work_order_id: str, page: Annotated[Page, Query()]) -> Response:
+        """What happened in a work order, step by step, with entry ids."""
+        first = next(ledger.query(work_order_id=work_order_id, limit=1, with_content=False), None)
+        if first is None:
+            raise HttpError(404, "not_found", "The ledger has no such work order.")
+        steps = ledger.query(work_order_id=work_order_id, after=page.cursor)
+        listed = ((entry.id, "steps", _step(entry)) for entry in steps)
+        return answer(
+            {
+                "work_order_id": work_order_id,
+                "session_id": _own(first, "session_id"),
+                "state": _state(ledger, work_order_id),
+                **page_of(listed, page.limit, "steps"),
+            }
+        )
+
+    return routes
+
+
+def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
+    found = session_overview(ledger, session_id)
+    if found is not None:
+        return found.to_dict()
+    first = next(ledger.query(session_id=session_id, limit=1, with_content=False), None)
+    if first is None:
+        raise SessionNotFoundError(
+            "The ledger has no such session.", next_step="GET /api/sessions lists them."
+        )
+    return {
+        "session_id": session_id,
+        "agent_id": _own(first, "agent_id"),
+        "started_at": first.timestamp,
+        "turns": 0,
+        "last_turn_at": "",
+        "ended": False,
+    }
+
+
+def _of_session(entry: LedgerEntry) -> Listed:
+    place = {"entry_id": entry.id, "timestamp": entry.timestamp}
+    told = entry.metadata
+    if entry.event_type == "EXCHANGE":
+        return entry.id, "exchanges", {**place, **_shown(told, _OF_EXCHANGE)}
+    turn = {name: told.get(name) for name in ("turn_number", "user_message", "response")}
+    return entry.id, "turn_list", {**turn, **place}
+
+
+def _step(entry: LedgerEntry) -> dict[str, Any]:
+    return {
+        "entry_id": entry.id,
+        "event_type": entry.event_type,
+        "timestamp": entry.timestamp,
+        **_shown(entry.metadata, _OF_STEP),
+    }
+
+
+def _state(ledger: LedgerClient, work_order_id: str) -> str | None:
+    """What the order came to; the last of these events there is says so."""
+    for event, state in _STATES.items():
+        found = ledger.query(
+            work_order_id=work_order_id, event_type=event, limit=1, with_content=False
+        )
+        if next(found, None) is not None:
+            return state
+    return None
+
+
+def _shown(metadata: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: metadata[name] for name in names if name in metadata}
+
+
+def _own(entry: LedgerEntry, name: str) -> str:
+    """An id that stands in the metadata, or in its provenance."""
+    provenance = entry.metadata.get("provenance")
+    value = entry.metadata.get(name) or (
+        provenance.get(name) if isinstance(provenance, dict) else None
+    )
+    return str(value or "")
+
+
+def _seq(entry: LedgerEntry) -> int:
+    return int(entry.id[4:], 16)
