@@ -398,13 +398,17 @@ def test_a_tool_that_needs_an_approval_does_not_run(ledger: LedgerClient, root: 
     assert "approval_denied" in call.metadata["tool_error"]
 
 
-def test_a_usd_budget_that_cannot_be_held_is_refused(ledger: LedgerClient, root: Root) -> None:
+def test_a_usd_budget_holds_and_refuses_what_has_no_price(
+    ledger: LedgerClient, root: Root
+) -> None:
     with serve(message("ok")) as server:
         bench = _Bench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(usd_budget=1.0)
+        done = bench.run(usd_budget=1.0)  # nobody knows what the test's model costs
         assert server.calls == []
     assert done.error is not None
     assert done.error["code"] == "budget_exhausted"
+    scopes = [entry.metadata for entry in ledger.read_by_event_type("BUDGET_ALLOCATED")]
+    assert [told["usd_limit"] for told in scopes if "usd_limit" in told] == [1.0]
 
 
 def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> None:

@@ -13,6 +13,7 @@ from remit.config.settings import (
     ServerSettings,
     Settings,
     SupervisorSettings,
+    TelemetrySettings,
     ToolSettings,
     WorkerSettings,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "ServerSettings",
     "Settings",
     "SupervisorSettings",
+    "TelemetrySettings",
     "ToolSettings",
     "WorkerSettings",
     "default_settings",

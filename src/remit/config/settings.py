@@ -18,6 +18,7 @@ __all__ = [
     "ServerSettings",
     "Settings",
     "SupervisorSettings",
+    "TelemetrySettings",
     "ToolSettings",
     "WorkerSettings",
 ]
@@ -197,6 +198,17 @@ class ServerSettings(_Section):
     metrics_open: bool = Field(description="let anybody read /metrics, without a key")
 
 
+class TelemetrySettings(_Section):
+    """``[telemetry]``: what is told to monitoring."""
+
+    max_models: int = Field(ge=1, description="models told apart in metrics; the rest is 'other'")
+    otlp_endpoint: str = Field(
+        description="OTLP/HTTP URL that spans are sent to; empty: none are made"
+    )
+    service_name: str = Field(description="service.name of the spans")
+    capture_content: bool = Field(description="put prompts and answers into spans")
+
+
 class SmallModelSettings(_Section):
     """``[worker.small_model]``: what a model without native tools is given."""
 
@@ -251,6 +263,7 @@ class Settings(_Section):
     budget: BudgetSettings
     auth: AuthSettings
     server: ServerSettings
+    telemetry: TelemetrySettings
     worker: WorkerSettings
     tools: ToolSettings
     supervisor: SupervisorSettings

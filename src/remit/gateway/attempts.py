@@ -53,6 +53,7 @@ class Call:
         amount: most that the candidate now asked can use; ``bound`` is the same in tokens.
         claim: caller and idempotency key; ``claimed`` once they are taken.
         attempts: how many have been begun.
+        last: what the latest of them came to.
     """
 
     request: PromptRequest
@@ -65,6 +66,7 @@ class Call:
     claim: tuple[str, str] | None = None
     claimed: bool = False
     attempts: int = 0
+    last: PromptResponse | None = None
 
 
 class Attempts:
@@ -116,7 +118,7 @@ class Attempts:
         call.attempts += 1
         call.tap.dispatched(attempt.dispatch_entry_id)
         result, error = await self._send(call, provider, attempt, permit)
-        response = await self._record(call, attempt, result)
+        response = call.last = await self._record(call, attempt, result)
         if isinstance(error, asyncio.CancelledError):
             raise error
         return response, error

@@ -73,6 +73,12 @@ class CircuitBreaker:
         with self._lock:
             return self._state()
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether it is closed and counts no failure: as one that was just made."""
+        with self._lock:
+            return not self._open and self._failures == 0
+
     def acquire(self) -> Permit | None:
         """Leave to make one call now, or ``None``."""
         with self._lock:

@@ -155,9 +155,14 @@ class LLMGateway:
     def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
         """The circuit breaker of one provider and model."""
         key = (provider_id, model_id)
-        if key not in self._breakers:
-            self._breakers.setdefault(key, CircuitBreaker(self._config.circuit_breaker))
-        return self._breakers[key]
+        found = self._breakers.get(key)
+        if found is None:
+            if len(self._breakers) >= _MOST_NAMES:  # those that say nothing can be made again
+                for name, breaker in list(self._breakers.items()):
+                    if breaker.is_unused:
+                        del self._breakers[name]
+            found = self._breakers.setdefault(key, CircuitBreaker(self._config.circuit_breaker))
+        return found
 
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
@@ -196,17 +201,28 @@ class LLMGateway:
         started_ns = time.time_ns()
         tap = StreamTap(on_text, on_event)
         call = Call(request, tap, identity)
-        response = await self._route(call)
-        if self.observers:
-            report = CallReport(
-                request, response, call.identity, started_ns, tap.first_after_ms, call.attempts
-            )
-            for observer in self.observers:
-                try:
-                    observer(report)
-                except Exception:  # noqa: BLE001 - who watches does not change what happens
-                    _log.exception("an observer of calls failed")
+        try:
+            response = await self._route(call)
+        except BaseException:
+            if call.last is not None:  # the caller went away; what was recorded is told
+                self._tell(call, call.last, started_ns)
+            raise
+        self._tell(call, response, started_ns)
         return response
+
+    def _tell(self, call: Call, response: PromptResponse, started_ns: int) -> None:
+        """Tell the observers how a call ended."""
+        if not self.observers:
+            return
+        report = CallReport(
+            call.request, response, call.identity, started_ns, call.tap.first_after_ms,
+            call.attempts,
+        )  # fmt: skip
+        for observer in self.observers:
+            try:
+                observer(report)
+            except Exception:  # noqa: BLE001 - who watches does not change what happens
+                _log.exception("an observer of calls failed")
 
     async def _route(self, call: Call) -> PromptResponse:
         request = call.request

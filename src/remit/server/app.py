@@ -16,7 +16,7 @@ from remit.server.door import Door
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json
-from remit.telemetry import CallMetrics
+from remit.telemetry import CallMetrics, context_from_headers, with_parent
 
 __all__ = ["App"]
 
@@ -39,6 +39,7 @@ class App:
         settings: limits of a request.
         recover_every_s: how often calls whose process died are looked for, in seconds.
         on_end: called before the root is closed.
+        traced: whether the caller's trace is taken up.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class App:
         settings: ServerSettings,
         recover_every_s: float,
         on_end: Callable[[], None],
+        traced: bool = False,
     ) -> None:
+        self._traced = traced
         self._on_end = on_end
         self._runtime = runtime
         self._door = door
@@ -99,7 +102,11 @@ class App:
 
         self._metrics.began()
         try:
-            await handler(scope, receive, watched)
+            if self._traced:
+                with with_parent(_trace_of(scope)):
+                    await handler(scope, receive, watched)
+            else:
+                await handler(scope, receive, watched)
         except asyncio.CancelledError:
             # The client went away, or the server is told to end: the record is whole either
             # way. Who asked the task to end has what it wanted.
@@ -193,11 +200,19 @@ class App:
         while True:
             try:
                 settled = await asyncio.to_thread(self._runtime.gateway.recover)
+                self._metrics.refresh()
                 if settled:
                     _log.warning("%d calls of processes that died were settled", len(settled))
             except RemitError as error:
                 _log.warning("calls of dead processes were not looked for: %s", error.message)
             await asyncio.sleep(self._recover_every_s)
+
+
+def _trace_of(scope: Scope) -> object | None:
+    """The trace that the caller's request belongs to (W3C Trace Context)."""
+    told = {name: value.decode("latin-1") for name, value in scope["headers"]
+            if name in (b"traceparent", b"tracestate")}  # fmt: skip
+    return context_from_headers(told.get(b"traceparent"), told.get(b"tracestate"))
 
 
 def _shape(scope: Scope) -> Any:

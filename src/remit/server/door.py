@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from remit.auth import AuthProvider, Identity, token_from_headers
+from remit.auth import AuthProvider, AuthUnavailableError, Identity, token_from_headers
 from remit.dialects.call import ClientCall
 from remit.errors import RemitError
 from remit.exchange import PromptRequest
@@ -93,6 +93,8 @@ class Door:
         )
         try:
             return Visit(headers, self._keys.authenticate(token))
+        except AuthUnavailableError as error:
+            raise HttpError(503, "auth_unavailable", error.message, retry_after_s=1) from error
         except RemitError as error:
             raise HttpError(401, "invalid_api_key", error.message) from error
 

@@ -99,7 +99,13 @@ def application() -> Any:
     from remit.server.app import App
     from remit.server.door import DEVELOPER, Door
     from remit.server.protocol import GuardedProtocol
-    from remit.telemetry import CallLog, CallMetrics, set_up_logging
+    from remit.telemetry import (
+        CallLog,
+        CallMetrics,
+        set_up_logging,
+        set_up_tracing,
+        tracing_observer,
+    )
 
     options = json.loads(os.environ[_OPTIONS])
     runtime = Runtime.open(Path(options["root"]), flags=options["flags"])
@@ -117,11 +123,32 @@ def application() -> Any:
     else:
         agents = AgentTokenProvider(AgentTokens(agent_secret(runtime.root)), keys)
         authority = ByTokenKind(agents, keys)
-    metrics = CallMetrics()
-    runtime.gateway.observers.append(metrics)
+    gateway = runtime.gateway
+    metrics = CallMetrics(
+        max_models=settings.telemetry.max_models,
+        known=lambda provider, model: runtime.prices.find(provider, model) is not None,
+    )
+    metrics.watch(
+        breakers=lambda: gateway.breakers,
+        in_flight_calls=gateway.in_flight.count,
+        ledger_entries=lambda: (runtime.ledger.head() or (-1,))[0] + 1,
+    )
+    gateway.observers.append(metrics)
+    traces = None
+    if settings.telemetry.otlp_endpoint:
+        traces = set_up_tracing(settings.telemetry.otlp_endpoint, settings.telemetry.service_name)
+        observer = tracing_observer(traces, capture_content=settings.telemetry.capture_content)
+        if observer is not None:
+            gateway.observers.append(observer)
     if settings.server.log_level in ("debug", "info"):
-        runtime.gateway.observers.append(CallLog())
+        gateway.observers.append(CallLog())
     door = Door(authority, settings.server.contract_id)
+
+    def end() -> None:
+        keys.close()
+        if traces is not None:
+            traces.shutdown()
+
     # What is there now stays: the collector need not look at it again, and what a call leaves
     # behind is freed by reference counts.
     gc.collect()
@@ -134,7 +161,8 @@ def application() -> Any:
         api_application(runtime, keys, door),
         settings.server,
         settings.gateway.recover_every_s,
-        on_end=keys.close,
+        on_end=end,
+        traced=traces is not None,
     )
 
 

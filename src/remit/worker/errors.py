@@ -9,6 +9,8 @@ __all__ = ["WorkFailedError", "failure_of"]
 
 _OWN_WORDS = {
     "BUDGET_EXHAUSTED": "budget_exhausted",
+    "UNPRICED": "budget_exhausted",
+    "UNBOUNDED": "budget_exhausted",
     "NOT_ALLOCATED": "budget_exhausted",
     "TURN_LIMIT": "turn_limit_exceeded",
 }

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from remit.blocking import run_blocking
-from remit.budget import BudgetScope
+from remit.budget import BudgetLimits, BudgetScope, nano_of
 from remit.config import WorkerSettings
 from remit.contracts import ContractError, PromptContract
 from remit.exchange import GatewayPort, Message, TextSink
@@ -162,11 +162,7 @@ class _Run:
         problem = first_problem(contract.input_schema or {}, dict(order.input_context))
         if problem:
             raise WorkFailedError("input_schema_invalid", problem)
-        if order.constraints.usd_budget is not None:
-            raise WorkFailedError(
-                "budget_exhausted", "a USD budget cannot be held: no price is known yet"
-            )
-        self._allocate()
+        await self._allocate()
         return await self._ask(contract)
 
     async def end(
@@ -250,12 +246,23 @@ class _Run:
             "tool_results": self._toolbox.results,
         }
 
-    def _allocate(self) -> None:
-        """Give the order its own limit, when it has one."""
-        budget = self._order.constraints.token_budget
-        if self._x._budgeter is not None and budget:
-            scope = BudgetScope(self._order.session_id, self._order.wo_id)
-            self._x._budgeter.allocate(scope, budget)
+    async def _allocate(self) -> None:
+        """Give the order its own limits, when it has any."""
+        constraints = self._order.constraints
+        if not constraints.token_budget and constraints.usd_budget is None:
+            return
+        if self._x._budgeter is None:
+            if constraints.usd_budget is not None:
+                raise WorkFailedError(
+                    "budget_exhausted", "the order has a USD budget, and budgets are off"
+                )
+            return
+        usd = constraints.usd_budget
+        limits = BudgetLimits(
+            constraints.token_budget or None, None if usd is None else nano_of(usd)
+        )
+        scope = BudgetScope(self._order.session_id, self._order.wo_id)
+        await self._x._budgeter.aallocate(scope, limits=limits)
 
     def _text_sink(self, contract: PromptContract) -> TextSink | None:
         """Streams what people read; a contract with an output schema gives data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from remit.budget import BudgetCheckResult, BudgetScope
+from remit.budget import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.contracts import PromptContract, PromptPack
 from remit.tools import Tool, ToolResult
 
@@ -15,9 +15,7 @@ __all__ = ["BudgetPort", "ContractPort", "ToolPort"]
 class BudgetPort(Protocol):
     """The worker asks and allocates; only the gateway debits."""
 
-    def allocate(
-        self, scope: BudgetScope, token_limit: int | None = None, *, turn_limit: int | None = None
-    ) -> str:
+    async def aallocate(self, scope: BudgetScope, *, limits: BudgetLimits) -> str:
         """Set the limits of the narrowest scope named."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
@@ -53,15 +53,34 @@ def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Guard:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.include_router(ledger_routes(runtime.ledger))
-    app.include_router(session_routes(runtime.ledger))
-    app.include_router(budget_routes(runtime.ledger, runtime.budgeter, keys))
-    app.include_router(key_routes(keys, runtime.budgeter))
+    ledger, budgeter = runtime.ledger, runtime.budgeter
+    routers = [
+        ledger_routes(ledger),
+        session_routes(ledger),
+        budget_routes(ledger, budgeter, keys),
+        key_routes(keys, budgeter),
+        _health_routes(runtime, keys),
+    ]
+    for router in routers:
+        app.include_router(router)
+    app.state.routes = [route for router in routers for route in router.routes]
+    app.add_exception_handler(HttpError, _refused)
+    app.add_exception_handler(RemitError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _failed)
+    settings = runtime.loaded.settings.server
+    most = min(_MAX_BODY_BYTES, settings.max_body_bytes)
+    return Guard(app, door, _OPENAPI, most, settings.body_timeout_s)
+
+
+def _health_routes(runtime: Runtime, keys: KeyStore) -> APIRouter:
+    routes = APIRouter(prefix="/api/health", tags=["health"])
     gateway = runtime.gateway
 
-    @app.get(
-        "/api/health", response_model=Health, responses=failures(), dependencies=[allow("read")],
-        tags=["health"], summary="Breakers, calls that are out, version",
+    @routes.get(
+        "", response_model=Health, responses=failures(), dependencies=[allow("read")],
+        summary="Breakers, calls that are out, version",
     )  # fmt: skip
     def health() -> Response:
         """How this process is."""
@@ -77,14 +96,7 @@ def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Guard:
             }
         )
 
-    app.add_exception_handler(HttpError, _refused)
-    app.add_exception_handler(RemitError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _failed)
-    settings = runtime.loaded.settings.server
-    most = min(_MAX_BODY_BYTES, settings.max_body_bytes)
-    return Guard(app, door, _OPENAPI, most, settings.body_timeout_s)
+    return routes
 
 
 class _Application(FastAPI):
@@ -135,7 +147,7 @@ async def _http(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> list[str]:
     """What the path takes: of all routes that match it, where the framework names one's."""
     found: set[str] = set()
-    for route in request.app.routes:
+    for route in request.app.state.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             found |= route.methods or set()
     return sorted(found)

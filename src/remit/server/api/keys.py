@@ -122,7 +122,6 @@ def _require_no_more(
         raise _too_much("role", f"the role {role} may {', '.join(more).replace('_', ' ')}")
     one: Identity | None = caller
     while one is not None:
-        # A pattern may reach further than another, so only the maker's own ones are let pass.
         if one.models and not (
             models
             and all(
@@ -135,6 +134,14 @@ def _require_no_more(
         if one.tiers and not (tiers and all(map(one.may_use_tier, tiers))):
             raise _too_much("tiers", f"your tiers are {', '.join(one.tiers)}")
         one = one.within
+
+
+def _covers(identity: Identity, model: str) -> bool:
+    """Whether all that a model id or pattern means is the identity's.
+
+    A pattern may reach further than another that it fits, so only one's own ones pass.
+    """
+    return model in identity.models or (not _WILD.search(model) and identity.may_use_model(model))
 
 
 def _too_much(param: str, why: str) -> HttpError:
