@@ -212,6 +212,7 @@ class Attempts:
                 error.code,
                 error.message,
                 billing,
+                error.retry_after_s,
             )
             cause = error
         except asyncio.CancelledError as error:
@@ -298,6 +299,7 @@ class Attempts:
                 outcome=result.outcome,
                 error_code=result.code,
                 error_message=result.message,
+                retry_after_s=result.retry_after_s,
                 **common,
             )
         problems: list[str] = []

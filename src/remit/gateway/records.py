@@ -28,12 +28,14 @@ class Failure:
     Attributes:
         billing: ``nothing`` where the provider did not bill; ``arrived`` where a stream broke
             off after it had begun; ``bound`` where nobody knows.
+        retry_after_s: when the provider wants to be asked again.
     """
 
     outcome: RouteOutcome
     code: str
     message: str
     billing: Literal["nothing", "arrived", "bound"] = "nothing"
+    retry_after_s: float | None = None
 
 
 @dataclass(slots=True)

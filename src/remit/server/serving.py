@@ -7,6 +7,7 @@ import ipaddress
 import json
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 
 
 _GC_THRESHOLD = 50_000
+_SWITCH_S = 0.001
 
 
 class ServerError(RemitError):
@@ -51,7 +53,7 @@ def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> Non
             f"Dev mode lets everybody in, so it listens on loopback only, not on {settings.host}.",
             next_step="Leave out --dev and make keys with `remit key create`.",
         )
-    listening = _listen(settings.host, settings.port)
+    listening = _listen(settings.host, settings.port, settings.max_connections)
     os.environ[_OPTIONS] = json.dumps({"root": str(root), "dev": dev, "flags": dict(flags)})
     if settings.workers > 1 and _METRICS not in os.environ:
         os.environ[_METRICS] = tempfile.mkdtemp(prefix="remit-metrics-")
@@ -154,6 +156,8 @@ def application() -> Any:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
+    # The ledger's thread waits for the loop's to let go of the interpreter: not for long.
+    sys.setswitchinterval(_SWITCH_S)
     return App(
         runtime,
         door,
@@ -166,12 +170,13 @@ def application() -> Any:
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen(backlog)  # who is told of the URL may come before the server runs
     except OSError as error:
         listening.close()
         raise ServerError(

@@ -141,16 +141,21 @@ async def _http(request: Request, error: Exception) -> Response:
         response = answer(error_body(code, message), 405)
         response.headers["allow"] = ", ".join(_methods(request))
         return response
+    if status == 400:
+        return answer(error_body("invalid_input", "The body cannot be read as JSON."), 400)
     return answer(error_body(code, f"{error.detail}."), status)
 
 
 def _methods(request: Request) -> list[str]:
-    """What the path takes: of all routes that match it, where the framework names one's."""
-    found: set[str] = set()
-    for route in request.app.state.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= route.methods or set()
-    return sorted(found)
+    """What the path takes: of all its routes, where the framework names only one's."""
+    fitting = [
+        route
+        for route in request.app.state.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    return sorted(
+        {name for one in fitting if one.path == fitting[0].path for name in one.methods or ()}
+    )
 
 
 async def _failed(request: Request, error: Exception) -> Response:

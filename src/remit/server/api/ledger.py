@@ -17,14 +17,15 @@ __all__ = ["ledger_routes"]
 
 _READ = [allow("read")]
 _VERIFY = [allow("verify")]
+_BINARY = "application/octet-stream"
 _BYTES: dict[str, Any] = {
     "description": "The exact bytes.",
-    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    "content": {_BINARY: {"schema": {"type": "string", "format": "binary"}}},
 }
-
-
-class _RecordResponse(Response):
-    media_type = "application/octet-stream"
+_TEXT: dict[str, Any] = {
+    "description": "Text.",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
 
 
 def ledger_routes(ledger: LedgerClient) -> APIRouter:
@@ -64,15 +65,16 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
         return answer(next(ledger.query(after=before, limit=1, with_content=False)))
 
     @routes.get(
-        "/entries/{entry_id}/record", response_class=_RecordResponse,
+        "/entries/{entry_id}/record", response_class=Response,
         responses={**failures(404), 200: _BYTES}, dependencies=_READ, summary="Canonical record",
     )  # fmt: skip
     def record(entry_id: str) -> Response:
         """The canonical record: the exact bytes that the entry's hash and the tree cover."""
-        return _RecordResponse(ledger.read_record(entry_id))
+        return Response(ledger.read_record(entry_id), media_type=_BINARY)
 
     @routes.get(
-        "/entries/{entry_id}/proof", response_class=PlainTextResponse, responses=failures(404),
+        "/entries/{entry_id}/proof", response_class=Response,
+        responses={**failures(404), 200: _TEXT},
         dependencies=_VERIFY, summary="Proof of inclusion",
     )  # fmt: skip
     def proof(entry_id: str) -> Response:
@@ -80,7 +82,8 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
         return PlainTextResponse(ledger.prove(entry_id))
 
     @routes.get(
-        "/checkpoint", response_class=PlainTextResponse, responses=failures(404),
+        "/checkpoint", response_class=Response,
+        responses={**failures(404), 200: _TEXT},
         dependencies=_VERIFY, summary="Latest checkpoint",
     )  # fmt: skip
     def checkpoint() -> Response:
@@ -91,7 +94,8 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
         return PlainTextResponse(str(latest))
 
     @routes.post(
-        "/checkpoint", response_class=PlainTextResponse, responses=failures(), status_code=201,
+        "/checkpoint", response_class=Response,
+        responses={**failures(), 201: _TEXT}, status_code=201,
         dependencies=[allow("manage_keys")], summary="Sign a checkpoint",
     )  # fmt: skip
     def sign() -> Response:
@@ -99,7 +103,8 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
         return PlainTextResponse(ledger.checkpoint(), 201)
 
     @routes.get(
-        "/key", response_class=PlainTextResponse, responses=failures(404), dependencies=_VERIFY,
+        "/key", response_class=Response,
+        responses={**failures(404), 200: _TEXT}, dependencies=_VERIFY,
         summary="Verifier key",
     )  # fmt: skip
     def key() -> Response:
