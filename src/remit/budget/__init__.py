@@ -13,6 +13,7 @@ from remit.budget.values import (
     DebitResult,
     TokenUsage,
     nano_of,
+    owners_of,
     usd_of,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "TokenUsage",
     "audit_budgets",
     "nano_of",
+    "owners_of",
     "usd_of",
 ]

@@ -13,10 +13,13 @@ from remit.budget.errors import BudgetRefusedError
 from remit.budget.values import Amount, BudgetStatus, TokenUsage, usd_of
 from remit.ledger import Transaction
 
-__all__ = ["FIELDS", "Book", "Hold", "read_accounts", "refusal"]
+__all__ = ["FIELDS", "MOST", "Book", "Hold", "read_accounts", "refusal"]
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.budget.BudgetStatus`."""
+
+MOST = 1 << 62
+"""The most that an account counts."""
 
 _CHANGING = (
     "spent_tokens", "reserved_tokens", "turns", "spent_nano", "reserved_nano", "unpriced_calls",
@@ -79,6 +82,14 @@ class _Account:
 
     def status(self) -> BudgetStatus:
         return BudgetStatus(*[getattr(self, name) for name in FIELDS])
+
+    def spend(self, usage: TokenUsage) -> None:
+        """Charge what was used; a sum beyond all measure stays at the most a column holds."""
+        self.spent_tokens = min(self.spent_tokens + usage.total, MOST)
+        if usage.cost_nano is None:
+            self.unpriced_calls += usage.total > 0
+        else:
+            self.spent_nano = min(self.spent_nano + usage.cost_nano, MOST)
 
     def enter(self, minute: int) -> None:
         """Begin a new minute; a clock that was set back begins none."""
@@ -166,7 +177,7 @@ class Book:
         its kind.
         """
         self.load(hold.scopes)
-        used, nano = usage.total, usage.cost_nano
+        used = usage.total
         over = hold.exceeded_by(usage)
         for key in hold.scopes:
             account = self._accounts[key]
@@ -174,11 +185,7 @@ class Book:
                 continue
             account.reserved_tokens -= hold.tokens
             account.reserved_nano -= hold.nano or 0
-            account.spent_tokens += used
-            if nano is None:
-                account.unpriced_calls += used > 0
-            else:
-                account.spent_nano += nano
+            account.spend(usage)
             if account.minute == hold.minute:
                 account.minute_tokens += used - hold.tokens
             if over and (
@@ -197,12 +204,8 @@ class Book:
             account = self._accounts[key]
             if account is not None:
                 account.enter(minute)
-                account.spent_tokens += usage.total
+                account.spend(usage)
                 account.minute_tokens += usage.total
-                if usage.cost_nano is None:
-                    account.unpriced_calls += usage.total > 0
-                else:
-                    account.spent_nano += usage.cost_nano
                 account.dirty = True
                 charged.append(account.status())
         return charged
@@ -229,7 +232,7 @@ class Book:
             self._tx.execute_many(
                 _UPDATE,
                 [
-                    (*[getattr(account, name) for name in _CHANGING], account.scope)
+                    (*[min(getattr(account, name), MOST) for name in _CHANGING], account.scope)
                     for account in changed
                 ],
             )

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from remit.budget.book import FIELDS, Hold
+from remit.budget.book import FIELDS, MOST, Hold
 from remit.budget.values import BudgetLimits, BudgetScope, BudgetStatus, nano_of
-from remit.ledger import LedgerClient, LedgerEntry, Transaction, parse_entry_id
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Transaction, parse_entry_id
 
 __all__ = ["BudgetAudit", "Difference", "audit_budgets"]
 
@@ -155,12 +155,12 @@ class _Accounts:
             account = self.told.get(key)
             if account is None or account.since > began:
                 continue  # it was not there yet when the call went out
-            account.spent_tokens += tokens
+            account.spent_tokens = min(account.spent_tokens + tokens, MOST)
             account.turns += turns
             if nano is None:
                 account.unpriced_calls += tokens > 0
             else:
-                account.spent_nano += nano
+                account.spent_nano = min(account.spent_nano + nano, MOST)
             over = metadata.get("over_bound", ())
             if ("tokens" in over and account.limits.tokens is not None) or (
                 "cost" in over and account.limits.nano is not None
@@ -190,10 +190,12 @@ def audit_budgets(
         if progress is not None and number % 1000 == 0:
             progress(last, total)
 
+    has_calls = _has_calls(ledger)
+
     def finish(tx: Transaction) -> BudgetAudit:
         for seq, entry in _since(tx, last):
             accounts.take(seq, entry)
-        return _compare(tx, accounts.told, repair=repair)
+        return _compare(tx, accounts.told, has_calls=has_calls, repair=repair)
 
     return ledger.transact(finish)
 
@@ -227,12 +229,24 @@ def _since(tx: Transaction, last: int) -> Iterable[tuple[int, LedgerEntry]]:
         )  # fmt: skip
 
 
-def _compare(tx: Transaction, told: dict[str, _Told], *, repair: bool) -> BudgetAudit:
+def _has_calls(ledger: LedgerClient) -> bool:
+    """Whether a gateway ever worked here: what its calls hold lies in a table of its own."""
+    try:
+        ledger.select("SELECT 1 FROM in_flight LIMIT 1")
+    except LedgerError:
+        return False
+    return True
+
+
+def _compare(
+    tx: Transaction, told: dict[str, _Told], *, has_calls: bool, repair: bool
+) -> BudgetAudit:
     rows = tx.execute(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope")
     live = {row[0]: BudgetStatus(*row) for row in rows}
     holds = [Hold.decode(row[0]) for row in tx.execute("SELECT hold FROM holds")]
-    try_in_flight = tx.execute("SELECT hold FROM in_flight WHERE hold <> ''")
-    holds += [Hold.decode(row[0]) for row in try_in_flight]
+    if has_calls:
+        rows = tx.execute("SELECT hold FROM in_flight WHERE hold <> ''")
+        holds += [Hold.decode(row[0]) for row in rows]
     held: dict[str, list[int]] = {}
     for hold in holds:
         for key in hold.scopes:

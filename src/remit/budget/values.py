@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from urllib.parse import unquote
 
+from remit.canonical import MAX_SAFE_INTEGER
 from remit.errors import InvalidInputError
 
 __all__ = [
@@ -16,6 +19,7 @@ __all__ = [
     "DebitResult",
     "TokenUsage",
     "nano_of",
+    "owners_of",
     "usd_of",
 ]
 
@@ -91,6 +95,16 @@ class BudgetScope:
 def _escaped(value: str) -> str:
     """An id without the separators of a key: no id can name another's scope."""
     return value.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
+
+
+def owners_of(scopes: Iterable[str]) -> dict[str, str]:
+    """``user_id``, ``team_id`` and ``organisation_id`` among the keys of a path."""
+    owners = {}
+    for key in scopes:
+        kind, _, name = key.partition(":")
+        if kind in ("user", "team", "organisation"):
+            owners[f"{kind}_id"] = unquote(name)
+    return owners
 
 
 def nano_of(usd: float | str | Decimal) -> int:
@@ -170,8 +184,11 @@ class BudgetLimits:
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
                   self.tokens_per_minute)  # fmt: skip
         for value in values:
-            if value is not None and not 0 <= value < 1 << 62:
-                raise InvalidInputError("A budget's limit is negative, or beyond all measure.")
+            # What a JSON number keeps exact: limits are rebuilt from the record to the last one.
+            if value is not None and not 0 <= value <= MAX_SAFE_INTEGER:
+                raise InvalidInputError(
+                    "A budget's limit is negative, or beyond all measure (9,007,199 USD)."
+                )
 
 
 @dataclass(frozen=True, slots=True)

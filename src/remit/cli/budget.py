@@ -213,7 +213,7 @@ def _line(state: BudgetStatus) -> str:
 
     money = f"{usd_of(state.spent_nano):.6f} USD spent"
     if state.nano_limit is not None:
-        money += f" of {usd_of(state.nano_limit):.2f}"
+        money += f" of {usd_of(state.nano_limit):.6f}"
     if state.reserved_nano:
         money += f", {usd_of(state.reserved_nano):.6f} held"
     tokens = f"{state.spent_tokens} tokens"

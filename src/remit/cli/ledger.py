@@ -152,9 +152,18 @@ def recover(root: Path | None, as_json: bool) -> None:
         click.echo(f"{len(settled)} settled, {waiting} still within their lease")
 
 
+_TELLING = {
+    "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
+}
+"""What people look for in a line, where it is not what comes first."""
+
+
 def _line(entry: Any) -> str:
+    told = entry.metadata
+    keys = _TELLING.get(entry.event_type) or told
     shown = itertools.islice(
-        (f"{key}={_short(value)}" for key, value in entry.metadata.items() if _is_plain(value)), 3
+        (f"{key}={_short(told[key])}" for key in keys if _is_plain(told.get(key))),
+        len(keys) if entry.event_type in _TELLING else 3,
     )
     text = (
         f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {' '.join(shown)}"

@@ -23,7 +23,7 @@ _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
     {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
 )
-_FREE_TABLES = ("providers", "model.prefixes", "ledger.retention_days")
+_FREE_TABLES = ("providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class PromptResponse:
         content_blocks: the provider's blocks when it sent any (text, tool_use).
         cost_certainty: ``measured``, ``estimated``, ``upper_bound``, ``unpriced``; empty without
             budgets.
+        cost_known: whether ``cost_incurred`` is what a price says.
         retry_after_s: when a refused call may be tried again, in seconds.
         wire: the provider's answer as it came, and its dialect.
         replayed: the answer was read from the record; nothing was sent or charged.
@@ -60,6 +61,7 @@ class PromptResponse:
     finish_reason: str = "stop"
     content_blocks: tuple[dict[str, Any], ...] | None = None
     cost_certainty: str = ""
+    cost_known: bool = False
     retry_after_s: float | None = None
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0

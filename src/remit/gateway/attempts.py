@@ -52,6 +52,7 @@ class Call:
         path: accounts that pay.
         amount: most that the candidate now asked can use; ``bound`` is the same in tokens.
         claim: caller and idempotency key; ``claimed`` once they are taken.
+        asked_model_id: the model that the request means.
         attempts: how many have been begun.
         last: what the latest of them came to.
     """
@@ -65,6 +66,7 @@ class Call:
     bound: tuple[int, int] = (0, 0)
     claim: tuple[str, str] | None = None
     claimed: bool = False
+    asked_model_id: str = ""
     attempts: int = 0
     last: PromptResponse | None = None
 
@@ -111,7 +113,9 @@ class Attempts:
             IdempotencyKeyUsedError: likewise.
             CancelledError: the caller went away; the pair is whole.
         """
-        attempt = Attempt(call.attempts + 1, provider_id, model_id, call.bound)
+        attempt = Attempt(
+            call.attempts + 1, provider_id, model_id, call.asked_model_id or model_id, call.bound
+        )
         if last is not None:
             attempt.retry_of = last.exchange_entry_id
         await self._dispatch(call, attempt, permit)
@@ -292,6 +296,7 @@ class Attempts:
             "budget_remaining": ended.remaining,
             "cost_incurred": (usage.cost_nano or 0) / 1e9 if charging else 0.0,
             "cost_certainty": bill.certainty if charging else "",
+            "cost_known": charging and usage.cost_nano is not None,
         }
         if isinstance(result, Failure):
             return PromptResponse(

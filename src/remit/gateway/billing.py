@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.budget import Amount, TokenUsage, usd_of
+from remit.canonical import MAX_SAFE_INTEGER
 from remit.errors import RemitError
 from remit.exchange import PromptRequest
 from remit.gateway.config import RouterConfig
@@ -121,6 +122,8 @@ class Billing:
         certainty: str,
         unpriced: str,
     ) -> Bill:
+        if nano is not None:  # as far as a record's number is exact: nine million dollars
+            nano = min(nano, MAX_SAFE_INTEGER)
         usage = TokenUsage(tokens_in, tokens_out, model_id, nano)
         return Bill(usage, unpriced if nano is None else certainty, self._prices.version)
 

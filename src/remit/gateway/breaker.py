@@ -64,6 +64,7 @@ class CircuitBreaker:
         self._opened_at = 0.0
         self._open = False
         self._trials = 0
+        self._answers = 0
         # Counts openings and closings: an answer to a call of an earlier phase says nothing now.
         self._generation = 0
 
@@ -72,6 +73,20 @@ class CircuitBreaker:
         """The state as of now."""
         with self._lock:
             return self._state()
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """When an open circuit lets somebody try again, in seconds; ``None`` when it does now."""
+        with self._lock:
+            if self._state() is not CircuitState.OPEN:
+                return None
+            opened_for = self._clock() - self._opened_at
+            return max(0.0, self._config.recovery_timeout_ms / 1000 - opened_for)
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether anybody ever made a call by it."""
+        return self._answers > 0
 
     @property
     def is_unused(self) -> bool:
@@ -93,6 +108,7 @@ class CircuitBreaker:
 
     def _answered(self, generation: int, outcome: str) -> None:
         with self._lock:
+            self._answers += outcome != "nothing"
             if generation != self._generation:
                 return
             if self._open:

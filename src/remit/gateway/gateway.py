@@ -166,8 +166,8 @@ class LLMGateway:
 
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
-        """The breakers made so far, by provider and model."""
-        return dict(self._breakers)
+        """The breakers of those that were asked, by provider and model."""
+        return {key: one for key, one in self._breakers.items() if one.was_asked}
 
     def recover(self) -> list[str]:
         """Settle calls whose process died; returns the ids of their ``EXCHANGE_ORPHANED``."""
@@ -253,7 +253,10 @@ class LLMGateway:
         request = call.request
         last: PromptResponse | None = None
         refusal: tuple[str, str] = ("", "")
-        for provider_id, model_id in self._candidates(request):
+        retry_after_s: float | None = None
+        named = self._candidates(request)
+        call.asked_model_id = named[0][1]
+        for provider_id, model_id in named:
             if not _may_use(call.identity, request.model_id, provider_id, model_id):
                 refusal = refusal if refusal[0] else (
                     "MODEL_NOT_ALLOWED", f"this key may not use {provider_id}/{model_id}"
@@ -276,6 +279,7 @@ class LLMGateway:
             last = answered or last
             if refused:
                 refusal = ("CIRCUIT_OPEN", refused)
+                retry_after_s = self.breaker(provider_id, model_id).retry_after_s
             if answered is not None and (call.tap.began or answered.error_code not in _FALLS_BACK):
                 return answered
         if last is not None:
@@ -284,7 +288,7 @@ class LLMGateway:
         if (refused_by := self._check(call)) is not None:
             code, message, remaining = refused_by
             return await self._reject(call, code, message, remaining)
-        return await self._reject(call, *refusal)
+        return await self._reject(call, *refusal, retry_after_s=retry_after_s)
 
     async def _retried(
         self,

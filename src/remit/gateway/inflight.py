@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, usd_of
+from remit.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.errors import RemitError
 from remit.gateway.ownership import Owner
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Prepared, Stage, Transaction
@@ -227,6 +227,8 @@ class InFlightCalls:
         }
         if call["key_id"]:
             metadata["key_id"] = call["key_id"]
+        elif call["hold"]:
+            metadata |= owners_of(Hold.decode(call["hold"]).scopes)
         if call["attempt"] > 1:
             metadata["attempt"] = call["attempt"]
         if call["hold"]:

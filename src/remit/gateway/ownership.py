@@ -41,13 +41,14 @@ class Owner:
         """This process."""
         pid = os.getpid()
         boot, namespace = _here()
-        return cls(socket.gethostname(), boot, namespace, pid, _start_of(pid), secrets.token_hex(8))
+        start = _start_of(pid) or ""
+        return cls(socket.gethostname(), boot, namespace, pid, start, secrets.token_hex(8))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """From :meth:`encode`; ``None`` of anything else."""
         parts = text.split("|")
-        if len(parts) != 6 or not parts[3].isdigit():
+        if len(parts) != 6 or not (parts[3].isascii() and parts[3].isdigit()):
             return None
         return cls(parts[0], parts[1], parts[2], int(parts[3]), parts[4], parts[5])
 
@@ -63,7 +64,10 @@ class Owner:
             return False
         if (self.boot, self.namespace) != (boot, namespace):
             return False  # another machine, another container, or an earlier boot: leases tell
-        return _start_of(self.pid) != self.start
+        start = _start_of(self.pid)
+        if start is None:  # gone, or hidden from us (hidepid)
+            return not _exists(self.pid)
+        return start != self.start
 
 
 def _here() -> tuple[str, str]:
@@ -75,10 +79,21 @@ def _here() -> tuple[str, str]:
         return "", ""
 
 
-def _start_of(pid: int) -> str:
-    """When a process began; empty when there is none, or only what is left of one."""
+def _start_of(pid: int) -> str | None:
+    """When a process began; empty of what is left of one, ``None`` where nothing is told."""
     try:
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    except (OSError, UnicodeDecodeError):
-        return ""
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[_START_FIELD]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -43,6 +43,7 @@ class Attempt:
     """One attempt as far as it has come.
 
     Attributes:
+        asked_model_id: the model that the request means, whichever answers.
         bound: most input and output tokens.
         first_after_ms: when the first piece of a stream came.
         streamed: the answer's text as far as a stream brought it.
@@ -51,6 +52,7 @@ class Attempt:
     number: int
     provider_id: str
     model_id: str
+    asked_model_id: str
     bound: tuple[int, int] = (0, 0)
     hold: Hold | None = None
     dispatch_entry_id: str = ""
@@ -125,16 +127,21 @@ def exchange_entry(
         metadata["error_code"] = result.code
         metadata["error_message"] = Content(result.message)
     metadata.update(billed)
-    if identity is not None and identity.key_id:
-        metadata["key_id"] = identity.key_id
+    if identity is not None:
+        if identity.key_id:
+            metadata["key_id"] = identity.key_id
+        else:  # whose key it is stands on the key's own record
+            for name in ("user_id", "team_id", "organisation_id"):
+                if value := getattr(identity, name):
+                    metadata[name] = value
     if attempt.first_after_ms is not None:
         metadata["time_to_first_token_ms"] = attempt.first_after_ms
     if request.parameters is not None:
         metadata["parameters"] = Content(sent_parameters(request))
     if request.provider_id is None:
         metadata["provider_id"] = attempt.provider_id
-    if model_id != attempt.model_id:
-        metadata["requested_model_id"] = attempt.model_id
+    if model_id != attempt.asked_model_id:
+        metadata["requested_model_id"] = attempt.asked_model_id
     if attempt.number > 1:
         metadata["attempt"] = attempt.number
         metadata["retry_of"] = attempt.retry_of
@@ -159,6 +166,8 @@ def exchange_entry(
 def sent_parameters(request: PromptRequest) -> dict[str, Any]:
     """What was sent that the contract does not fix: enough to send it again."""
     told: dict[str, Any] = dict(request.parameters or {})
+    if request.model_id is not None:
+        told["model"] = request.model_id
     if request.dialect is not None:
         told["dialect"] = request.dialect
     if request.temperature is not None:

@@ -20,7 +20,12 @@ def recorded_answer(
     if any(isinstance(told.get(name), Erased) for name in ("context_hash", "response")):
         return None, "the recorded answer of this idempotency key has been erased"
     asked = sent_parameters(request) if request.parameters is not None else None
-    if told["context_hash"] != sent.context_hash or told.get("parameters") != asked:
+    tools = [dict(tool) for tool in request.tools or ()]
+    if (
+        told["context_hash"] != sent.context_hash
+        or told.get("parameters") != asked
+        or told.get("tools", []) != tools
+    ):
         return None, "this idempotency key belongs to a call that asked something else"
     blocks = told.get("content_blocks")
     return (
@@ -37,6 +42,7 @@ def recorded_answer(
             dispatch_entry_id=told["dispatch_entry_id"],
             context_hash=sent.context_hash,
             cost_incurred=0.0,
+            cost_known=True,
             cost_certainty=told.get("cost_certainty", ""),
             finish_reason=told["finish_reason"],
             content_blocks=tuple(blocks) if isinstance(blocks, list) and blocks else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,9 @@ _IDS = (
     "package_id", "prompt_pack_id", "tier", "model_id", "provider_id", "subject_id",
     "idempotency_key",
 )  # fmt: skip
+
+
+_ids_of = operator.attrgetter(*_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,12 @@ def check_request(request: PromptRequest) -> str:
     for name in ("contract_id", "session_id"):
         if not str(getattr(request, name) or "").strip():
             return f"{name} is missing"
-    for name in _IDS:
-        value = getattr(request, name)
-        if value is not None and not isinstance(value, str):
+    for name, value in zip(_IDS, _ids_of(request), strict=True):
+        if value is None or value == "":
+            continue
+        if not isinstance(value, str):
             return f"{name} is not a text"
-        if value and ("\x00" in value or len(value) > MAX_ID_CHARS):
+        if "\x00" in value or len(value) > MAX_ID_CHARS:
             return f"{name} holds a NUL or is longer than {MAX_ID_CHARS} characters"
     most, warmth = request.max_tokens, request.temperature
     if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):

@@ -7,7 +7,7 @@ does the rest inside the transaction that gives the entry its place.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,7 +154,7 @@ def prepare(
             "The subject_id is not a text, or holds a NUL character or a lone surrogate."
         )
     slots: list[_Slot] = []
-    metadata = _extract(entry.metadata, content_keys, slots, 0)
+    metadata, fast = _extract(entry.metadata, content_keys, slots, 0)
     fields: dict[str, Any] = {
         "decision": str(entry.decision),
         "event_type": str(entry.event_type),
@@ -170,7 +170,6 @@ def prepare(
     if isinstance(entry.reason, ContentText):
         fields["reason"] = None
         slots.append(_Slot(fields, "reason", EncodedValue.of(canonical_json(str(entry.reason)))))
-    fast = is_fast(fields)
     prepared = Prepared(fields, slots, fast, columns_of(fields), subject_id)
     for name, value in (
         ("event_type", entry.event_type),
@@ -403,38 +402,57 @@ def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
     return value
 
 
-def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) -> Any:
-    """A copy of ``value`` in which content is replaced by ``None`` and noted in ``slots``."""
+def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) -> tuple[Any, bool]:
+    """A copy of ``value`` in which content is replaced by ``None`` and noted in ``slots``.
+
+    With it, whether ``orjson`` with sorted keys is exact for the copy.
+    """
     if depth > 100:
         raise NotCanonicalError("The metadata is nested more than 100 deep.")
     copy: Any
-    pairs: Sequence[tuple[Any, Any]]
+    pairs: Iterable[tuple[Any, Any]]
     if isinstance(value, dict):
         copy = {}
-        pairs = list(value.items())
+        pairs = value.items()
     else:
         copy = [None] * len(value)
-        pairs = list(enumerate(value))
+        pairs = enumerate(value)
+    fast = True
     for key, item in pairs:
-        if type(key) is str and key[:1] == "$":
-            raise InvalidInputError(
-                f"The metadata key {key!r} starts with '$', which is kept for commitments.",
-                next_step="Rename it, or mark the object that holds it as content.",
-            )
+        if type(key) is str:
+            if key[:1] == "$":
+                raise InvalidInputError(
+                    f"The metadata key {key!r} starts with '$', which is kept for commitments.",
+                    next_step="Rename it, or mark the object that holds it as content.",
+                )
+            fast = fast and key.isascii()
+        elif type(key) is not int or type(copy) is dict:
+            is_fast({key: None})  # says what is wrong with it
+            fast = False
         kind = type(item)
-        if (kind is str or item is None or kind is int or kind is bool) and key not in keys:
-            copy[key] = item
-        elif kind is Content:
+        if kind is Content:
             copy[key] = None
             slots.append(_Slot(copy, key, encode_content(item.value, item.encoded)))
         elif kind is ContentText or key in keys:
             copy[key] = None
             plain = str(item) if kind is ContentText else item
             slots.append(_Slot(copy, key, encode_content(plain, None)))
+        elif kind is str or item is None or kind is bool:
+            copy[key] = item
+        elif kind is int:
+            if not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
+                is_fast({str(key): item})  # says what is wrong with it
+            copy[key] = item
+        elif kind is float:
+            copy[key] = number(item)
         elif isinstance(item, (dict, list, tuple)):  # subclasses too: content may be inside
-            copy[key] = _extract(item, keys, slots, depth + 1)
-        elif isinstance(item, (str, int, float)) and kind not in (str, int, float, bool):
-            copy[key] = next(base(item) for base in (str, int, float) if isinstance(item, base))
+            copy[key], within = _extract(item, keys, slots, depth + 1)
+            fast = fast and within
+        elif isinstance(item, (str, int, float)):
+            plain = next(base(item) for base in (str, int, float) if isinstance(item, base))
+            copy[key], within = plain, is_fast({str(key): plain})
+            fast = fast and within
         else:
-            copy[key] = number(item) if kind is float else item
-    return copy
+            is_fast({str(key): item})  # says what is wrong with it
+            copy[key] = item
+    return copy, fast

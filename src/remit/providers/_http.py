@@ -57,7 +57,11 @@ class JsonHttpClient:
             await session.close()
 
     async def post(
-        self, path: str, body: Mapping[str, Any], timeout_s: float
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         """The JSON object a server answers with, read and as it came.
 
@@ -66,7 +70,7 @@ class JsonHttpClient:
         """
         response = None
         try:
-            response = await self._send(path, body, timeout_s)
+            response = await self._send(path, body, timeout_s, headers)
             data = await _read(response)
             if response.status != 200:
                 raise self._refusal(response, data)
@@ -78,7 +82,11 @@ class JsonHttpClient:
                 response.release()
 
     async def stream(
-        self, path: str, body: Mapping[str, Any], timeout_s: float
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[tuple[dict[str, Any], bytes]]:
         """The JSON objects of a server-sent event stream as they come, read and raw.
 
@@ -88,7 +96,7 @@ class JsonHttpClient:
         response = None
         ended = False
         try:
-            response = await self._send(path, body, timeout_s)
+            response = await self._send(path, body, timeout_s, headers)
             if response.status != 200:
                 raise self._refusal(response, await _read(response))
             if "event-stream" not in response.headers.get("content-type", ""):
@@ -109,7 +117,11 @@ class JsonHttpClient:
                 (response.release if ended else response.close)()
 
     async def _send(
-        self, path: str, body: Mapping[str, Any], timeout_s: float
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout_s: float,
+        more: Mapping[str, str] | None,
     ) -> aiohttp.ClientResponse:
         url = self._urls.get(path)
         if url is None:
@@ -120,7 +132,7 @@ class JsonHttpClient:
         return await self._session().post(
             url,
             data=orjson.dumps(body),
-            headers=self._headers,
+            headers={**self._headers, **more} if more else self._headers,
             timeout=timeout,
             allow_redirects=False,
             proxy=self._proxy,

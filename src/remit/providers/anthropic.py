@@ -40,6 +40,7 @@ _FINISH = {
     "refusal": "content_filter",
 }
 _ANSWER_TOOL = "answer"
+_BETA = "anthropic-beta"
 
 
 class AnthropicProvider:
@@ -75,12 +76,22 @@ class AnthropicProvider:
     ) -> ProviderResponse:
         """See :class:`~remit.providers.StreamingProvider`."""
         body = self._body(request)
+        beta = body.pop(_BETA, None)
+        headers = {_BETA: str(beta)} if beta else None
         forced = _ANSWER_TOOL if "tool_choice" in body and _forced(body) else ""
         with well_formed(self._api_key):
             if on_event is None:
-                answer, raw = await self._http.post("/v1/messages", body, request.timeout_s)
+                answer, raw = await self._http.post(
+                    "/v1/messages", body, request.timeout_s, headers
+                )
                 return _parse(answer, forced, None if forced else raw)
-            return _parse(await self._streamed(body, request.timeout_s, on_event, forced), forced)
+            collected = _StreamedMessage(on_event, forced)
+            body["stream"] = True
+            async for event, raw in self._http.stream(
+                "/v1/messages", body, request.timeout_s, headers
+            ):
+                collected.add(event, raw)
+            return _parse(collected.whole(), forced)
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
@@ -124,16 +135,6 @@ class AnthropicProvider:
             ]
             body["tool_choice"] = {"type": "tool", "name": _ANSWER_TOOL}
         return body
-
-    async def _streamed(
-        self, body: dict[str, Any], timeout_s: float, tell: EventSink, forced: str
-    ) -> dict[str, Any]:
-        """The whole message put together from the events of a stream."""
-        collected = _StreamedMessage(tell, forced)
-        body = {**body, "stream": True}
-        async for event, raw in self._http.stream("/v1/messages", body, timeout_s):
-            collected.add(event, raw)
-        return collected.whole()
 
 
 class _StreamedMessage:

@@ -147,8 +147,12 @@ class ProviderError(RemitError):
 
     @property
     def speaks_of_health(self) -> bool:
-        """Whether a circuit breaker should count it: a refusal of one request does not."""
-        return self.code in ("TIMEOUT", "RATE_LIMITED", "SERVER_ERROR")
+        """Whether a circuit breaker should count it.
+
+        A refusal of one request does not; nor does being asked to come later, which a provider
+        in the best of health does.
+        """
+        return self.code in ("TIMEOUT", "SERVER_ERROR")
 
 
 class Provider(Protocol):

@@ -113,6 +113,11 @@ class App:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
+            if not begun:
+                error = HttpError(
+                    503, "shutting_down", "The server is ending.", retry_after_s=1, close=True
+                )
+                await reply_error(send, _shape(scope), error)
         except Exception:  # noqa: BLE001 - answered here, whatever it was
             _log.exception("a request failed in a way that nobody foresaw")
             if not begun:

@@ -35,6 +35,7 @@ class _Dialect:
     answer: Callable[..., dict[str, Any]]
 
 
+_UNREACHABLE = "cannot be reached"
 _OPENAI = _Dialect("openai", parse_chat, chat_answer)
 _ANTHROPIC = _Dialect("anthropic", parse_messages, messages_answer)
 
@@ -64,7 +65,7 @@ class ModelCalls:
     async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``POST /v1/messages/count_tokens``: Remit's own estimate; nothing is sent anywhere."""
         try:
-            visit = self._door.enter(scope["headers"])
+            visit = await self._door.aenter(scope["headers"])
             body = await self._body(visit, receive)
             call = _parse(lambda value: parse_messages(value, require_max_tokens=False), body)
             tokens = self._gateway.estimate_tokens(self._door.request(visit, call))
@@ -75,7 +76,7 @@ class ModelCalls:
 
     async def _serve(self, dialect: _Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            visit = self._door.enter(scope["headers"])
+            visit = await self._door.aenter(scope["headers"])
             body = await self._body(visit, receive)
             call = _parse(dialect.parse, body)
             request = self._door.request(visit, call)
@@ -211,7 +212,7 @@ def call_headers(response: PromptResponse) -> Headers:
         headers.append((b"x-remit-decision", response.decision_entry_id.encode()))
     if response.cost_certainty:
         headers.append((b"x-remit-cost-certainty", response.cost_certainty.encode()))
-        if response.cost_certainty != "unpriced":
+        if response.cost_known:
             headers.append((b"x-remit-cost-usd", b"%.9f" % response.cost_incurred))
     if response.replayed:
         headers.append((b"x-remit-replayed", b"true"))
@@ -226,10 +227,13 @@ def _parse(parse: Callable[[Any], ClientCall], body: Any) -> ClientCall:
 
 
 def _failure(response: PromptResponse) -> HttpError:
+    message = response.error_message or "The call failed."
+    if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
+        message = "The provider cannot be reached."  # where it is, is no business of a client's
     return HttpError(
         status_of(response),
         response.error_code or "error",
-        response.error_message or "The call failed.",
+        message,
         retry_after_s=response.retry_after_s,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -25,9 +26,11 @@ _HEADERS = {
     b"x-remit-subject": "subject_id",
     b"idempotency-key": "idempotency_key",
 }
+_BETA = b"anthropic-beta"
 _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
-                     b"content-encoding"})  # fmt: skip
+                     b"content-encoding", _BETA})  # fmt: skip
 _DAY_S = 86_400
+_LOOKS_NEW = b"sk-remit-"
 
 
 @dataclass(slots=True)
@@ -69,9 +72,11 @@ class Door:
     Args:
         keys: tells whose a key is; ``None`` in dev mode.
         contract_id: the contract of calls that name none.
+        news_s: within this time a key that another process made is known here, in seconds.
     """
 
-    def __init__(self, keys: AuthProvider | None, contract_id: str) -> None:
+    def __init__(self, keys: AuthProvider | None, contract_id: str, news_s: float = 0.0) -> None:
+        self._news_s = news_s
         self._keys = keys
         self._contract_id = contract_id
         self._day = 0
@@ -98,6 +103,20 @@ class Door:
         except RemitError as error:
             raise HttpError(401, "invalid_api_key", error.message) from error
 
+    async def aenter(self, raw_headers: list[tuple[bytes, bytes]]) -> Visit:
+        """:meth:`enter`, and once more a moment later for a key that may have just been made.
+
+        Raises:
+            HttpError: nobody known.
+        """
+        try:
+            return self.enter(raw_headers)
+        except HttpError as error:
+            if error.status != 401 or not any(_LOOKS_NEW in value for _, value in raw_headers):
+                raise
+        await asyncio.sleep(self._news_s)
+        return self.enter(raw_headers)
+
     def request(self, visit: Visit, call: ClientCall) -> PromptRequest:
         """What the gateway is asked, in the name of who asks.
 
@@ -107,6 +126,9 @@ class Door:
         named = {field: visit.text(name) for name, field in _HEADERS.items()
                  if name in visit.headers}  # fmt: skip
         identity = visit.identity
+        parameters = call.parameters
+        if _BETA in visit.headers and call.dialect == "anthropic":
+            parameters = {**parameters, _BETA.decode(): visit.text(_BETA)}
         return PromptRequest(
             prompt="",
             prompt_pack_id="",
@@ -124,7 +146,7 @@ class Door:
             structured_output=call.response_schema,
             tools=call.tools or None,
             messages=call.messages,
-            parameters=call.parameters,
+            parameters=parameters,
             dialect=call.dialect,
             subject_id=named.get("subject_id") or None,
             idempotency_key=named.get("idempotency_key") or None,

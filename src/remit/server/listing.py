@@ -30,7 +30,7 @@ class ModelListing:
         """All of them."""
         shape = _shape(scope)
         try:
-            known = self._known(self._door.enter(scope["headers"]))
+            known = self._known(await self._door.aenter(scope["headers"]))
         except HttpError as error:
             await reply_error(send, shape, error)
             return
@@ -53,7 +53,7 @@ class ModelListing:
         shape = _shape(scope)
         wanted = unquote(scope["path"].removeprefix("/v1/models/"))
         try:
-            known = dict(self._known(self._door.enter(scope["headers"])))
+            known = dict(self._known(await self._door.aenter(scope["headers"])))
             if wanted not in known:
                 raise HttpError(404, "model_not_found", "There is no such model here.")
         except HttpError as error:

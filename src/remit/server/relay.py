@@ -191,7 +191,7 @@ def _comment(response: PromptResponse) -> bytes:
         told.append(f"x-remit-decision={response.decision_entry_id}")
     if response.cost_certainty:
         told.append(f"x-remit-cost-certainty={response.cost_certainty}")
-        if response.cost_certainty != "unpriced":
+        if response.cost_known:
             told.append(f"x-remit-cost-usd={response.cost_incurred:.9f}")
     if response.replayed:
         told.append("x-remit-replayed=true")

@@ -144,7 +144,7 @@ def application() -> Any:
             gateway.observers.append(observer)
     if settings.server.log_level in ("debug", "info"):
         gateway.observers.append(CallLog())
-    door = Door(authority, settings.server.contract_id)
+    door = Door(authority, settings.server.contract_id, settings.auth.revocation_s)
 
     def end() -> None:
         keys.close()

@@ -36,16 +36,19 @@ def allow(permission: str) -> Any:
     """A dependency of a route: only roles with this permission go on.
 
     Raises:
-        HttpError: 403, for all others.
+        HttpError: 403, for all others; 400 for a question that says a thing twice.
     """
 
-    async def check(caller: Caller) -> None:
+    async def check(request: Request, caller: Caller) -> None:
         if not caller.may(permission):
             raise HttpError(
                 403,
                 "forbidden",
                 f"The role {caller.role} may not {permission.replace('_', ' ')}.",
             )
+        names = [name for name, _ in request.query_params.multi_items()]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise HttpError(400, "invalid_input", f"{twice} is given twice.", param=twice)
 
     required: Callable[..., Coroutine[Any, Any, None]] = check
     return Depends(required)

@@ -20,7 +20,8 @@ from remit.budget import (
 from remit.ledger import LedgerClient
 from remit.server.api.access import allow, failures
 from remit.server.api.answers import answer, part_of
-from remit.server.api.shapes import Audit, BudgetChange, BudgetPage, BudgetSet, PrefixQuery
+from remit.server.api.questions import BudgetChange, PrefixQuery
+from remit.server.api.shapes import Audit, BudgetPage, BudgetSet
 from remit.server.refusals import HttpError
 
 __all__ = ["budget_routes"]

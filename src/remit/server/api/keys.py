@@ -16,7 +16,8 @@ from remit.errors import InvalidInputError
 from remit.ledger import Transaction
 from remit.server.api.access import Caller, allow, failures
 from remit.server.api.answers import answer, part_of
-from remit.server.api.shapes import KeyMade, KeyPage, KeyQuery, KeyRequest, KeyRevoked, Rotation
+from remit.server.api.questions import KeyQuery, KeyRequest, Rotation
+from remit.server.api.shapes import KeyMade, KeyPage, KeyRevoked
 from remit.server.refusals import HttpError
 
 __all__ = ["key_routes"]
@@ -122,12 +123,7 @@ def _require_no_more(
         raise _too_much("role", f"the role {role} may {', '.join(more).replace('_', ' ')}")
     one: Identity | None = caller
     while one is not None:
-        if one.models and not (
-            models
-            and all(
-                m in one.models or (not _WILD.search(m) and one.may_use_model(m)) for m in models
-            )
-        ):
+        if one.models and not (models and all(_covers(one, model) for model in models)):
             raise _too_much("models", f"your models are {', '.join(one.models)}")
         if one.agents and not (agents and all(map(one.may_act_as, agents))):
             raise _too_much("agents", f"your agents are {', '.join(one.agents)}")

@@ -10,7 +10,8 @@ from fastapi.responses import PlainTextResponse
 from remit.ledger import LedgerClient, LedgerKeyError
 from remit.server.api.access import allow, failures
 from remit.server.api.answers import answer, page_of
-from remit.server.api.shapes import EntryPage, EntryQuery, EntryShape, Flag, Stats
+from remit.server.api.questions import EntryQuery, Flag
+from remit.server.api.shapes import EntryPage, EntryShape, Stats
 from remit.server.refusals import HttpError
 
 __all__ = ["ledger_routes"]

@@ -1,80 +1,27 @@
-"""What comes in and goes out, as data. Times are ISO 8601, UTC; money is in US dollars."""
+"""What goes out, as data. Times are ISO 8601, UTC; money is in US dollars."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
-
-from remit.gateway import MAX_ID_CHARS
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "Audit",
-    "Budget",
-    "BudgetChange",
     "BudgetPage",
     "BudgetSet",
     "EntryPage",
-    "EntryQuery",
     "EntryShape",
     "Error",
-    "Flag",
     "Health",
     "KeyMade",
     "KeyPage",
-    "KeyQuery",
-    "KeyRequest",
     "KeyRevoked",
-    "Name",
-    "Page",
-    "PrefixQuery",
-    "Rotation",
     "SessionDetail",
     "SessionPage",
     "Stats",
     "Trace",
 ]
-
-_DEFAULT_LIMIT = 50
-_MOST = 500
-
-
-def _flag(value: object) -> object:
-    if value in ("true", "false"):
-        return value == "true"
-    if isinstance(value, bool):
-        return value
-    raise ValueError("write true or false")
-
-
-def _name(value: str) -> str:
-    if not value.isprintable() or value != value.strip():
-        raise ValueError("it holds a control character, or begins or ends with a space")
-    return value
-
-
-Flag = Annotated[bool, BeforeValidator(_flag)]
-"""``true`` or ``false``, and nothing else."""
-
-Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_name)]
-"""An id, in one printable line."""
-
-Text = str | SkipJsonSchema[None]
-_MaybeName = Name | SkipJsonSchema[None]
-_Count = Annotated[int, Field(ge=0)] | SkipJsonSchema[None]
-_Rate = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
-_Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)] | SkipJsonSchema[None]
-
-
-class _Question(BaseModel):
-    """The query of a URL: a name that is none is an error, not everything."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ErrorDetail(BaseModel):
@@ -82,43 +29,14 @@ class ErrorDetail(BaseModel):
 
     code: str = Field(description="for programs")
     message: str = Field(description="for people: what happened and why")
-    next_step: str | SkipJsonSchema[None] = Field(None, description="what can be done about it")
-    param: str | SkipJsonSchema[None] = Field(None, description="the field at fault")
+    next_step: str | None = Field(None, description="what can be done about it")
+    param: str | None = Field(None, description="the field at fault")
 
 
 class Error(BaseModel):
     """Every answer that is no success."""
 
     error: ErrorDetail
-
-
-class Page(_Question):
-    """Which part of a list."""
-
-    limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MOST, description="most items")
-    cursor: Text = Field(None, description="`next_cursor` of the answer before")
-
-
-class EntryQuery(Page):
-    """Which entries; all that is given must hold."""
-
-    event_type: Text = Field(None, description="such as `EXCHANGE`")
-    submission_id: Text = None
-    session_id: Text = None
-    work_order_id: Text = None
-    agent_id: Text = None
-    tier: Text = Field(None, description="`hot`, `ho2` or `ho1`")
-    framework_id: Text = None
-    contract_id: Text = None
-    model_id: Text = None
-    outcome: Text = Field(None, description="`success`, `error` or `timeout`")
-    since: Text = Field(None, description="first instant, inclusive; ISO 8601")
-    until: Text = Field(None, description="last instant, exclusive; ISO 8601")
-    text: Text = Field(
-        None, description='words that the content holds, all of them; `"a phrase"` in quotes'
-    )
-    order: Literal["asc", "desc"] = Field("asc", description="`desc`: newest first")
-    content: Flag = Field(False, description="content in place, instead of its commitments")
 
 
 class EntryShape(BaseModel):
@@ -227,14 +145,6 @@ class Trace(_Answer):
     steps: list[Step]
 
 
-class PrefixQuery(Page):
-    """Which budgets."""
-
-    prefix: _MaybeName = Field(
-        None, description="how the scope's name begins, such as `key:` or `session:SES-`"
-    )
-
-
 class Budget(BaseModel):
     """One scope as it stands. A limit of null is none."""
 
@@ -262,21 +172,6 @@ class BudgetPage(_Answer):
     scopes: list[Budget]
 
 
-class BudgetChange(_Body):
-    """These limits, and no others, for the one scope that is named."""
-
-    key: _MaybeName = Field(None, description="a virtual key, by name or id")
-    session: _MaybeName = None
-    user: _MaybeName = None
-    team: _MaybeName = None
-    organisation: _MaybeName = None
-    usd: _Usd = Field(None, description="US dollars")
-    tokens: _Count = Field(None, description="tokens, in and out")
-    turns: _Count = Field(None, description="model calls")
-    rpm: _Count = Field(None, description="calls a minute")
-    tpm: _Count = Field(None, description="tokens a minute")
-
-
 class BudgetSet(BaseModel):
     """The scope as it now stands, and the entry that says so."""
 
@@ -301,12 +196,6 @@ class Audit(BaseModel):
     differences: list[DifferenceShape]
     held_tokens: int
     held_calls: int
-
-
-class KeyQuery(Page):
-    """Which keys."""
-
-    revoked: Flag = Field(False, description="those that were revoked as well")
 
 
 class KeyShape(BaseModel):
@@ -337,26 +226,6 @@ class KeyPage(_Answer):
     keys: list[KeyShape]
 
 
-class KeyRequest(_Body):
-    """A key to make. A list that is empty excludes nothing."""
-
-    name: str = Field(description="what people call it")
-    role: Literal["admin", "operator", "agent", "auditor"] = "agent"
-    budget_usd: _Usd = Field(None, description="most US dollars that it may spend")
-    budget_tokens: _Count = Field(None, description="most tokens")
-    rpm: _Rate = Field(None, description="most calls a minute")
-    tpm: _Rate = Field(None, description="most tokens a minute")
-    models: list[str] = Field([], description="only these; `gpt-4o*` is a pattern")
-    agents: list[str] = Field([], description="only in the name of these agents")
-    tiers: list[Literal["hot", "ho2", "ho1"]] = Field([], description="only in these tiers")
-    expires: Text = Field(
-        None, description="`30d`, `12h`, `15m`, `90s`; or ISO 8601, in UTC where no zone is named"
-    )
-    user: Text = Field(None, description="id of the user it is for")
-    team: Text = Field(None, description="id of the team")
-    organisation: Text = Field(None, description="id of the organisation")
-
-
 class KeyMade(BaseModel):
     """The one time that the secret is told."""
 
@@ -371,14 +240,6 @@ class KeyRevoked(BaseModel):
     id: str
     name: str
     entry: str
-
-
-class Rotation(_Body):
-    """How a key gets a new secret."""
-
-    grace_s: float = Field(
-        0.0, ge=0, allow_inf_nan=False, description="seconds for which the old secret counts too"
-    )
 
 
 class Breaker(BaseModel):

@@ -1,0 +1,125 @@
+"""The fixed parts around a gateway: the upstream, and loads in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.gateways import processes
+from benchmarks.gateways.environments import UnavailableError
+from benchmarks.gateways.load import Measured
+from benchmarks.gateways.progress import tell
+from benchmarks.gateways.target import Target
+from benchmarks.gateways.upstream import answer_body
+from benchmarks.gateways.wire import CHAT_PATH
+
+WARM_S = 1.0
+NGINX_START_S = 0.5
+_TOP = Path(__file__).parents[2]
+_NGINX = """
+daemon off; worker_processes 1; pid {directory}/nginx.pid; error_log stderr crit;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 600s; tcp_nodelay on;
+  server {{
+    listen 127.0.0.1:{port} backlog=1024;
+    location / {{ default_type application/json; return 200 '{body}'; }}
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True)
+class FakeUpstream:
+    """An upstream that runs.
+
+    Attributes:
+        url: without ``/v1``.
+        counts: whether it can tell how many requests came.
+    """
+
+    url: str
+    counts: bool = True
+
+    @property
+    def target(self) -> Target:
+        """To ask it directly."""
+        return Target(f"{self.url}{CHAT_PATH}", {"authorization": "Bearer x"})
+
+    def requests(self) -> int:
+        """Chat requests that came since it started."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/count") as response:
+                counted: int = json.load(response)["requests"]
+                return counted
+        except OSError as error:
+            raise UnavailableError(f"The upstream is gone: {error}") from error
+
+
+@contextmanager
+def upstream(core: set[int] | None, *, nginx: Path | None = None) -> Iterator[FakeUpstream]:
+    """Our own upstream, or nginx, which neither streams nor counts.
+
+    Args:
+        core: where it may run.
+        nginx: a directory for nginx's files, to use nginx.
+    """
+    if nginx:
+        port = processes.free_port()
+        if not (program := shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")):
+            raise UnavailableError("nginx is not here.", next_step="Use our own upstream.")
+        config = nginx / "nginx.conf"
+        body = answer_body().decode()
+        config.write_text(_NGINX.format(directory=nginx, port=port, body=body))
+        process = processes.spawn([program, "-c", config], core=core, log=nginx / "nginx.log")
+        time.sleep(NGINX_START_S)
+    else:
+        module = "benchmarks.gateways.upstream"
+        process = processes.spawn([sys.executable, "-m", module], core=core, directory=_TOP)
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+    try:
+        yield FakeUpstream(f"http://127.0.0.1:{port}", counts=nginx is None)
+    finally:
+        if (ended := process.poll()) is not None:
+            tell(f"The upstream had ended by itself: {ended}")
+        processes.stop(process)
+
+
+def measure(
+    target: Target,
+    concurrency: int,
+    *,
+    core: set[int] | None,
+    seconds: float | None = None,
+    requests: int | None = None,
+    warm_s: float = WARM_S,
+    pid: int | None = None,
+) -> Measured:
+    """Run a load in a process of its own; see :class:`~benchmarks.gateways.load.Load`.
+
+    Raises:
+        UnavailableError: it could not be carried on, as when the gateway was gone.
+    """
+    command = [sys.executable, "-m", "benchmarks.gateways.load", "--url", target.url]
+    command += ["--model", target.model, "--payload", str(target.payload)]
+    command += ["--concurrency", str(concurrency), "--warm", str(warm_s)]
+    for name, value in target.headers.items():
+        command += ["--header", f"{name}: {value}"]
+    for option, given in (("--seconds", seconds), ("--requests", requests), ("--pid", pid)):
+        if given is not None:
+            command += [option, str(given)]
+    if target.stream:
+        command += ["--stream", "{},{}".format(*target.stream)]
+    process = processes.spawn(command, core=core, directory=_TOP)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise UnavailableError(f"The load on it ended with {process.returncode}.")
+    return Measured(**json.loads(output))

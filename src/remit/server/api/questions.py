@@ -1,0 +1,149 @@
+"""What comes in, as data: the queries of URLs, and bodies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from remit.gateway import MAX_ID_CHARS
+
+__all__ = [
+    "BudgetChange",
+    "EntryQuery",
+    "Flag",
+    "KeyQuery",
+    "KeyRequest",
+    "Page",
+    "PrefixQuery",
+    "Rotation",
+]
+
+_DEFAULT_LIMIT = 50
+_MOST = 500
+
+
+def _flag(value: object) -> object:
+    if value in ("true", "false"):
+        return value == "true"
+    if isinstance(value, bool):
+        return value
+    raise ValueError("write true or false")
+
+
+def _name(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("it holds a control character, or begins or ends with a space")
+    return value
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""``true`` or ``false``, and nothing else."""
+
+_Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_name)]
+# In a URL there is no null: what is not given is not there.
+_Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
+_Prefix = Annotated[
+    _Name | None,
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}),
+]
+_MaybeName = _Name | None
+_Count = Annotated[int, Field(ge=0)] | None
+_Rate = Annotated[int, Field(ge=1)] | None
+_Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+
+
+class _Question(BaseModel):
+    """The query of a URL: a name that is none is an error, not everything."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Page(_Question):
+    """Which part of a list."""
+
+    limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MOST, description="most items")
+    cursor: _Text = Field(None, description="`next_cursor` of the answer before")
+
+
+class EntryQuery(Page):
+    """Which entries; all that is given must hold."""
+
+    event_type: _Text = Field(None, description="such as `EXCHANGE`")
+    submission_id: _Text = None
+    session_id: _Text = None
+    work_order_id: _Text = None
+    agent_id: _Text = None
+    tier: _Text = Field(None, description="`hot`, `ho2` or `ho1`")
+    framework_id: _Text = None
+    contract_id: _Text = None
+    model_id: _Text = None
+    outcome: _Text = Field(None, description="`success`, `error` or `timeout`")
+    since: _Text = Field(None, description="first instant, inclusive; ISO 8601")
+    until: _Text = Field(None, description="last instant, exclusive; ISO 8601")
+    text: _Text = Field(
+        None, description='words that the content holds, all of them; `"a phrase"` in quotes'
+    )
+    order: Literal["asc", "desc"] = Field("asc", description="`desc`: newest first")
+    content: Flag = Field(False, description="content in place, instead of its commitments")
+
+
+class PrefixQuery(Page):
+    """Which budgets."""
+
+    prefix: _Prefix = Field(
+        None, description="how the scope's name begins, such as `key:` or `session:SES-`"
+    )
+
+
+class BudgetChange(_Body):
+    """These limits, and no others, for the one scope that is named."""
+
+    key: _MaybeName = Field(None, description="a virtual key, by name or id")
+    session: _MaybeName = None
+    user: _MaybeName = None
+    team: _MaybeName = None
+    organisation: _MaybeName = None
+    usd: _Usd = Field(None, description="US dollars")
+    tokens: _Count = Field(None, description="tokens, in and out")
+    turns: _Count = Field(None, description="model calls")
+    rpm: _Count = Field(None, description="calls a minute")
+    tpm: _Count = Field(None, description="tokens a minute")
+
+
+class KeyQuery(Page):
+    """Which keys."""
+
+    revoked: Flag = Field(False, description="those that were revoked as well")
+
+
+class KeyRequest(_Body):
+    """A key to make. A list that is empty excludes nothing."""
+
+    name: str = Field(description="what people call it")
+    role: Literal["admin", "operator", "agent", "auditor"] = "agent"
+    budget_usd: _Usd = Field(None, description="most US dollars that it may spend")
+    budget_tokens: _Count = Field(None, description="most tokens")
+    rpm: _Rate = Field(None, description="most calls a minute")
+    tpm: _Rate = Field(None, description="most tokens a minute")
+    models: list[str] = Field([], description="only these; `gpt-4o*` is a pattern")
+    agents: list[str] = Field([], description="only in the name of these agents")
+    tiers: list[Literal["hot", "ho2", "ho1"]] = Field([], description="only in these tiers")
+    expires: str | None = Field(
+        None, description="`30d`, `12h`, `15m`, `90s`; or ISO 8601, in UTC where no zone is named"
+    )
+    user: str | None = Field(None, description="id of the user it is for")
+    team: str | None = Field(None, description="id of the team")
+    organisation: str | None = Field(None, description="id of the organisation")
+
+
+class Rotation(_Body):
+    """How a key gets a new secret."""
+
+    grace_s: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="seconds for which the old secret counts too"
+    )

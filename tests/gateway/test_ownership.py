@@ -1,0 +1,211 @@
+"""Whose calls are settled at once, and whose are left to their lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.budget import BudgetScope, TokenBudgeter, audit_budgets
+from remit.gateway import LLMGateway, RouterConfig, ownership
+from remit.gateway.ownership import Owner
+from remit.ledger import LedgerClient
+from tests.support.wire import Raw, serve
+
+_SESSION = BudgetScope("SES-TESTTEST")
+_CALLER = """
+import sys
+from remit.budget import TokenBudgeter
+from remit.gateway import LeaseLostError, LLMGateway, RouterConfig
+from remit.ledger import LedgerClient
+from tests.support.requests import anthropic_provider, prompt_request
+ledger = LedgerClient(sys.argv[1])
+config = RouterConfig(
+    default_timeout_ms=int(sys.argv[3]), lease_margin_ms=int(sys.argv[4]), max_retries=0
+)
+gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
+gateway.register_provider("mock", anthropic_provider(sys.argv[2]))
+try:
+    print(gateway.route(prompt_request()).outcome.name, flush=True)
+except LeaseLostError:
+    print("LEASE LOST", flush=True)
+"""
+_MINUTES = (300_000, 300_000)
+
+
+def _call(target: str, url: str, lease: tuple[int, int]) -> subprocess.Popen[str]:
+    """A process in the middle of a call whose provider takes its time."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _CALLER, target, url, *map(str, lease)],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+
+def _wait_for(condition: Any, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def _state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _of(pid: int) -> Owner:
+    """The owner that a process would call itself."""
+    return replace(Owner.current(), pid=pid, start=ownership._start_of(pid))
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+# -- the name ------------------------------------------------------------------------------------
+
+_part = st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]))
+
+
+@given(st.builds(Owner, _part, _part, _part, st.integers(0, 2**40), _part, _part))
+def test_an_owner_is_read_back(owner: Owner) -> None:
+    assert Owner.parse(owner.encode()) == owner
+
+
+def test_a_host_with_the_separator_is_read_back_as_another_name() -> None:
+    owner = replace(Owner.current(), host="a|b")
+    assert Owner.parse(owner.encode()) == replace(owner, host="a_b")
+
+
+@given(st.text())
+def test_other_texts_are_nobody(text: str) -> None:
+    owner = Owner.parse(text)
+    assert owner is None or owner.encode() == text
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="digits that int() does not take")
+@pytest.mark.parametrize("digits", ["²", "①"])
+def test_a_number_that_is_none_is_nobody(digits: str) -> None:
+    assert Owner.parse(f"host|boot|namespace|{digits}|1|t") is None
+
+
+# -- life and death ------------------------------------------------------------------------------
+
+
+def test_the_living_are_not_judged(sleeper: subprocess.Popen[bytes]) -> None:
+    assert not Owner.current().is_surely_dead()
+    assert not _of(sleeper.pid).is_surely_dead()
+
+
+def test_the_dead_are(sleeper: subprocess.Popen[bytes]) -> None:
+    owner = _of(sleeper.pid)
+    sleeper.kill()
+    _wait_for(lambda: _state_of(sleeper.pid) == "Z")
+    assert owner.is_surely_dead()  # of whom nothing is left but what the parent has not read
+    sleeper.wait()
+    assert owner.is_surely_dead()
+
+
+def test_a_number_used_again_is_somebody_else(sleeper: subprocess.Popen[bytes]) -> None:
+    owner = _of(sleeper.pid)
+    before = replace(owner, start=str(int(owner.start) - 1))
+    assert before.is_surely_dead()
+
+
+@pytest.mark.parametrize("change", [{"boot": "another"}, {"namespace": "pid:[1]"}, {"start": ""}])
+def test_who_cannot_be_seen_is_never_judged(
+    sleeper: subprocess.Popen[bytes], change: dict[str, str]
+) -> None:
+    owner = replace(_of(sleeper.pid), **change)
+    sleeper.kill()
+    sleeper.wait()
+    assert _of(os.getpid()).boot
+    assert not owner.is_surely_dead()
+
+
+def test_without_proc_nobody_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    owner = replace(Owner.current(), pid=2**22 + 1)
+    assert owner.is_surely_dead()
+    monkeypatch.setattr(ownership, "_PROC", tmp_path)
+    assert not owner.is_surely_dead()
+
+
+@pytest.mark.xfail(strict=True, reason="what /proc hides is taken for dead")
+def test_a_process_that_proc_hides_is_not_judged(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As with the mount option ``hidepid``, which shows a user's own processes only."""
+    owner = _of(sleeper.pid)
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text(owner.boot)
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to(owner.namespace)
+    monkeypatch.setattr(ownership, "_PROC", tmp_path)
+    assert not owner.is_surely_dead()
+
+
+# -- what becomes of their calls -----------------------------------------------------------------
+
+
+def test_a_killed_process_is_settled_though_its_lease_has_minutes_to_go(target: str) -> None:
+    with LedgerClient(target) as ledger, serve(Raw(delay_s=60)) as provider:
+        budgeter = TokenBudgeter(ledger)
+        budgeter.allocate(_SESSION, 10_000)
+        gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+        caller = _call(target, provider.url, _MINUTES)
+        _wait_for(lambda: provider.calls)
+        ((owner, until),) = ledger.select("SELECT owner, lease_until_ms FROM in_flight")
+        assert until > (time.time() + 500) * 1000
+        assert gateway.recover() == []  # it lives
+        assert budgeter.status(_SESSION)[0].reserved_tokens > 0
+        caller.kill()
+        caller.communicate()
+        (orphan_id,) = gateway.recover()
+        assert Owner.parse(owner) is not None
+        assert ledger.read(orphan_id).event_type == "EXCHANGE_ORPHANED"
+        assert budgeter.status(_SESSION)[0].reserved_tokens == 0
+        assert gateway.recover() == []
+        assert audit_budgets(ledger).equal
+
+
+def test_a_frozen_process_keeps_its_call_until_its_lease_ends_and_no_longer(target: str) -> None:
+    answer = Raw(b'{"answer": "late"}', delay_s=0.3)
+    with LedgerClient(target) as ledger, serve(answer) as provider:
+        budgeter = TokenBudgeter(ledger)
+        budgeter.allocate(_SESSION, 10_000)
+        gateway = LLMGateway(ledger, budgeter, RouterConfig(), dev_mode=True)
+        caller = _call(target, provider.url, (2_000, 2_000))
+        try:
+            _wait_for(lambda: provider.calls)
+            caller.send_signal(signal.SIGSTOP)
+            _wait_for(lambda: _state_of(caller.pid) == "T")
+            ((until,),) = ledger.select("SELECT lease_until_ms FROM in_flight")
+            assert gateway.recover() == []
+            assert time.time() * 1000 < until, "the machine was too slow for this test"
+            assert budgeter.status(_SESSION)[0].reserved_tokens > 0
+            _wait_for(lambda: time.time() * 1000 > until)
+            (orphan_id,) = gateway.recover()
+            dispatch_id = ledger.read(orphan_id).metadata["dispatch_entry_id"]
+        finally:
+            caller.send_signal(signal.SIGCONT)
+            said, _ = caller.communicate(timeout=30)
+        assert said == "LEASE LOST\n"
+        ended = [e for e in ledger.read_all() if "dispatch_entry_id" in e.metadata]
+        assert [(e.id, e.metadata["dispatch_entry_id"]) for e in ended] == [
+            (orphan_id, dispatch_id)
+        ]
+        assert budgeter.status(_SESSION)[0].reserved_tokens == 0
+        assert audit_budgets(ledger).equal

@@ -1,0 +1,78 @@
+"""A real server process in front of a real, misbehaving upstream process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.server.running import Served, new_session, serving
+from tests.support.postgres import PostgresServer
+from tests.support.upstream import Upstream
+from tests.support.upstream import upstream as run_upstream
+
+QUICK = """
+[gateway]
+retry_base_ms = 5
+retry_max_ms = 50
+"""
+"""Retries that do not make tests wait."""
+
+
+class Serve(Protocol):
+    """:func:`tests.server.running.serving` with root and upstream given."""
+
+    def __call__(
+        self, *arguments: str, toml: str = ..., checked: bool = ..., root: Path | None = ...
+    ) -> AbstractContextManager[Served]: ...
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    """One upstream for a module's tests."""
+    with run_upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for a module's tests, on SQLite."""
+    root = tmp_path_factory.mktemp("served") / "root"
+    with serving(root, upstream.url, toml=QUICK) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def anywhere(
+    request: pytest.FixtureRequest, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """One server for a module's tests, on either store."""
+    database = ""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = server.database()
+    root = tmp_path_factory.mktemp("anywhere") / "root"
+    with serving(root, upstream.url, toml=QUICK, database=database) as running:
+        yield running
+
+
+@pytest.fixture
+def serve(upstream: Upstream, tmp_path: Path) -> Serve:
+    """Starts a server of the test's own."""
+
+    def start(
+        *arguments: str, toml: str = QUICK, checked: bool = True, root: Path | None = None
+    ) -> AbstractContextManager[Served]:
+        place = root or tmp_path / "root"
+        return serving(place, upstream.url, *arguments, toml=toml, checked=checked)
+
+    return start
+
+
+@pytest.fixture
+def session() -> str:
+    """A session of the test's own."""
+    return new_session()

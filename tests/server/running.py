@@ -1,0 +1,243 @@
+"""``remit serve`` as a process of its own, and what tests ask of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from remit.auth import KeyStore, NewKey
+from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+
+__all__ = ["Served", "new_session", "serving", "until"]
+
+_DIALECT_PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+
+
+@dataclass
+class Served:
+    """A running server: its URL, root, ledger (a connection of the test's own), process."""
+
+    url: str
+    root: Path
+    store: str
+    ledger: LedgerClient
+    process: subprocess.Popen[str]
+    errors: Path
+    token: str = ""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        return parts.hostname, parts.port
+
+    def key(
+        self,
+        *,
+        role: str = "agent",
+        models: tuple[str, ...] = (),
+        usd_nano: int | None = None,
+        tokens: int | None = None,
+        rpm: int | None = None,
+    ) -> NewKey:
+        """A new virtual key; counts within ``[auth] revocation_s``: it is waited for."""
+
+        budgeter = TokenBudgeter(self.ledger)
+
+        def limit(tx: Transaction, key_id: str) -> dict[str, Any]:
+            limits = BudgetLimits(tokens, usd_nano, None, rpm, None)
+            budgeter.allocate(BudgetScope(key_id=key_id), limits=limits, tx=tx)
+            return {}
+
+        with KeyStore(self.ledger) as keys:
+            made = keys.create(uuid.uuid4().hex, role=role, models=models, in_transaction=limit)
+        until(lambda: self.ask("GET", "/v1/models", token=made.key)[0] == 200)
+        return made
+
+    def revoke(self, key: NewKey) -> None:
+        """End a key."""
+        with KeyStore(self.ledger) as keys:
+            keys.revoke(key.key_id, "tested")
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """One request by a plain HTTP client: status, body, headers by lower-case name."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        sent = dict(headers or {})
+        if (token := self.token if token is None else token) != "":
+            sent.setdefault("authorization", f"Bearer {token}")
+        with closing(http.client.HTTPConnection(*self.address, timeout=60)) as connection:
+            connection.request(method, path, data, sent)
+            reply = connection.getresponse()
+            raw = reply.read()
+            return reply.status, raw, {name.lower(): value for name, value in reply.getheaders()}
+
+    def call(
+        self, dialect: str, text: str, *, session: str = "", model: str = "gpt-4o-mini",
+        token: str | None = None, headers: Mapping[str, str] | None = None, **more: Any,
+    ) -> tuple[int, bytes, Mapping[str, str]]:  # fmt: skip
+        """One model call by a plain HTTP client."""
+        named = {"x-remit-session": session} if session else {}
+        body = {"model": model, "max_tokens": 50,
+                "messages": [{"role": "user", "content": text}], **more}  # fmt: skip
+        path = _DIALECT_PATHS[dialect]
+        return self.ask("POST", path, body, token=token, headers={**named, **(headers or {})})
+
+    def raw(self, data: bytes, *, wait_s: float = 20) -> bytes:
+        """Everything that comes back for ``data`` until the server closes, or falls silent."""
+        with closing(socket.create_connection(self.address, timeout=wait_s)) as connection:
+            connection.sendall(data)
+            return received(connection)
+
+    def entries(self, event_type: str, session: str) -> list[LedgerEntry]:
+        """Of one session, in order."""
+        return list(self.ledger.query(event_type=event_type, session_id=session))
+
+    def exchange(self, session: str) -> LedgerEntry:
+        """The one exchange of a session, its one ``DISPATCH`` checked."""
+        (found,) = self.entries("EXCHANGE", session)
+        (dispatch,) = self.entries("DISPATCH", session)
+        assert found.metadata["dispatch_entry_id"] == dispatch.id
+        assert set(dispatch.metadata) == {"contract_id", "agent_id", "session_id"}
+        assert dispatch.decision == "DISPATCHED"
+        assert dispatch.timestamp <= found.timestamp
+        return found
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the server's process."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the process tells no VmRSS")
+
+    def stop(self) -> None:
+        """SIGTERM, waited for; nothing of it may have gone wrong."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) in (0, -signal.SIGTERM), self.errors.read_text()
+
+    def check(self) -> None:
+        """No failure that nobody foresaw, the ledger verifies, each DISPATCH has its end."""
+        said = self.errors.read_text()
+        assert "Traceback" not in said, said
+        assert "never awaited" not in said, said
+        assert "never retrieved" not in said, said
+        report = self.ledger.verify()
+        assert report.verified, report
+        assert self.ledger.orphans() == []
+        opened = [entry.id for entry in self.ledger.query(event_type="DISPATCH")]
+        closed = [
+            entry.metadata["dispatch_entry_id"]
+            for kind in ("EXCHANGE", "EXCHANGE_ORPHANED")
+            for entry in self.ledger.query(event_type=kind)
+        ]
+        assert sorted(closed) == sorted(opened)
+
+
+@contextmanager
+def serving(
+    root: Path,
+    upstream_url: str,
+    *arguments: str,
+    toml: str = "",
+    database: str = "",
+    environment: Mapping[str, str] | None = None,
+    checked: bool = True,
+) -> Iterator[Served]:
+    """``remit serve`` of a root, made when it is not there, until the block ends.
+
+    Args:
+        root: its directory.
+        upstream_url: of both providers.
+        arguments: more of the command line.
+        toml: put behind ``remit.toml`` of a new root.
+        database: a PostgreSQL URL; SQLite when left out.
+        environment: more variables.
+        checked: hold the ledger to its promises at the end.
+    """
+    variables = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("REMIT_")},
+        "OPENAI_BASE_URL": f"{upstream_url}/v1",
+        "OPENAI_API_KEY": "sk-upstream-openai",
+        "ANTHROPIC_BASE_URL": upstream_url,
+        "ANTHROPIC_API_KEY": "sk-upstream-anthropic",
+        **({"REMIT_DATABASE_URL": database} if database else {}),
+        **(environment or {}),
+    }
+    command = [sys.executable, "-m", "remit"]
+    if not (root / "remit.toml").exists():
+        subprocess.run([*command, "init", str(root)], env=variables, check=True,
+                       capture_output=True, timeout=60)  # fmt: skip
+        with (root / "remit.toml").open("a", encoding="utf-8") as file:
+            file.write(toml)
+    log = root.parent / f"{root.name}-{uuid.uuid4().hex[:8]}.log"
+    store = database or str(root / "ledger.db")
+    with (
+        log.open("w", encoding="utf-8") as errors,
+        subprocess.Popen(
+            [*command, "serve", "--root", str(root), "--port", "0", *arguments],
+            env=variables, stdout=subprocess.PIPE, stderr=errors, text=True,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("Remit listens on http://"), log.read_text()
+            with LedgerClient(store) as ledger:
+                served = Served(line.split()[-1], root, store, ledger, process, log)
+                if "--dev" not in arguments:
+                    served.token = served.key().key
+                yield served
+                served.stop()
+                if checked:
+                    served.check()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def received(connection: socket.socket) -> bytes:
+    """What comes until the other side closes, or falls silent for the socket's timeout."""
+    parts = []
+    try:
+        while part := connection.recv(65536):
+            parts.append(part)
+    except (TimeoutError, ConnectionError):
+        pass
+    return b"".join(parts)
+
+
+def new_session() -> str:
+    """An id that no other test has."""
+    return f"SES-{uuid.uuid4().hex[:16].upper()}"
+
+
+def until(true: Callable[[], bool], within_s: float = 20) -> None:
+    """Wait for something to become true."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end, "it did not become true in time"
+        time.sleep(0.02)

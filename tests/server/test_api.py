@@ -1,0 +1,711 @@
+"""Remit's own API, asked as a server would ask it: through ASGI, over a real root."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlencode
+
+import pytest
+
+from remit.auth import ROLES, AuthLimits, KeyStore
+from remit.budget import BudgetLimits, BudgetScope
+from remit.ledger import LedgerEntry
+from remit.runtime import Runtime
+from remit.server.api import api_application
+from remit.server.door import Door
+from remit.tlog import SignedCheckpoint, TlogProof, VerifierKey
+from tests.support.agents import CLASSIFIED, anthropic_runtime
+from tests.support.stores import conversation, outside
+from tests.support.wire import message, tool_use
+
+TOP = Path(__file__).parents[2]
+LIMITS = AuthLimits(0.5, 5.0, 60.0)
+JSON = (b"content-type", b"application/json")
+# What each operation asks of a role.
+PERMISSIONS = {
+    "GET /api/budgets": "read",
+    "GET /api/budgets/check": "manage_budgets",
+    "PUT /api/budgets": "manage_budgets",
+    "GET /api/health": "read",
+    "GET /api/keys": "read",
+    "POST /api/keys": "manage_keys",
+    "POST /api/keys/{name_or_id}/rotate": "manage_keys",
+    "DELETE /api/keys/{name_or_id}": "manage_keys",
+    "GET /api/ledger/checkpoint": "verify",
+    "POST /api/ledger/checkpoint": "manage_keys",
+    "GET /api/ledger/entries": "read",
+    "GET /api/ledger/entries/{entry_id}": "read",
+    "GET /api/ledger/entries/{entry_id}/proof": "verify",
+    "GET /api/ledger/entries/{entry_id}/record": "read",
+    "GET /api/ledger/key": "verify",
+    "GET /api/ledger/stats": "read",
+    "GET /api/sessions": "read",
+    "GET /api/sessions/{session_id}": "read",
+    "GET /api/traces/{work_order_id}": "read",
+}
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, str]:
+        """The one shape of every refusal and failure."""
+        assert self.status >= 400
+        assert self.headers["content-type"] == "application/json"
+        (error,) = self.json.values()
+        assert set(error) <= {"code", "message", "next_step", "param"}
+        assert error["code"]
+        assert error["message"]
+        return dict(error)
+
+
+class Api:
+    """A client of the application, without a socket in between."""
+
+    def __init__(self, runtime: Runtime, keys: KeyStore, door: Door | None = None) -> None:
+        self.runtime = runtime
+        self.keys = keys
+        self.app = api_application(runtime, keys, door or Door(keys, "PRC-PASSTHROUGH-001"))
+        self.operator = keys.create("ops", role="operator").key
+
+    def ask(
+        self,
+        operation: str,
+        value: Any = None,
+        *,
+        key: str | None = None,
+        chunks: list[bytes] | None = None,
+        headers: list[tuple[bytes, bytes]] | None = None,
+        **query: Any,
+    ) -> Answer:
+        """``METHOD /path``, as the operator when no key is given; nobody with an empty one."""
+        method, path = operation.split(" ")
+        sent = chunks or [b"" if value is None else json.dumps(value).encode()]
+        key = self.operator if key is None else key
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": urlencode(query, doseq=True).encode(),
+            "headers": [
+                JSON,
+                *([(b"authorization", f"Bearer {key}".encode())] if key else []),
+                *(headers or ()),
+            ],
+            "server": ("127.0.0.1", 1),
+            "client": ("127.0.0.1", 2),
+        }
+        return asyncio.run(self._call(scope, sent))
+
+    async def _call(self, scope: dict[str, Any], chunks: list[bytes]) -> Answer:
+        told: list[dict[str, Any]] = []
+        self.left = [*chunks]
+
+        async def receive() -> dict[str, Any]:
+            if not self.left:
+                return {"type": "http.disconnect"}
+            chunk = self.left.pop(0)
+            return {"type": "http.request", "body": chunk, "more_body": bool(self.left)}
+
+        async def send(message: Any) -> None:
+            told.append(dict(message))
+
+        await self.app(scope, receive, send)
+        start, *bodies = told
+        headers = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Answer(start["status"], headers, b"".join(part["body"] for part in bodies))
+
+    def pages(self, path: str, name: str, **query: Any) -> list[Any]:
+        """A whole list, page by page."""
+        found: list[Any] = []
+        cursor: dict[str, str] = {}
+        while True:
+            page = self.ask(f"GET {path}", **query, **cursor).json
+            assert len(page[name]) <= query["limit"]
+            found += page[name]
+            if page["next_cursor"] is None:
+                return found
+            cursor = {"cursor": page["next_cursor"]}
+
+
+@pytest.fixture
+def api(target: str, tmp_path: Path) -> Iterator[Api]:
+    """A new root, on both stores."""
+    flags = {"ledger.path": target}
+    with (
+        Runtime.open(tmp_path / "root", create=True, flags=flags) as runtime,
+        KeyStore(runtime.ledger, LIMITS) as keys,
+    ):
+        yield Api(runtime, keys)
+
+
+def operations(api: Api) -> dict[str, Any]:
+    """What the OpenAPI document tells, by ``METHOD /path``."""
+    document = api.ask("GET /api/openapi.json", key="").json
+    return {
+        f"{method.upper()} {path}": told
+        for path, methods in document["paths"].items()
+        for method, told in methods.items()
+    }
+
+
+# -- who may ----------------------------------------------------------------------------
+
+
+def test_every_operation_asks_who_comes_and_what_they_may(api: Api) -> None:
+    assert operations(api).keys() == PERMISSIONS.keys()
+    keys = {role: api.keys.create(f"a {role}", role=role).key for role in ROLES}
+    before = api.runtime.ledger.count()
+    for operation, permission in PERMISSIONS.items():
+        path = re.sub(r"{\w+}", "nobody", operation)
+        for key in ("", "sk-remit-" + "x" * 43):
+            refused = api.ask(path, key=key)
+            assert (refused.status, refused.error["code"]) == (401, "invalid_api_key"), operation
+            assert refused.headers["www-authenticate"] == "Bearer"
+        for role, permissions in ROLES.items():
+            answer = api.ask(path, key=keys[role])
+            if permission in permissions:
+                assert answer.status not in (401, 403), (operation, role)
+            else:
+                assert (answer.status, answer.error["code"]) == (403, "forbidden"), operation
+                assert role in answer.error["message"]
+    assert api.runtime.ledger.count() == before  # none of these had what it takes to write
+
+
+def test_a_key_may_come_as_an_api_key_too(api: Api) -> None:
+    headers = [(b"x-api-key", api.operator.encode())]
+    assert api.ask("GET /api/health", key="", headers=headers).status == 200
+
+
+def test_whether_a_key_is_good_cannot_be_told(api: Api) -> None:
+    api.keys.close()
+    answer = api.ask("GET /api/health")
+    assert (answer.status, answer.error["code"]) == (503, "unavailable")
+
+
+def test_in_dev_mode_everybody_is_an_operator(tmp_path: Path) -> None:
+    with (
+        Runtime.open(tmp_path / "root", create=True) as runtime,
+        KeyStore(runtime.ledger, LIMITS) as keys,
+    ):
+        api = Api(runtime, keys, Door(None, "PRC-PASSTHROUGH-001"))
+        made = api.ask("POST /api/keys", {"name": "first"}, key="")
+        assert made.status == 201
+        assert api.ask("PUT /api/budgets", {"key": "dev", "usd": 1}, key="").status == 200
+
+
+# -- what cannot be answered ------------------------------------------------------------
+
+
+WRONG_REQUESTS: list[tuple[str, bytes, int, str, str | None]] = [
+    ("GET /api", b"", 404, "not_found", None),
+    ("GET /api/nothing", b"", 404, "not_found", None),
+    ("GET /api/ledger/entries/", b"", 404, "not_found", None),
+    ("GET /api/ledger/entries/LED-000000ff", b"", 404, "not_found", None),
+    ("GET /api/ledger/entries/LED-ffffffffffffffffff/proof", b"", 404, "not_found", None),
+    ("GET /api/ledger/entries/LED-000000FF/record", b"", 404, "not_found", None),
+    ("GET /api/sessions/SES-NOTHERE1", b"", 404, "not_found", None),
+    ("GET /api/sessions/%00", b"", 400, "invalid_input", None),
+    ("GET /api/traces/WO-1", b"", 404, "not_found", None),
+    ("DELETE /api/keys/nobody", b"", 404, "not_found", None),
+    ("POST /api/keys/nobody/rotate", b"", 404, "not_found", None),
+    ("PUT /api/budgets", b'{"key": "nobody"}', 404, "not_found", None),
+    ("PUT /api/budgets", b"", 400, "invalid_input", "body"),
+    ("PUT /api/budgets", b"{", 400, "invalid_input", "body"),
+    ("PUT /api/budgets", b'{"user": "\xff"}', 400, "invalid_input", None),
+    ("PUT /api/budgets", b"[" * 60_000, 400, "invalid_input", None),
+    (
+        "PUT /api/budgets",
+        b'{"user": "u", "tokens": %s}' % (b"9" * 5_000),
+        400,
+        "invalid_input",
+        None,
+    ),
+    ("PUT /api/budgets", b'{"user": "u", "tokens": "5"}', 400, "invalid_input", "tokens"),
+    ("PUT /api/budgets", b'{"user": "u", "tokens": -1}', 400, "invalid_input", "tokens"),
+    ("PUT /api/budgets", b'{"user": "u", "usd": NaN}', 400, "invalid_input", "usd"),
+    ("PUT /api/budgets", b'{"user": "u", "usd": 1e300}', 400, "invalid_input", None),
+    ("PUT /api/budgets", b'{"user": "\\ud800"}', 400, "invalid_input", "user"),
+    ("PUT /api/budgets", b'{"user": "a\\u0000b"}', 400, "invalid_input", "user"),
+    ("PUT /api/budgets", b'{"user": "u", "session": "s"}', 400, "invalid_input", None),
+    ("PUT /api/budgets", b'{"user": "u", "dollars": 5}', 400, "invalid_input", "dollars"),
+    ("POST /api/keys", b'{"name": ""}', 400, "invalid_input", None),
+    ("POST /api/keys", b'{"name": "k", "role": "king"}', 400, "invalid_input", "role"),
+    ("POST /api/keys", b'{"name": "k", "tiers": ["up"]}', 400, "invalid_input", "tiers.0"),
+    ("POST /api/keys", b'{"name": "k", "expires": "soon"}', 400, "invalid_input", None),
+    ("POST /api/keys", b'{"name": "k", "expires": "2001-01-01"}', 400, "invalid_input", None),
+    ("POST /api/keys", b'{"name": "k", "expires": "999999999d"}', 400, "invalid_input", None),
+    ("POST /api/keys/ops/rotate", b'{"grace_s": 1e300}', 400, "invalid_input", None),
+    ("POST /api/keys/ops/rotate", b'{"grace_s": -1}', 400, "invalid_input", "grace_s"),
+]
+
+
+def test_what_is_wrong_is_told_in_one_shape(api: Api) -> None:
+    before = api.runtime.ledger.count()
+    for operation, sent, status, code, param in WRONG_REQUESTS:
+        answer = api.ask(operation, chunks=[sent])
+        case = (operation, sent[:60], answer.body)
+        assert answer.status == status, case
+        assert answer.error["code"] == code, case
+        assert param is None or answer.error["param"] == param, case
+    assert api.runtime.ledger.count() == before
+
+
+WRONG_QUESTIONS: list[tuple[str, dict[str, Any], str | None]] = [
+    ("/api/ledger/entries", {"agent_id": ["a", "b"]}, "agent_id"),
+    ("/api/ledger/entries", {"event_typ": "EXCHANGE"}, "event_typ"),
+    ("/api/ledger/entries", {"limit": "501"}, "limit"),
+    ("/api/ledger/entries", {"limit": "0"}, "limit"),
+    ("/api/ledger/entries", {"order": "sideways"}, "order"),
+    ("/api/ledger/entries", {"content": "perhaps"}, "content"),
+    ("/api/ledger/entries", {"since": "yesterday"}, None),
+    ("/api/ledger/entries", {"cursor": "LED-1"}, None),
+    ("/api/ledger/entries", {"agent_id": "a\0"}, None),
+    ("/api/ledger/entries", {"text": " ".join(map(str, range(200)))}, None),
+    ("/api/sessions", {"cursor": "x"}, None),
+    ("/api/budgets", {"cursor": "user:nobody"}, None),
+    ("/api/budgets", {"prefix": "\0"}, "prefix"),
+    ("/api/keys", {"cursor": "KEY-0000000000000000"}, None),
+]
+
+
+def test_a_question_that_cannot_be_understood(api: Api) -> None:
+    for path, query, param in WRONG_QUESTIONS:
+        answer = api.ask(f"GET {path}", **query)
+        case = (path, query, answer.body)
+        assert answer.status == 400, case
+        assert answer.error["code"] == "invalid_input", case
+        assert answer.error.get("param") == param, case
+
+
+def test_another_method_is_told_which_there_are(api: Api) -> None:
+    for operation, allowed in (
+        ("POST /api/budgets", "GET, PUT"),
+        ("PATCH /api/ledger/checkpoint", "GET, POST"),
+        ("GET /api/keys/a/rotate", "POST"),
+        ("GET /api/keys/a", "DELETE"),
+    ):
+        answer = api.ask(operation)
+        assert (answer.status, answer.error["code"]) == (405, "method_not_allowed")
+        assert answer.headers["allow"] == allowed
+
+
+def test_a_body_has_an_end(api: Api) -> None:
+    long = [b" " * 10_000] * 10
+    told = api.ask("PUT /api/budgets", chunks=long, headers=[(b"content-length", b"100000")])
+    assert (told.status, told.error["code"]) == (413, "request_too_large")
+    assert len(api.left) == len(long)  # not read at all
+    streamed = api.ask("PUT /api/budgets", chunks=long)
+    assert (streamed.status, streamed.error["code"]) == (413, "request_too_large")
+    assert len(api.left) == 3  # and not further than it must be
+    assert streamed.headers["connection"] == "close"
+    nobody = api.ask("PUT /api/budgets", chunks=long, key="")
+    assert nobody.status == 401
+    assert len(api.left) == len(long)
+    exact = b'{"user": "u"}'.ljust(65_536)
+    assert api.ask("PUT /api/budgets", chunks=[exact[:5], exact[5:]]).status == 200
+
+
+def test_a_damaged_ledger_is_told_without_a_trace(api: Api, target: str) -> None:
+    # Past the rules that keep entries as they are, as somebody with the disk would.
+    api.runtime.ledger.write(LedgerEntry("NOTE", "x", "y", "z"))
+    if target.startswith("postgresql://"):
+        outside(
+            target,
+            "SET session_replication_role = replica",
+            "UPDATE entries SET record = 'nonsense' WHERE event_type = 'NOTE'",
+        )
+    else:
+        triggers = outside(target, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in triggers:
+            outside(target, f"DROP TRIGGER {name}")
+        outside(target, "UPDATE entries SET record = 'nonsense' WHERE event_type = 'NOTE'")
+    answer = api.ask("GET /api/ledger/entries", event_type="NOTE")
+    assert (answer.status, answer.error["code"]) == (500, "internal_error")
+    assert "cannot be read" in answer.error["message"]
+    assert "Traceback" not in answer.body.decode()
+
+
+def test_a_closed_ledger(api: Api) -> None:
+    api.runtime.ledger.close()
+    answer = api.ask("GET /api/ledger/entries")
+    assert (answer.status, answer.error["code"]) == (503, "unavailable")
+
+
+# -- the ledger -------------------------------------------------------------------------
+
+
+def test_entries_come_whole_page_by_page_in_both_orders(api: Api) -> None:
+    ids = conversation(api.runtime.ledger, "SES-AAAAAAAA", 7)
+    conversation(api.runtime.ledger, "SES-BBBBBBBB", 2)
+    for limit in (1, 3, 7, 50):
+        found = api.pages(
+            "/api/ledger/entries", "entries", session_id="SES-AAAAAAAA", limit=limit,
+            content="true",
+        )  # fmt: skip
+        assert [entry["id"] for entry in found] == ids
+    latest = api.pages(
+        "/api/ledger/entries", "entries", session_id="SES-AAAAAAAA", limit=2, order="desc"
+    )
+    assert [entry["id"] for entry in latest] == ids[::-1]
+    everything = api.pages("/api/ledger/entries", "entries", limit=4)
+    assert len(everything) == api.runtime.ledger.count()
+    expected = [entry.to_dict() for entry in api.runtime.ledger.query(with_content=False)]
+    assert everything == expected
+
+
+def test_every_filter_reaches_the_ledger(api: Api) -> None:
+    told = {
+        "session_id": "SES-AAAAAAAA", "work_order_id": "WO-1", "agent_id": "a", "tier": "ho1",
+        "framework_id": "FMWK-1", "contract_id": "PRC-A-001", "model_id": "m",
+        "outcome": "success",
+    }  # fmt: skip
+    ledger = api.runtime.ledger
+    wanted = ledger.write(LedgerEntry("MINE", "mine", "d", "r", metadata=told))
+    ledger.write(LedgerEntry("OTHER", "other", "d", "r"))
+    for name, value in {**told, "event_type": "MINE", "submission_id": "mine"}.items():
+        found = api.ask("GET /api/ledger/entries", **{name: value}).json["entries"]
+        assert [entry["id"] for entry in found] == [wanted], name
+    later = ledger.read(wanted).timestamp
+    since = api.ask("GET /api/ledger/entries", since=later).json["entries"]
+    until = api.ask("GET /api/ledger/entries", until=later).json["entries"]
+    assert since[0]["id"] == wanted
+    assert until[-1]["id"] < wanted
+
+
+def test_content_is_there_when_it_is_asked_for_and_gone_when_erased(api: Api) -> None:
+    ledger = api.runtime.ledger
+    (entry_id, other) = conversation(ledger, "SES-AAAAAAAA", 2)
+    path = "GET /api/ledger/entries"
+    (bare, _) = api.ask(path, session_id="SES-AAAAAAAA").json["entries"]
+    assert set(bare["metadata"]["response"]) == {"$content", "bytes"}
+    assert "answer 0" not in json.dumps(bare)
+    assert api.ask(f"{path}/{entry_id}", content="false").json == bare
+    (whole,) = api.ask(path, text='"answer 0"', content="true", limit=1).json["entries"]
+    assert whole["metadata"]["response"] == "answer 0 of SES-AAAAAAAA"
+    assert api.ask(f"{path}/{entry_id}").json == ledger.read(entry_id).to_dict()
+    report = ledger.erase(entry_id, reason="asked for")
+    erased = api.ask(f"{path}/{entry_id}").json
+    assert erased["metadata"]["response"] == {"$erased": report.erasure_id}
+    assert api.ask(f"{path}/{other}").json["metadata"]["prompt"][0] == {
+        "$erased": report.erasure_id
+    }
+    assert ledger.verify().verified
+
+
+def test_a_page_of_much_content_ends_early_and_goes_on(api: Api) -> None:
+    texts = [f"{number} " * 1_000_000 for number in range(10, 20)]
+    ids = [
+        api.runtime.ledger.write(
+            LedgerEntry("EXCHANGE", "c", "SUCCESS", "r", metadata={"response": text})
+        )
+        for text in texts
+    ]
+    first = api.ask("GET /api/ledger/entries", event_type="EXCHANGE", content="true").json
+    assert 1 <= len(first["entries"]) < len(ids)
+    found = api.pages(
+        "/api/ledger/entries", "entries", event_type="EXCHANGE", content="true", limit=50
+    )
+    assert [entry["id"] for entry in found] == ids
+    assert [entry["metadata"]["response"] for entry in found] == texts
+
+
+def test_a_stranger_can_verify_what_the_api_gives(api: Api) -> None:
+    (entry_id, _) = conversation(api.runtime.ledger, "SES-AAAAAAAA", 2)
+    key = VerifierKey.parse(api.ask("GET /api/ledger/key").body.decode().strip())
+    signed = api.ask("POST /api/ledger/checkpoint")
+    assert signed.status == 201
+    checkpoint = SignedCheckpoint.parse(signed.body).verify(key)
+    assert checkpoint.size == api.runtime.ledger.count()
+    assert api.ask("GET /api/ledger/checkpoint").body == signed.body
+    record = api.ask(f"GET /api/ledger/entries/{entry_id}/record")
+    assert record.headers["content-type"] == "application/octet-stream"
+    assert record.body == api.runtime.ledger.read_record(entry_id)
+    proof = api.ask(f"GET /api/ledger/entries/{entry_id}/proof")
+    assert proof.headers["content-type"].startswith("text/plain")
+    TlogProof.parse(proof.body).verify(record.body, key)
+
+
+def test_stats(api: Api) -> None:
+    conversation(api.runtime.ledger, "SES-AAAAAAAA", 3)
+    head = api.runtime.ledger.head()
+    assert head is not None
+    assert api.ask("GET /api/ledger/stats").json == {
+        "entries": 4,
+        "events": {"EXCHANGE": 3, "KEY_CREATED": 1},
+        "head": {"seq": head[0], "entry_hash": head[1]},
+        "location": api.runtime.ledger.location,
+    }
+
+
+# -- sessions and traces ----------------------------------------------------------------
+
+
+def test_a_real_conversation_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(body: dict[str, Any]) -> Any:
+        if body.get("tool_choice"):
+            return message(tool_use("answer", CLASSIFIED))
+        return message("Good day.")
+
+    with (
+        anthropic_runtime(tmp_path / "root", monkeypatch, step) as (runtime, _),
+        KeyStore(runtime.ledger, LIMITS) as keys,
+    ):
+        api = Api(runtime, keys)
+        ids = []
+        for said in (["hello", "and again"], ["another"]):
+            with runtime.session() as talk:
+                ids.append(talk.session_id)
+                for text in said:
+                    talk.turn(text)
+        listed = api.pages("/api/sessions", "sessions", limit=1)
+        assert [one["session_id"] for one in listed] == ids[::-1]
+        assert [(one["turns"], one["ended"]) for one in listed] == [(1, True), (2, True)]
+
+        whole = api.ask(f"GET /api/sessions/{ids[0]}").json
+        assert [turn["user_message"] for turn in whole["turn_list"]] == ["hello", "and again"]
+        assert {turn["response"] for turn in whole["turn_list"]} == {"Good day."}
+        assert len(whole["exchanges"]) == 4
+        assert {one["outcome"] for one in whole["exchanges"]} == {"success"}
+        exchange = whole["exchanges"][0]
+        entry = api.ask(f"GET /api/ledger/entries/{exchange['entry_id']}").json
+        assert entry["metadata"]["input_tokens"] == exchange["input_tokens"]
+        for part in ("turn_list", "exchanges"):  # one cursor pages both
+            found: list[Any] = []
+            cursor: dict[str, str] = {}
+            while True:
+                page = api.ask(f"GET /api/sessions/{ids[0]}", limit=1, **cursor).json
+                assert len(page["turn_list"]) + len(page["exchanges"]) == 1
+                found += page[part]
+                if page["next_cursor"] is None:
+                    break
+                cursor = {"cursor": page["next_cursor"]}
+            assert found == whole[part]
+
+        order = exchange["work_order_id"]
+        trace = api.ask(f"GET /api/traces/{order}").json
+        assert (trace["session_id"], trace["state"]) == (ids[0], "completed")
+        assert [step["event_type"] for step in trace["steps"]] == [
+            "WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "BUDGET_ALLOCATED", "EXCHANGE",
+            "LLM_CALL", "WO_COMPLETED",
+        ]  # fmt: skip
+        assert trace["steps"][0]["wo_type"] == "classify"
+        assert trace["steps"][-1]["cost"]["llm_calls"] == 1
+        assert api.pages(f"/api/traces/{order}", "steps", limit=2) == trace["steps"]
+        health = api.ask("GET /api/health").json
+        assert health["in_flight"] == 0
+        assert [one["state"] for one in health["breakers"]] == ["closed"]
+
+
+def test_a_session_that_was_only_called_in(api: Api) -> None:
+    # A client may name its session as it likes.
+    name = "shop/order 7%"
+    conversation(api.runtime.ledger, name, 2)
+    told = api.ask(f"GET /api/sessions/{quote(name, safe='')}").json
+    assert (told["session_id"], told["turns"], told["turn_list"]) == (name, 0, [])
+    assert len(told["exchanges"]) == 2
+    assert api.ask("GET /api/sessions").json == {"sessions": [], "next_cursor": None}
+
+
+def test_the_state_of_an_order_is_its_last_event(api: Api) -> None:
+    for event, state in (
+        ("EXCHANGE", None), ("WO_PLANNED", "planned"), ("WO_DISPATCHED", "dispatched"),
+        ("WO_EXECUTING", "executing"), ("WO_FAILED", "failed"),
+    ):  # fmt: skip
+        metadata = {"provenance": {"work_order_id": "WO-1/a", "session_id": "SES-AAAAAAAA"}}
+        api.runtime.ledger.write(LedgerEntry(event, "WO-1/a", event, "r", metadata=metadata))
+        trace = api.ask("GET /api/traces/WO-1%2Fa").json
+        assert (trace["state"], trace["session_id"]) == (state, "SES-AAAAAAAA")
+
+
+# -- budgets ----------------------------------------------------------------------------
+
+
+def test_limits_are_set_listed_and_checked(api: Api) -> None:
+    for number in range(5):
+        changed = api.ask("PUT /api/budgets", {"user": f"u:{number}", "usd": number + 0.5})
+        assert changed.status == 200
+        entry = api.runtime.ledger.read(changed.json["entry"])
+        assert entry.event_type == "BUDGET_ALLOCATED"
+        assert entry.metadata["usd_limit"] == number + 0.5
+    limits = {"team": "t", "tokens": 10, "turns": 2, "rpm": 3, "tpm": 4}
+    team = api.ask("PUT /api/budgets", limits).json["scope"]
+    assert team == {
+        "scope": "team:t", "token_limit": 10, "turn_limit": 2, "limit_usd": None,
+        "requests_per_minute": 3, "tokens_per_minute": 4, "spent_tokens": 0,
+        "reserved_tokens": 0, "spent_usd": 0.0, "reserved_usd": 0.0, "turns": 0,
+        "unpriced_calls": 0, "minute": 0, "minute_requests": 0, "minute_tokens": 0,
+        "closed": False,
+    }  # fmt: skip
+    users = api.pages("/api/budgets", "scopes", prefix="user:", limit=2)
+    assert [(one["scope"], one["limit_usd"]) for one in users] == [
+        (f"user:u%3A{number}", number + 0.5) for number in range(5)
+    ]
+    assert len(api.pages("/api/budgets", "scopes", limit=1)) == 6
+    assert "nano" not in json.dumps(users)
+
+
+def test_a_check_finds_what_was_changed_past_the_ledger(api: Api, target: str) -> None:
+    api.runtime.budgeter.allocate(BudgetScope("SES-AAAAAAAA"), limits=BudgetLimits(nano=10**9))
+    fine = api.ask("GET /api/budgets/check").json
+    assert fine["equal"]
+    assert fine["differences"] == []
+    assert fine["scopes"] == 1
+    outside(target, "UPDATE budgets SET nano_limit = 5000000000, spent_tokens = 3")
+    wrong = api.ask("GET /api/budgets/check").json
+    assert not wrong["equal"]
+    assert sorted(wrong["differences"], key=lambda one: one["field"]) == [
+        {"scope": "session:SES-AAAAAAAA", "field": "limit_usd", "live": 5.0, "ledger": 1.0},
+        {"scope": "session:SES-AAAAAAAA", "field": "spent_tokens", "live": 3, "ledger": 0},
+    ]
+
+
+# -- keys -------------------------------------------------------------------------------
+
+
+def test_a_key_is_made_with_its_budget_used_and_ended(api: Api) -> None:
+    wanted = {
+        "name": "team a/b", "role": "auditor", "budget_usd": 2.5, "rpm": 7, "models": ["gpt-4o*"],
+        "tiers": ["ho1"], "user": "u1", "expires": "1d",
+    }  # fmt: skip
+    made = api.ask("POST /api/keys", wanted)
+    assert made.status == 201
+    assert made.headers["cache-control"] == "no-store"
+    key = made.json["key"]
+    (budget,) = api.ask("GET /api/budgets", prefix=f"key:{made.json['id']}").json["scopes"]
+    assert (budget["limit_usd"], budget["requests_per_minute"]) == (2.5, 7)
+    created, allocated = api.runtime.ledger.read_all()[:-3:-1]
+    assert {created.event_type, allocated.event_type} == {"KEY_CREATED", "BUDGET_ALLOCATED"}
+    (entry,) = api.runtime.ledger.query(submission_id=made.json["id"], event_type="KEY_CREATED")
+    assert entry.metadata["requested_by"] == api.keys.find("ops").key_id
+
+    (shown,) = [one for one in api.ask("GET /api/keys").json["keys"] if one["name"] == "team a/b"]
+    assert (shown["id"], shown["state"], shown["models"]) == (made.json["id"], "live", ["gpt-4o*"])
+    assert key not in api.ask("GET /api/keys").body.decode()
+    assert api.ask("GET /api/keys", key=key).status == 200
+
+    path = "/api/keys/team%20a%2Fb"
+    renewed = api.ask(f"POST {path}/rotate").json
+    assert renewed["id"] == made.json["id"]
+    assert api.ask("GET /api/keys", key=key).status == 401
+    again = api.ask(f"POST {path}/rotate", {"grace_s": 600}).json["key"]
+    assert api.ask("GET /api/keys", key=renewed["key"]).status == 200
+    assert api.ask("GET /api/keys", key=again).status == 200
+
+    ended = api.ask(f"DELETE {path}", reason="laptop lost")
+    assert api.runtime.ledger.read(ended.json["entry"]).reason == "laptop lost"
+    assert api.ask("GET /api/keys", key=again).status == 401
+    assert api.ask(f"DELETE {path}").json == ended.json  # twice changes nothing
+    assert api.ask(f"POST {path}/rotate").status == 409
+    assert [one["name"] for one in api.ask("GET /api/keys").json["keys"]] == ["ops"]
+    gone = api.ask("GET /api/keys", revoked="true").json["keys"][1]
+    assert (gone["state"], gone["revoked_entry"]) == ("revoked", ended.json["entry"])
+
+
+def test_a_name_that_is_taken_changes_nothing(api: Api) -> None:
+    before = api.runtime.ledger.count()
+    taken = api.ask("POST /api/keys", {"name": "ops", "budget_usd": 1})
+    assert (taken.status, taken.error["code"]) == (409, "conflict")
+    assert taken.error["next_step"]
+    assert api.runtime.ledger.count() == before
+    assert api.ask("GET /api/budgets").json["scopes"] == []
+
+
+def test_keys_page_though_one_is_revoked_in_between(api: Api) -> None:
+    for name in "abcd":
+        api.keys.create(name)
+    first = api.ask("GET /api/keys", limit=2).json
+    api.keys.revoke(first["next_cursor"])
+    rest = api.ask("GET /api/keys", limit=50, cursor=first["next_cursor"]).json
+    assert [one["name"] for one in first["keys"] + rest["keys"]] == ["a", "b", "c", "d", "ops"]
+    assert rest["next_cursor"] is None
+
+
+def test_nobody_makes_or_takes_a_key_that_may_do_more_than_theirs(api: Api) -> None:
+    little = api.keys.create(
+        "little", role="operator", models=["gpt-4o*", "o3", "m-?"], agents=["a"], tiers=["ho1"]
+    ).key
+    within = {"models": ["gpt-4o-mini"], "agents": ["a"], "tiers": ["ho1"]}
+    before = api.runtime.ledger.count()
+    for more in (
+        {"models": []},
+        {"models": ["gpt-4o-mini", "claude-sonnet-4-5"]},
+        {"models": ["gpt*"]},
+        {"models": ["m-*"]},  # fits m-? and reaches further
+        {"agents": []},
+        {"agents": ["a", "b"]},
+        {"tiers": []},
+        {"tiers": ["ho1", "hot"]},
+    ):
+        refused = api.ask("POST /api/keys", {"name": "more", **within, **more}, key=little)
+        assert (refused.status, refused.error["param"]) == (403, next(iter(more))), more
+    assert api.ask("POST /api/keys/ops/rotate", key=little).status == 403
+    assert api.runtime.ledger.count() == before
+    assert api.ask("GET /api/health").status == 200  # the other's secret still counts
+    for models in (["gpt-4o-mini"], ["gpt-4o*"], ["o3", "gpt-4o"]):
+        made = api.ask(
+            "POST /api/keys", {"name": f"ok {models}", **within, "models": models}, key=little
+        )
+        assert made.status == 201
+    assert api.ask("POST /api/keys/little/rotate", key=little).status == 200
+
+
+def test_no_role_is_given_that_may_do_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The roles there are leave no room for it; a role between them would.
+    monkeypatch.setitem(ROLES, "admin", frozenset({"call", "read", "manage_keys"}))
+    clerk = api.keys.create("clerk", role="admin").key
+    for role in ("operator", "auditor"):
+        refused = api.ask("POST /api/keys", {"name": "more", "role": role}, key=clerk)
+        assert (refused.status, refused.error["param"]) == (403, "role")
+    assert api.ask("POST /api/keys/ops/rotate", key=clerk).status == 403
+    assert api.ask("POST /api/keys", {"name": "less", "role": "agent"}, key=clerk).status == 201
+
+
+def test_one_may_end_ones_own_key(api: Api) -> None:
+    assert api.ask("DELETE /api/keys/ops").status == 200
+    assert api.ask("GET /api/health").status == 401
+
+
+# -- the documentation ------------------------------------------------------------------
+
+
+def test_the_table_of_routes_is_the_one_of_the_openapi(api: Api) -> None:
+    rows = {}
+    for line in (TOP / "docs/api.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[0].startswith("`"):
+            rows[cells[0].strip("`")] = (cells[1].strip("`"), cells[2])
+    told = {name: (PERMISSIONS[name], one["summary"]) for name, one in operations(api).items()}
+    assert rows == told
+
+
+def test_the_openapi_tells_how_each_operation_fails(api: Api) -> None:
+    document = api.ask("GET /api/openapi.json", key="").json
+    assert document["security"] == [{"bearer": []}, {"api_key": []}]
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for name, told in operations(api).items():
+        assert told["description"], name
+        assert {"400", "401", "403", "default"} <= told["responses"].keys(), name
+        for status, answer in told["responses"].items():
+            if status >= "4":
+                schema = answer["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/Error"}, (name, status)

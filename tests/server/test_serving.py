@@ -1,0 +1,271 @@
+"""Beginning, ending and being many: dev mode, drain, workers, health."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.server.conftest import QUICK, Serve
+from tests.server.events import PATHS, ended_well, said, streaming
+from tests.server.running import Served, new_session, until
+from tests.server.sdks import MODELS
+
+RECOVERS = QUICK + "recover_every_s = 0.5\n"
+
+
+def _children(process: int) -> set[int]:
+    """The worker processes of a server: those that hold its root open."""
+    found = set()
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            told = (place / "cmdline").read_bytes()
+            if int(fields[1]) == process and fields[0] != "Z" and b"spawn_main" in told:
+                found.add(int(place.name))
+    return found
+
+
+def _owners(served: Served) -> dict[int, list[str]]:
+    """The calls that are out, by the process that sent them."""
+    found: dict[int, list[str]] = {}
+    for owner, entry_id in served.ledger.select("SELECT owner, dispatch_entry_id FROM in_flight"):
+        found.setdefault(int(str(owner).split("|")[3]), []).append(str(entry_id))
+    return found
+
+
+def _answered(served: Served, token: str) -> int:
+    """Calls that ended well, as ``/metrics`` counts them."""
+    status, body, _ = served.ask("GET", "/metrics", token=token)
+    assert status == 200
+    lines = body.decode().splitlines()
+    return int(
+        sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if re.match(r"remit_calls_total\{", line) and 'outcome="success"' in line
+        )
+    )
+
+
+# -- dev mode ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("model", MODELS)
+def test_dev_mode_asks_nobody_for_a_key(serve: Serve, dialect: str, model: str) -> None:
+    session = new_session()
+    with serve("--dev") as served:
+        assert served.address[0] == "127.0.0.1"
+        status, body, _ = served.call(dialect, "hi", session=session, model=model)
+        assert status == 200, body
+        assert served.exchange(session).metadata["response"] == "You said: hi"
+        assert "DEV MODE" in served.errors.read_text()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
+def test_dev_mode_is_for_loopback_only(served: Served, host: str) -> None:
+    command = [sys.executable, "-m", "remit", "serve", "--root", str(served.root)]
+    done = subprocess.run([*command, "--dev", "--host", host, "--port", "0"],
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 1
+    assert "loopback" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_everywhere_it_listens_with_keys_only(serve: Serve) -> None:
+    with serve("--host", "0.0.0.0") as served:
+        served.url = served.url.replace("0.0.0.0", "127.0.0.1")
+        for headers in ({}, {"authorization": "Bearer x"}):
+            status = served.ask("GET", "/v1/models", token="", headers=headers)[0]
+            assert status == 401
+
+
+def test_an_address_that_is_taken(served: Served) -> None:
+    command = [sys.executable, "-m", "remit", "serve", "--root", str(served.root)]
+    done = subprocess.run([*command, "--port", str(served.address[1])],
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot be listened on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_time_to_the_first_answer(
+    serve: Serve, record_property: pytest.FixtureRequest
+) -> None:
+    began = time.monotonic()
+    with serve() as served:
+        assert served.ask("GET", "/readyz")[0] == 200
+        took = time.monotonic() - began
+    print(f"from nothing to ready, root and key made: {took:.2f} s")
+    assert took < 60
+
+
+# -- the end -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_calls_end_before_the_server_does(serve: Serve, dialect: str) -> None:
+    session, whole = new_session(), new_session()
+    with serve() as served, ThreadPoolExecutor(1) as pool:
+        text = "[[tokens=30 slow=0.1]]"
+        other = pool.submit(served.call, dialect, "late [[delay=2]]", session=whole)
+        with streaming(served, dialect, text, session=session) as it:
+            data = iter(it)
+            next(data)
+            until(lambda: len(served.entries("DISPATCH", whole)) == 1)
+            served.process.send_signal(signal.SIGTERM)
+            until(lambda: _refuses(served), within_s=2.5)
+            values = [v if v == "[DONE]" else json.loads(v) for v in data]
+            assert ended_well(values)
+            assert len(said(values).split()) >= 29
+        assert other.result()[0] == 200
+        assert served.process.wait(20) in (0, -signal.SIGTERM)
+        assert served.exchange(session).metadata["outcome"] == "success"
+        assert served.exchange(whole).metadata["outcome"] == "success"
+
+
+def test_what_does_not_end_in_time_is_ended_on_record(serve: Serve) -> None:
+    session = new_session()
+    with (
+        serve(toml=QUICK + "\n[server]\ndrain_s = 1\n") as served,
+        streaming(served, "openai", "[[tokens=900 slow=0.1]]", session=session) as it,
+    ):
+        next(iter(it))
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(20) in (0, -signal.SIGTERM)
+        told = served.exchange(session).metadata
+        assert (told["outcome"], told["cost_certainty"]) == ("error", "estimated")
+        assert told["output_tokens"] > 0
+
+
+def _refuses(served: Served) -> bool:
+    try:
+        with closing(socket.create_connection(served.address, timeout=2)):
+            return False
+    except ConnectionRefusedError:
+        return True
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_killed_in_the_midst_of_calls(serve: Serve, tmp_path: Path, dialect: str) -> None:
+    root, session = tmp_path / "root", new_session()
+    with serve(root=root, checked=False) as served:
+        with streaming(served, dialect, "[[tokens=900 slow=0.1]]", session=session) as it:
+            next(iter(it))
+            served.process.kill()
+            served.process.wait(10)
+        assert len(served.ledger.orphans()) == 1
+        served.stop = lambda: None  # type: ignore[method-assign]
+    with serve(root=root, toml="") as again:
+        until(lambda: len(again.entries("EXCHANGE_ORPHANED", session)) == 1)
+        assert again.entries("EXCHANGE", session) == []
+        assert again.call(dialect, "hi")[0] == 200
+
+
+# -- workers -------------------------------------------------------------------------------
+
+
+def test_two_workers(serve: Serve) -> None:
+    with serve("--workers", "2", toml=RECOVERS) as served:
+        operator = served.key(role="operator").key
+        until(lambda: len(_children(served.process.pid)) == 2)
+        workers = _children(served.process.pid)
+        with ThreadPoolExecutor(40) as pool:
+            sent = [pool.submit(served.call, "openai", "hi [[delay=2]]") for _ in range(40)]
+            until(lambda: sum(map(len, _owners(served).values())) == 40)
+            assert set(_owners(served)) == workers
+            assert [one.result()[0] for one in sent] == [200] * 40
+        for _ in range(6):  # whoever is asked tells of both
+            assert _answered(served, operator) == 40
+        one, other = sorted(workers)
+        _kill_one(served, one)
+        until(lambda: len(_children(served.process.pid) - workers) == 1)
+        assert other in _children(served.process.pid)
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda _: served.call("anthropic", "hi")[0], range(20)))
+        assert answers == [200] * 20
+
+
+def _kill_one(served: Served, victim: int) -> None:
+    """``kill -9`` of a worker with calls out: its calls are settled by the other, once."""
+    ends = threading.Event()
+
+    def call(_: int) -> None:
+        with suppress(OSError):
+            served.call("openai", "hi [[delay=8]]")
+
+    threads = [threading.Thread(target=call, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    until(lambda: sum(map(len, _owners(served).values())) == 16)
+    lost = _owners(served).get(victim, [])
+    os.kill(victim, signal.SIGKILL)
+    assert lost
+
+    def settled() -> bool:
+        found = served.ledger.query(event_type="EXCHANGE_ORPHANED")
+        return sorted(e.metadata["dispatch_entry_id"] for e in found) == sorted(lost)
+
+    until(settled, within_s=7)
+    for thread in threads:
+        thread.join(30)
+    assert settled()
+    ends.set()
+
+
+# -- health --------------------------------------------------------------------------------
+
+
+def test_health_and_readiness(served: Served) -> None:
+    for path, said_of_it in (("/healthz", "ok"), ("/readyz", "ready")):
+        status, body, _ = served.ask("GET", path, token="")
+        assert status == 200
+        assert json.loads(body)["status"] == said_of_it
+
+
+def test_metrics_are_for_who_may_read(served: Served) -> None:
+    assert served.ask("GET", "/metrics", token="")[0] == 401
+    assert served.ask("GET", "/metrics")[0] == 403
+    operator = served.key(role="operator").key
+    before = _answered(served, operator)
+    assert served.call("openai", "hi", token=operator)[0] == 200
+    assert _answered(served, operator) == before + 1
+    _, body, headers = served.ask("GET", "/metrics", token=operator)
+    assert headers["content-type"].startswith("text/plain")
+    assert served.token not in body.decode()
+
+
+def test_a_ledger_that_cannot_be_written_lets_nothing_out(
+    serve: Serve, upstream: object
+) -> None:
+    """Promise 1: without a record there is no call."""
+    from tests.support.upstream import Upstream
+
+    assert isinstance(upstream, Upstream)
+    toml = QUICK + "\n[ledger]\nlock_timeout_s = 1.0\n"
+    with serve(toml=toml) as served:
+        before = upstream.count()
+        import sqlite3
+
+        with closing(sqlite3.connect(served.store, isolation_level=None)) as locked:
+            locked.execute("BEGIN IMMEDIATE")
+            for dialect in PATHS:
+                status, body, headers = served.call(dialect, "hi")
+                assert status == 503, body
+                assert int(headers["retry-after"]) >= 1
+            assert upstream.count() == before
+            locked.execute("ROLLBACK")
+        assert served.call("openai", "hi")[0] == 200

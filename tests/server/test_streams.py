@@ -1,0 +1,304 @@
+"""Streams: relayed as they come, on record however they end."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.ledger import LedgerClient, LedgerEntry
+from tests.server.conftest import QUICK, Serve
+from tests.server.events import PATHS, ended_well, failed, said, streaming
+from tests.server.running import Served, new_session, serving, until
+from tests.server.sdks import MODELS, is_whole, snapshot
+from tests.support import wire
+from tests.support.upstream import Upstream
+
+four = pytest.mark.parametrize(
+    ("dialect", "model"), [(d, m) for d in ("openai", "anthropic") for m in MODELS]
+)
+FALLBACK = QUICK + 'fallbacks = { "gpt-4o-mini" = ["claude-sonnet-4-5"] }\n'
+
+
+def _arrived(entry: LedgerEntry, code: str) -> None:
+    """A failed exchange that was begun: what came is kept, and charged as an estimate."""
+    told = entry.metadata
+    assert entry.decision == ("TIMEOUT" if code == "TIMEOUT" else "ERROR")
+    assert entry.reason.startswith(f"{code}: ")
+    assert (told["error_code"], told["finish_reason"]) == (code, "error")
+    assert told["cost_certainty"] == "estimated"
+    assert told["input_tokens"] > 0
+    assert told["output_tokens"] > 0
+    assert told["cost_usd"] > 0
+    assert told["time_to_first_token_ms"] > 0
+
+
+@four
+def test_the_end_is_told_when_it_is_durable(
+    anywhere: Served, session: str, dialect: str, model: str
+) -> None:
+    with (
+        LedgerClient(anywhere.store) as elsewhere,
+        streaming(anywhere, dialect, "[[tokens=5 slow=0.03]]", session=session, model=model) as it,
+    ):
+        # The dispatch is durable before a byte is sent, so before one came.
+        assert elsewhere.read(it.headers["x-remit-dispatch"]).event_type == "DISPATCH"
+        values: list[Any] = []
+        for number, data in enumerate(it):
+            value = data if data == "[DONE]" else json.loads(data)
+            values.append(value)
+            found = list(elsewhere.query(event_type="EXCHANGE", session_id=session))
+            if number == 0:
+                assert found == []
+            if value == "[DONE]" or value.get("type") == "message_stop":
+                assert len(found) == 1
+        assert ended_well(values)
+    assert said(values) == "word word word word word"
+    entry = is_whole(
+        anywhere, session, model, dialect, response="word word word word word", output_tokens=5
+    )
+    told = entry.metadata
+    assert 0 < told["time_to_first_token_ms"] < told["latency_ms"]
+    assert it.comments["x-remit-exchange"] == entry.id
+    assert it.comments["x-remit-dispatch"] == told["dispatch_entry_id"]
+    assert it.comments["x-remit-cost-certainty"] == "measured"
+    assert float(it.comments["x-remit-cost-usd"]) == pytest.approx(told["cost_usd"])
+
+
+@four
+def test_a_provider_that_breaks_off(
+    anywhere: Served, upstream: Upstream, session: str, dialect: str, model: str
+) -> None:
+    before = upstream.count()
+    text = "[[tokens=9 cut=3]]"
+    with streaming(anywhere, dialect, text, session=session, model=snapshot(model, 1)) as it:
+        values = it.values()
+    assert said(values).split() == ["word"] * 3
+    assert failed(values)
+    assert not any(v != "[DONE]" and v.get("type") == "message_stop" for v in values)
+    assert upstream.count() == before + 1  # begun, it is nobody else's to answer
+    entry = anywhere.exchange(session)
+    _arrived(entry, "SERVER_ERROR")
+    assert entry.metadata["response"].split() == ["word"] * 3
+    assert it.comments["x-remit-exchange"] == entry.id
+
+
+@four
+def test_a_client_that_hangs_up(
+    anywhere: Served, session: str, dialect: str, model: str
+) -> None:
+    with streaming(
+        anywhere, dialect, "[[tokens=300 slow=0.05]]", session=session, model=model
+    ) as it:
+        for data in it:
+            if "word" in data:
+                break
+    until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
+    entry = anywhere.exchange(session)
+    _arrived(entry, "CANCELLED")
+    assert 1 <= len(entry.metadata["response"].split()) < 250
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_a_client_that_does_not_wait_for_a_whole_answer(
+    anywhere: Served, session: str, dialect: str
+) -> None:
+    body = json.dumps({"model": "gpt-4o-mini", "max_tokens": 9,
+                       "messages": [{"role": "user", "content": "[[delay=120]]"}]})  # fmt: skip
+    with closing(socket.create_connection(anywhere.address)) as connection:
+        connection.sendall(
+            f"POST {PATHS[dialect]} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {anywhere.token}"
+            f"\r\nx-remit-session: {session}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        until(lambda: len(anywhere.entries("DISPATCH", session)) == 1)
+    until(lambda: len(anywhere.entries("EXCHANGE", session)) == 1)
+    told = anywhere.exchange(session).metadata
+    assert (told["error_code"], told["cost_certainty"]) == ("CANCELLED", "upper_bound")
+    assert told["output_tokens"] == 9
+
+
+@four
+@pytest.mark.parametrize(
+    "garbage",
+    ["json", "truncated", "wrong_shape", "invalid_utf8", "huge_usage", "negative_usage"],
+)
+def test_garbage_within_a_stream(
+    anywhere: Served, session: str, dialect: str, model: str, garbage: str
+) -> None:
+    named = snapshot(model, 20 + len(garbage) * 3 + len(dialect))
+    text = f"a b c d [[garbage={garbage}]]"
+    with streaming(anywhere, dialect, text, session=session, model=named) as it:
+        if it.status == 200:
+            values = it.values()
+            assert ended_well(values) or failed(values)
+        else:  # in the other dialect nothing had been told yet
+            assert it.status == 502
+    entries = anywhere.entries("EXCHANGE", session)
+    assert entries
+    assert len(entries) == len(anywhere.entries("DISPATCH", session))
+    for entry in entries:
+        assert 0 <= entry.metadata["input_tokens"] < 2**53
+        assert 0 <= entry.metadata["output_tokens"] < 2**53
+
+
+@four
+def test_usage_that_nobody_told(anywhere: Served, session: str, dialect: str, model: str) -> None:
+    with streaming(anywhere, dialect, "hi [[usage=none]]", session=session, model=model) as it:
+        assert ended_well(it.values())
+    told = anywhere.exchange(session).metadata
+    assert (told["outcome"], told["cost_certainty"]) == ("success", "upper_bound")
+    assert told["output_tokens"] == 50
+    assert it.comments["x-remit-cost-certainty"] == "upper_bound"
+
+
+@four
+def test_a_retry_before_anything_came(
+    anywhere: Served, upstream: Upstream, session: str, dialect: str, model: str
+) -> None:
+    before = upstream.count()
+    text = f"hello [[fail_first=1 key={session}]]"
+    with streaming(anywhere, dialect, text, session=session, model=model) as it:
+        values = it.values()
+    assert ended_well(values)
+    assert said(values).startswith("You said: hello")
+    assert upstream.count() == before + 2
+    first, second = anywhere.entries("EXCHANGE", session)
+    assert (first.decision, second.decision) == ("ERROR", "SUCCESS")
+    assert (second.metadata["attempt"], second.metadata["retry_of"]) == (2, first.id)
+    assert first.metadata["cost_usd"] == 0
+    assert it.headers["x-remit-dispatch"] == second.metadata["dispatch_entry_id"]
+
+
+@pytest.mark.xfail(strict=True, reason="an unpriced bill that is assumed is told as 0 USD")
+def test_a_model_without_a_price_costs_no_zero(anywhere: Served, session: str) -> None:
+    text, model = "[[cut=2 tokens=9]]", "gpt-unheard"
+    with streaming(anywhere, "openai", text, session=session, model=model) as it:
+        assert failed(it.values())
+    assert "cost_usd" not in anywhere.exchange(session).metadata
+    assert "x-remit-cost-usd" not in it.comments
+
+
+# -- fallbacks -----------------------------------------------------------------------------
+
+
+unset = pytest.mark.xfail(strict=True, reason="[gateway] fallbacks cannot be set")
+
+
+@unset
+def test_another_model_answers_before_anything_came(serve: Serve, upstream: Upstream) -> None:
+    with serve(toml=FALLBACK) as served:
+        for number, dialect in enumerate(PATHS):
+            session, before = new_session(), upstream.count()
+            text = f"hello [[fail_first=3 key=f{number}{session}]]"
+            with streaming(served, dialect, text, session=session) as it:
+                values = it.values()
+            assert ended_well(values), values
+            assert said(values).startswith("You said: hello")
+            assert upstream.count() == before + 4
+            *refused, last = served.entries("EXCHANGE", session)
+            assert [e.metadata["model_id"] for e in refused] == ["gpt-4o-mini"] * 3
+            assert last.metadata["model_id"] == "claude-sonnet-4-5"
+            assert last.metadata["provider_id"] == "anthropic"
+            assert last.metadata["attempt"] == 4
+            assert last.metadata["retry_of"] == refused[-1].id
+        # The circuit of the first is open by now: the other is asked at once.
+        session = new_session()
+        with streaming(served, "openai", "hi", session=session) as it:
+            assert said(it.values()) == "You said: hi"
+
+
+@pytest.mark.xfail(strict=True, reason="an exchange after a fallback does not tell it")
+def test_a_fallback_tells_what_was_asked_for(serve: Serve, session: str) -> None:
+    with serve(toml=FALLBACK) as served:
+        served.call("openai", f"[[fail_first=3 key={session}]]", session=session)
+        told = served.entries("EXCHANGE", session)[-1].metadata
+        assert told["model_id"] == "claude-sonnet-4-5"
+        assert told["requested_model_id"] == "gpt-4o-mini"
+
+
+@unset
+def test_no_other_model_answers_after_the_first_byte(serve: Serve, upstream: Upstream) -> None:
+    with serve(toml=FALLBACK) as served:
+        for dialect in PATHS:
+            session, before = new_session(), upstream.count()
+            with streaming(served, dialect, "[[tokens=5 cut=1]]", session=session) as it:
+                values = it.values()
+            assert failed(values)
+            assert said(values).split() == ["word"]
+            assert upstream.count() == before + 1
+            _arrived(served.exchange(session), "SERVER_ERROR")
+
+
+# -- time ----------------------------------------------------------------------------------
+
+
+def test_the_gateway_keeps_the_time(serve: Serve) -> None:
+    with serve(toml="\n[gateway]\ntimeout_ms = 700\nmax_retries = 0\n") as served:
+        for dialect in PATHS:
+            session = new_session()
+            status, body, _ = served.call(dialect, "[[hang]]", session=session)
+            assert status == 504, body
+            told = served.exchange(session).metadata
+            assert (told["outcome"], told["error_code"]) == ("timeout", "TIMEOUT")
+            assert told["cost_certainty"] == "upper_bound"
+            session = new_session()
+            text = "[[tokens=500 slow=0.05]]"
+            with streaming(served, dialect, text, session=session,
+                           model="claude-sonnet-4-5") as it:  # fmt: skip
+                values = it.values()
+            assert failed(values)
+            _arrived(served.exchange(session), "TIMEOUT")
+
+
+# -- keys ----------------------------------------------------------------------------------
+
+
+def test_a_key_revoked_in_the_midst_of_a_stream(
+    serve: Serve, upstream: Upstream, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    with serve(root=root) as one, serving(root, upstream.url, checked=False) as two:
+        for dialect in PATHS:
+            key, session = one.key(), new_session()
+            until(lambda key=key: two.call("openai", "x", token=key.key)[0] == 200)  # type: ignore[misc]
+            with streaming(
+                one, dialect, "[[tokens=40 slow=0.1]]", session=session, token=key.key
+            ) as it:
+                data = iter(it)
+                next(data)
+                one.revoke(key)
+                time.sleep(1)
+                for server in (one, two):
+                    assert server.call(dialect, "x", token=key.key)[0] == 401
+                rest = [v if v == "[DONE]" else json.loads(v) for v in data]
+            assert ended_well(rest) or failed(rest)
+            assert one.exchange(session).metadata["output_tokens"] > 0
+
+
+# -- what is relayed -----------------------------------------------------------------------
+
+
+def test_what_a_provider_adds_to_its_stream_is_passed_on(tmp_path: Path) -> None:
+    with wire.serve({}) as behind, serving(tmp_path / "root", behind.url, toml=QUICK) as served:
+        for dialect in PATHS:
+            if dialect == "openai":
+                reply = wire.completion_stream(wire.completion("hello there"))
+                model = "gpt-4o-mini"
+            else:
+                reply = wire.message_stream(wire.message("hello there"))
+                model = "claude-sonnet-4-5"
+            marked = [c.replace(b'data: {"', b'data: {"x_new": [1, {"y": null}], "', 1)
+                      for c in reply.chunks]  # fmt: skip
+            behind.script = [wire.Raw(content_type="text/event-stream", chunks=marked)]
+            session = new_session()
+            with streaming(served, dialect, "hi", session=session, model=model,
+                           stream_options={"include_usage": True}) as it:  # fmt: skip
+                values = it.values()
+            sent = [c.partition(b"data: ")[2].strip().decode() for c in marked]
+            assert values == [c if c == "[DONE]" else json.loads(c) for c in sent]
+            assert served.exchange(session).metadata["response"] == "hello there"
