@@ -235,7 +235,7 @@ class InFlightCalls:
             hold = Hold.decode(call["hold"])
             nano = hold.nano if charged else 0
             book.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
-            metadata["cost_certainty"] = "unpriced" if nano is None else "upper_bound"
+            metadata["cost_certainty"] = "upper_bound"
             if nano is not None:
                 metadata["cost_usd"] = usd_of(nano)
         return tx.append(
