@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ROOT ?= .remit
 
-.PHONY: run test test-live lint bench lock clean
+.PHONY: run test test-live lint bench bench-gateways lock clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -32,6 +32,9 @@ lint: $(VENV)/.dev  ## static checks
 
 bench: $(VENV)/.dev  ## benchmarks; figures go to benchmarks/RESULTS.md by hand
 	$(BIN)/python -m benchmarks
+
+bench-gateways: $(VENV)/.dev  ## Remit beside other gateways, which are installed on first use
+	$(BIN)/python -m benchmarks.gateways
 
 lock: $(VENV)/.dev  ## write requirements.lock anew from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock

@@ -285,7 +285,7 @@ def test_doctor(remit: Run, tmp_path: Path) -> None:
     result = remit("doctor", "--json", ANTHROPIC_API_KEY="k")
     assert result.returncode == 0
     checks = {item["check"]: item for item in json.loads(result.stdout)["checks"]}
-    assert checks["model"]["message"] == "anthropic/claude-sonnet-4-5"
+    assert checks["model"]["message"] == "anthropic/claude-sonnet-5"
     assert checks["ledger"]["passed"]
     nothing = remit("doctor", XDG_CACHE_HOME=str(tmp_path / "empty"))
     assert nothing.returncode == 1
