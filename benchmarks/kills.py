@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import aiohttp
+from tests.support.upstream import upstream
 
 from benchmarks.machine import describe_machine
 from benchmarks.overspend import (
@@ -33,7 +34,6 @@ from benchmarks.overspend import (
     wait_until_settled,
 )
 from benchmarks.postgres import PostgresServer
-from tests.support.upstream import upstream
 
 __all__ = ["kills"]
 
@@ -71,13 +71,13 @@ async def _load(
             over.set()
 
     timeout = aiohttp.ClientTimeout(total=120)
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=timeout
-    ) as session:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(killer())
-            for _ in range(CLIENTS):
-                group.create_task(client(session))
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(killer())
+        for _ in range(CLIENTS):
+            group.create_task(client(session))
     return orders, answers
 
 
@@ -130,9 +130,7 @@ def main() -> None:
             if given.store == "postgresql":
                 server = stack.enter_context(PostgresServer(scratch / "postgres"))
                 database = stack.enter_context(server.database())
-            report = kills(
-                scratch / "root", number=given.kills, database=database, seed=given.seed
-            )
+            report = kills(scratch / "root", number=given.kills, database=database, seed=given.seed)
         print(f"{given.store}, seed {given.seed}\n{report}")
         sys.exit(1 if report.problems else 0)
     finally:

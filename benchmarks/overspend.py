@@ -26,18 +26,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.support.upstream import Upstream, upstream
 
 from benchmarks.machine import describe_machine
 from benchmarks.postgres import PostgresServer
 from remit.budget import BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.prices import PriceTable, Usage
-from tests.support.upstream import Upstream, upstream
 
 __all__ = ["Answer", "Installation", "Order", "Report", "Server", "ask", "examine", "overspend"]
 
@@ -265,7 +265,10 @@ def wait_until_settled(installation: Installation) -> float:
 
 
 def examine(
-    installation: Installation, provider: Upstream, orders: Sequence[Order], answers: Sequence[Answer]
+    installation: Installation,
+    provider: Upstream,
+    orders: Sequence[Order],
+    answers: Sequence[Answer],
 ) -> Report:
     """Hold provider, clients, live accounts and ledger against one another."""
     report = Report()
@@ -375,15 +378,17 @@ def overspend(
         calls: how many, all at once.
         cap_usd: of the key that all of them use.
         database: a new PostgreSQL database; SQLite when left out.
-        kill: whether to kill a server when a tenth of the calls has been answered.
+        kill: whether to kill a server when one in fifty of the calls has been answered.
     """
     source = random.Random(seed)
     orders = [Order.draw(source, f"c{number}") for number in range(calls)]
+    if kill:  # those of the server that is killed are out when it comes
+        orders[::2] = [replace(one, orders="delay=1.5", words=one.tokens) for one in orders[::2]]
     with upstream() as provider:
         installation = Installation(directory, provider.url, cap_usd, database)
         with installation.servers(2) as servers:
             begun = time.monotonic()
-            kill_after = calls // 20 if kill else None
+            kill_after = calls // 50 if kill else None
             answers = asyncio.run(_load(installation, servers, orders, kill_after))
             took = time.monotonic() - begun
             settled = wait_until_settled(installation)

@@ -7,13 +7,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from remit.config import default_settings
 from remit.ledger import LedgerEntry
 from tests.server.running import Served
 
-__all__ = ["HARD", "MODELS", "PNG", "Weather", "costs", "is_whole", "rates", "snapshot"]
+__all__ = ["DEFAULTS", "HARD", "MODELS", "PNG", "Weather", "costs", "is_whole", "rates", "snapshot"]
 
 MODELS = ("gpt-4o-mini", "claude-sonnet-4-5")
 """One that the OpenAI upstream answers, one that the Anthropic upstream does."""
+
+DEFAULTS = tuple(
+    default_settings().providers[name].default_model for name in ("openai", "anthropic")
+)
+"""The models that are listed: those that the providers are set up with."""
 
 HARD = {"max_retries": 0, "timeout": 30}
 """Of every client: what goes wrong shows at once."""

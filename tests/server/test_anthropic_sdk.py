@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
-from tests.server.sdks import HARD, MODELS, PNG, Weather, is_whole
+from tests.server.sdks import DEFAULTS, HARD, MODELS, PNG, Weather, is_whole
 from tests.support import wire
 from tests.support.upstream import Upstream
 
@@ -116,7 +116,9 @@ def test_a_stream_and_its_record(
 @both
 async def test_the_asynchronous_client(served: Served, session: str, model: str) -> None:
     async with anthropic.AsyncAnthropic(
-        base_url=served.url, api_key=served.token, **HARD  # type: ignore[arg-type]
+        base_url=served.url,
+        api_key=served.token,
+        **HARD,  # type: ignore[arg-type]
     ) as client:
         answer = await client.messages.create(**_asked(session, model, "one"))
         assert answer.content[0].text == "You said: one"
@@ -269,9 +271,9 @@ def test_tokens_are_counted_here(
 
 def test_models(claude: anthropic.Anthropic, served: Served) -> None:
     page = claude.models.list()
-    assert set(MODELS) <= {model.id for model in page.data}
+    assert set(DEFAULTS) <= {model.id for model in page.data}
     assert page.has_more is False
-    assert claude.models.retrieve(MODELS[1]).id == MODELS[1]
+    assert claude.models.retrieve(DEFAULTS[1]).id == DEFAULTS[1]
     with pytest.raises(anthropic.NotFoundError):
         claude.models.retrieve("nothing-like-it")
 

@@ -19,19 +19,22 @@ from tests.server.running import Served, new_session, received, serving, until
 from tests.support import wire
 from tests.support.upstream import Upstream
 
-LIMITS = QUICK + """
+LIMITS = (
+    QUICK
+    + """
 [server]
 max_body_bytes = 1048576
 header_timeout_s = 1.0
 body_timeout_s = 1.0
 """
+)
+NAMES = ("x-remit-session", "x-remit-agent", "x-remit-contract", "x-remit-work-order",
+         "x-remit-subject", "idempotency-key")  # fmt: skip
 dialects = pytest.mark.parametrize("dialect", PATHS)
 
 
 @pytest.fixture(scope="module")
-def strict(
-    upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+def strict(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with little patience."""
     root = tmp_path_factory.mktemp("strict") / "root"
     with serving(root, upstream.url, toml=LIMITS) as running:
@@ -223,8 +226,7 @@ def test_compressed_bodies_are_not_read(strict: Served, dialect: str) -> None:
 
 
 @dialects
-@pytest.mark.parametrize("name", ["x-remit-session", "x-remit-agent", "x-remit-contract",
-                                  "x-remit-work-order", "x-remit-subject", "idempotency-key"])  # fmt: skip
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", ["a\x7fb", "caf\xe9", "\xe2\x80\xae", "x" * 513, "a\tb"])
 def test_ids_that_cannot_be_used(
     strict: Served, upstream: Upstream, dialect: str, name: str, value: str

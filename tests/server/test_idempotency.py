@@ -15,9 +15,7 @@ from tests.server.running import Served, new_session
 from tests.server.sdks import MODELS
 from tests.support.upstream import Upstream
 
-four = pytest.mark.parametrize(
-    ("dialect", "model"), [(d, m) for d in PATHS for m in MODELS]
-)
+four = pytest.mark.parametrize(("dialect", "model"), [(d, m) for d in PATHS for m in MODELS])
 dialects = pytest.mark.parametrize("dialect", PATHS)
 
 
@@ -247,16 +245,14 @@ def test_another_virtual_key_has_keys_of_its_own(
 
 
 @dialects
-def test_an_answer_that_was_erased(
-    anywhere: Served, upstream: Upstream, dialect: str
-) -> None:
+def test_an_answer_that_was_erased(anywhere: Served, upstream: Upstream, dialect: str) -> None:
     session = new_session()
     assert anywhere.call(dialect, "hello", session=session, headers=_key(session))[0] == 200
     anywhere.ledger.erase(session_id=session, reason="asked to", requested_by="test")
     before = upstream.count()
-    for more in ({}, {"stream": True}):
+    for stream in (False, True):
         status, body, _ = anywhere.call(
-            dialect, "hello", session=session, headers=_key(session), **more
+            dialect, "hello", session=session, headers=_key(session), stream=stream
         )
         assert status == 422
         assert "erased" in json.loads(body)["error"]["message"]

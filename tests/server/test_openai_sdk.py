@@ -9,9 +9,10 @@ from typing import Any
 import openai
 import pytest
 
+from remit.ledger import Erased
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
-from tests.server.sdks import HARD, MODELS, PNG, Weather, is_whole, rates, snapshot
+from tests.server.sdks import DEFAULTS, HARD, MODELS, PNG, Weather, is_whole, rates, snapshot
 from tests.support import wire
 from tests.support.upstream import Upstream
 
@@ -103,7 +104,8 @@ def test_a_contract_and_a_subject_come_by_header(
     entry = served.exchange(session)
     assert entry.submission_id == entry.metadata["contract_id"] == "PRC-MINE-001"
     assert "person-7" not in json.dumps(entry.metadata)
-    assert served.ledger.erase(subject_id="person-7", reason="asked to", requested_by="test")
+    served.ledger.erase(subject_id="person-7", reason="asked to", requested_by="test")
+    assert isinstance(served.exchange(session).metadata["response"], Erased)
 
 
 @both
@@ -303,13 +305,13 @@ def test_where_a_client_wants_its_call_to_go_is_not_heard(
 
 def test_models(chat: openai.OpenAI, served: Served) -> None:
     names = [model.id for model in chat.models.list()]
-    assert set(MODELS) <= set(names)
-    assert chat.models.retrieve(MODELS[0]).id == MODELS[0]
+    assert set(DEFAULTS) <= set(names)
+    assert chat.models.retrieve(DEFAULTS[0]).id == DEFAULTS[0]
     with pytest.raises(openai.NotFoundError):
         chat.models.retrieve("nothing-like-it")
-    only = served.key(models=(MODELS[1],)).key
+    only = served.key(models=(DEFAULTS[1],)).key
     few = chat.with_options(api_key=only).models.list()
-    assert [model.id for model in few] == [MODELS[1]]
+    assert [model.id for model in few] == [DEFAULTS[1]]
 
 
 # -- refusals ------------------------------------------------------------------------------
@@ -395,9 +397,7 @@ def test_what_a_provider_refuses(
 ) -> None:  # fmt: skip
     # A name of its own: a circuit that opens is of one model.
     named = f"{model}-{session[4:10].lower()}"
-    error = _refused(
-        chat, session, model=named, messages=_turn(f"x [[{ordered}]]"), stream=stream
-    )
+    error = _refused(chat, session, model=named, messages=_turn(f"x [[{ordered}]]"), stream=stream)
     assert (error.status_code, error.code) == (status, code)
     assert isinstance(error, kind)
     assert "sk-upstream" not in str(error)
@@ -425,9 +425,7 @@ def test_answers_that_are_none(
 
 
 @both
-def test_a_provider_tells_when_to_come_back(
-    chat: openai.OpenAI, session: str, model: str
-) -> None:
+def test_a_provider_tells_when_to_come_back(chat: openai.OpenAI, session: str, model: str) -> None:
     text = "x [[status=429 retry_after=7]]"
     error = _refused(chat, session, model=f"{model}-late", messages=_turn(text))
     assert error.response.headers["retry-after"] == "7"

@@ -123,7 +123,9 @@ class AnthropicProvider:
             raise ProviderError("INVALID_REQUEST", error.message) from error
         body["max_tokens"] = request.max_tokens or self._settings.max_output_tokens
         if request.temperature is not None and self._settings.send_temperature:
-            body["temperature"] = min(request.temperature, 1.0)
+            # The API's own clients are told by it what it takes; others' scale goes further.
+            own = request.dialect == "anthropic"
+            body["temperature"] = request.temperature if own else min(request.temperature, 1.0)
         if request.response_schema is not None and request.dialect != "anthropic":
             # Every model that takes tools can be held to a schema by having to use one.
             body["tools"] = [

@@ -65,9 +65,13 @@ class ModelListing:
             await reply_json(send, _anthropic(wanted))
 
     def _known(self, visit: Visit) -> list[tuple[str, str]]:
+        known = dict(self._runtime.models())
+        for name in visit.identity.models:  # what a key names by itself can be called
+            if not any(mark in name for mark in "*?["):
+                known.setdefault(name, "remit")
         return [
             (model, owner)
-            for model, owner in self._runtime.models()
+            for model, owner in sorted(known.items())
             if visit.identity.may_use_model(model)
         ]
 
