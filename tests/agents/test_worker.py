@@ -398,9 +398,7 @@ def test_a_tool_that_needs_an_approval_does_not_run(ledger: LedgerClient, root: 
     assert "approval_denied" in call.metadata["tool_error"]
 
 
-def test_a_usd_budget_holds_and_refuses_what_has_no_price(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_a_usd_budget_holds_and_refuses_what_has_no_price(ledger: LedgerClient, root: Root) -> None:
     with serve(message("ok")) as server:
         bench = _Bench(ledger, root, anthropic_provider(server.url))
         done = bench.run(usd_budget=1.0)  # nobody knows what the test's model costs

@@ -268,7 +268,10 @@ async def test_a_cap_is_shared_by_all_keys_below_it(
     gateway = _gateway(ledger, budgeter, MockProvider(responses=answers))
     responses = await asyncio.gather(
         *(
-            gateway.aroute(prompt_request(max_tokens=100), identity=identities[number % 2])
+            gateway.aroute(
+                prompt_request(max_tokens=100, session_id=f"SES-SHARED{number % 2:02}"),
+                identity=identities[number % 2],
+            )
             for number in range(200)
         )
     )

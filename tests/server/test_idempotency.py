@@ -237,7 +237,7 @@ def test_another_virtual_key_has_keys_of_its_own(
     before = upstream.count()
     for key in (anywhere.key(), anywhere.key()):
         status, _, headers = anywhere.call(
-            dialect, "hello", session=session, token=key.key, headers=_key(session)
+            dialect, "hello", session=new_session(), token=key.key, headers=_key(session)
         )
         assert status == 200
         assert "x-remit-replayed" not in headers

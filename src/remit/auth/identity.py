@@ -47,6 +47,8 @@ class Identity:
         agents: agent ids, exact.
         tiers: ``hot``, ``ho2``, ``ho1``.
         expires_at: ISO 8601, UTC; empty for never.
+        session_id: the one session, and ``work_order_id`` the one order, that a token was made
+            for; empty for any.
         within: the identity that handed on a part of what it may; nobody has more than that one.
     """
 
@@ -60,6 +62,8 @@ class Identity:
     agents: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     expires_at: str = ""
+    session_id: str = ""
+    work_order_id: str = ""
     within: Identity | None = None
 
     def may_use_model(self, model_id: str) -> bool:

@@ -187,6 +187,8 @@ class AgentTokenProvider:
             agents=(claims.agent_id,),
             tiers=(claims.tier,) if claims.tier else (),
             expires_at=time_text(datetime.fromtimestamp(claims.expires_ms / 1000, UTC)),
+            session_id=claims.session_id,
+            work_order_id=claims.work_order_id,
             within=key,
         )
 

@@ -60,6 +60,14 @@ class Hold:
         return orjson.dumps(self).decode()
 
     @classmethod
+    def read(cls, text: str) -> Hold | None:
+        """From a column that may hold anything; ``None`` of what is no hold."""
+        try:
+            return cls.decode(text)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    @classmethod
     def decode(cls, text: str) -> Hold:
         """From :meth:`encode`."""
         known = orjson.loads(text)
@@ -132,16 +140,8 @@ class Book:
         self.load(path)
         accounts = [account for key in path if (account := self._accounts[key]) is not None]
         minute = int(time.time()) // _SECONDS
-        if enforce:
-            if not accounts:
-                raise BudgetRefusedError(
-                    "NOT_ALLOCATED", f"no budget was allocated for {path[-1]}", None
-                )
-            for account in accounts:
-                account.enter(minute)
-                refused = refusal(account, amount, turns, self._allow_unpriced)
-                if refused is not None:
-                    raise refused
+        if enforce and (refused := self.refusal(path, amount, turns)) is not None:
+            raise refused
         for account in accounts:
             account.enter(minute)
             account.reserved_tokens += amount.tokens
@@ -158,6 +158,20 @@ class Book:
             minute,
             amount.bounded,
         )
+
+    def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
+        """Why a reservation would be refused just now, if it would."""
+        self.load(path)
+        minute = int(time.time()) // _SECONDS
+        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        if not accounts:
+            message = f"no budget was allocated for {path[-1]}"
+            return BudgetRefusedError("NOT_ALLOCATED", message, None)
+        for account in accounts:
+            account.enter(minute)
+            if (found := refusal(account, amount, turns, self._allow_unpriced)) is not None:
+                return found
+        return None
 
     def cancel(self, hold: Hold) -> None:
         """Take back a hold of this transaction as if it had never been."""

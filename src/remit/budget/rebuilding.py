@@ -243,10 +243,10 @@ def _compare(
 ) -> BudgetAudit:
     rows = tx.execute(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope")
     live = {row[0]: BudgetStatus(*row) for row in rows}
-    holds = [Hold.decode(row[0]) for row in tx.execute("SELECT hold FROM holds")]
+    rows = tx.execute("SELECT hold FROM holds")
     if has_calls:
-        rows = tx.execute("SELECT hold FROM in_flight WHERE hold <> ''")
-        holds += [Hold.decode(row[0]) for row in rows]
+        rows += tx.execute("SELECT hold FROM in_flight WHERE hold <> ''")
+    holds = [hold for row in rows if (hold := Hold.read(row[0])) is not None]
     held: dict[str, list[int]] = {}
     for hold in holds:
         for key in hold.scopes:

@@ -145,8 +145,8 @@ class BudgetSettings(_Section):
     tools_overhead_tokens: int = Field(
         ge=0, description="tokens it may add when tools are offered, in the upper bound"
     )
-    remote_image_tokens: int = Field(
-        ge=0, description="tokens of an image sent by reference, in the upper bound"
+    image_tokens: int = Field(
+        ge=0, description="tokens of one image, in the upper bound: the most that a model counts"
     )
     free_providers: list[str] = Field(description="providers whose models cost nothing")
     allow_unpriced: bool = Field(
@@ -154,6 +154,10 @@ class BudgetSettings(_Section):
     )
     estimated_bytes_per_token: float = Field(
         gt=0, description="for what arrived of a stream that broke off"
+    )
+    thinking_models: list[str] = Field(
+        description="name prefixes of models that think unseen: a stream of one that broke off is "
+        "charged at its bound"
     )
     prices: str = Field(
         description="file of prices over the shipped ones, relative to the root; empty: none"

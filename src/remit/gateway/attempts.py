@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from remit.auth import Identity
 from remit.budget import Amount
 from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.gateway.billing import Bill, Billing, estimate
+from remit.gateway.billing import Bill, Billing, estimate, thinks_unseen
 from remit.gateway.breaker import Permit
 from remit.gateway.config import RouterConfig
 from remit.gateway.durable import CancelledMeanwhileError, whole
-from remit.gateway.inflight import Begin, End, Ended, InFlightCalls
+from remit.gateway.inflight import Begin, Claim, End, Ended, InFlightCalls
 from remit.gateway.records import (
     Attempt,
     Failure,
     dispatch_entry,
     exchange_entry,
     prepare_exchange,
+    warning_entry,
 )
-from remit.gateway.sending import StreamTap, send
+from remit.gateway.sending import StreamTap, finite, send
 from remit.gateway.validation import Sent, check_output, response_schema
-from remit.ledger import LedgerClient, utc_now
+from remit.ledger import LedgerClient, LedgerEntry, utc_now
 from remit.providers import (
+    CODES,
     AsyncProvider,
     Provider,
     ProviderError,
@@ -64,7 +68,7 @@ class Call:
     path: tuple[str, ...] = ()
     amount: Amount = field(default_factory=lambda: Amount(0))
     bound: tuple[int, int] = (0, 0)
-    claim: tuple[str, str] | None = None
+    claim: Claim | None = None
     claimed: bool = False
     asked_model_id: str = ""
     attempts: int = 0
@@ -79,7 +83,7 @@ class Attempts:
         in_flight: where calls that are out are noted.
         billing: bounds and bills.
         config: timeouts.
-        enforce: whether a spent budget refuses.
+        mode: what a spent budget does: ``enforce`` refuses, ``warn`` records, ``off`` neither.
     """
 
     def __init__(
@@ -89,13 +93,14 @@ class Attempts:
         billing: Billing,
         config: RouterConfig,
         *,
-        enforce: bool,
+        mode: Literal["enforce", "warn", "off"],
     ) -> None:
         self._ledger = ledger
         self._in_flight = in_flight
         self._billing = billing
         self._config = config
-        self._enforce = enforce
+        self._enforce = mode == "enforce"
+        self._warns = mode == "warn"
 
     async def run(
         self,
@@ -130,7 +135,6 @@ class Attempts:
     async def _dispatch(self, call: Call, attempt: Attempt, permit: Permit) -> None:
         """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
         request, config = call.request, self._config
-        claim = call.claim if not call.claimed else None
         try:
             prepared = self._ledger.prepare(
                 dispatch_entry(request, attempt.provider_id, attempt.model_id)
@@ -150,7 +154,8 @@ class Attempts:
                     call.identity.key_id if call.identity else "",
                 ),
                 attempt=attempt.number,
-                claim=claim,
+                claim=call.claim,
+                warn=self._warning(request),
             )
             attempt.dispatch_entry_id, attempt.hold = await whole(
                 self._ledger.step(self._in_flight.stage, step)
@@ -167,6 +172,9 @@ class Attempts:
         except BaseException:
             permit.release()
             raise
+
+    def _warning(self, request: PromptRequest) -> Callable[[str, str], LedgerEntry] | None:
+        return functools.partial(warning_entry, request) if self._warns else None
 
     async def _send(
         self,
@@ -213,10 +221,10 @@ class Attempts:
                 billing = "arrived" if tap.pieces else unknown
             failure = Failure(
                 RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
-                error.code,
-                error.message,
+                error.code if error.code in CODES else "PROVIDER_ERROR",
+                str(error.message),
                 billing,
-                error.retry_after_s,
+                finite(error.retry_after_s),
             )
             cause = error
         except asyncio.CancelledError as error:
@@ -234,6 +242,9 @@ class Attempts:
             billing = "arrived" if tap.pieces else unknown
             failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, billing)
             cause = error
+        except BaseException:  # the loop is closing: recovery will find the call
+            permit.release()
+            raise
         finally:
             attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
             attempt.first_after_ms = tap.first_after_ms
@@ -250,7 +261,10 @@ class Attempts:
             return self._billing.nothing(model_id)
         if result.billing == "bound":
             return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
-        told = tap.told.input_tokens if tap.told is not None else None
+        if thinks_unseen(self._config, call.request, attempt.model_id):
+            # What was thought and not shown is billed like what arrived.
+            return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
+        told = tap.told.input_tokens if tap.told is not None else attempt.bound[0]
         tokens = estimate(self._config, call.sent, told, tap.size, tap.pieces, attempt.bound)
         return self._billing.assumed(provider_id, model_id, tokens, "estimated")
 
@@ -271,7 +285,7 @@ class Attempts:
             entry.metadata["over_bound"] = over
         answered = None
         if call.claim is not None and isinstance(result, ProviderResponse):
-            answered = (*call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
+            answered = (call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
         step = End(
             prepared=(prepare_exchange(self._ledger, entry, request.subject_id),),
             dispatch_entry_id=attempt.dispatch_entry_id,

@@ -67,7 +67,7 @@ class Billing:
         tokens_out = request.max_tokens
         if tokens_out is None and price is not None:
             tokens_out = price.max_output_tokens
-        bounded = tokens_out is not None and is_bounded(request)
+        bounded = tokens_out is not None and sent.bounded and is_bounded(request)
         tokens_out = tokens_out or 0
         return (
             Amount(
@@ -131,7 +131,7 @@ class Billing:
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
     """Most input tokens: no token is shorter than a byte; the rest is what providers add unseen."""
     bound = sent.size + config.message_overhead_tokens * (len(sent.messages) + 1)
-    bound += config.remote_image_tokens * sent.remote_images
+    bound += config.image_tokens * sent.images
     if request.tools or response_schema(request):
         bound += config.tools_overhead_tokens
     return bound
@@ -139,27 +139,40 @@ def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int
 
 def estimate(config: RouterConfig, sent: Sent, told_in: int | None, text_bytes: int,
              pieces: int, bound: tuple[int, int]) -> tuple[int, int]:  # fmt: skip
-    """Tokens of a stream that broke off: what was told, else what arrived by its bytes.
+    """Tokens of a stream that broke off: what was told, else by the bytes.
 
     A piece of a stream is a token or more; bytes per token are set so low that ordinary text
     has fewer tokens than this says.
     """
     per_token = config.estimated_bytes_per_token
     tokens_in = int(sent.size / per_token) + config.message_overhead_tokens * len(sent.messages)
+    tokens_in += config.image_tokens * sent.images
     tokens_out = max(pieces, math.ceil(text_bytes / per_token))
     if told_in is not None:
         tokens_in = told_in
     return max(1, min(tokens_in, bound[0])), min(tokens_out, bound[1] or tokens_out)
 
 
+def thinks_unseen(config: RouterConfig, request: PromptRequest, model_id: str) -> bool:
+    """Whether a model may have been thinking without a word of it in the stream."""
+    if any(map(model_id.startswith, config.thinking_models)):
+        return True
+    parameters = request.parameters or {}
+    return any(parameters.get(name) is not None for name in _THINKING)
+
+
+_THINKING = ("thinking", "reasoning", "reasoning_effort")
+
+
 def is_bounded(request: PromptRequest) -> bool:
     """Whether the table of prices covers all that the call can be billed for.
 
-    A tool without an ``input_schema`` runs at the provider, which bills it by itself; some
-    parameters buy a dearer service than the table speaks of.
+    A tool of a kind of its own, or without an ``input_schema``, runs at the provider, which bills
+    it by itself; some parameters buy a dearer service than the table speaks of.
     """
-    if any("input_schema" not in tool for tool in request.tools or ()):
-        return False
+    for tool in request.tools or ():
+        if "input_schema" not in tool or tool.get("type") not in (None, "custom", "function"):
+            return False
     for name, ordinary in _ORDINARY.items():
         if request.parameters and request.parameters.get(name) not in ordinary:
             return False
@@ -175,6 +188,12 @@ _ORDINARY: dict[str, tuple[Any, ...]] = {
     "audio": (None,),
     "mcp_servers": (None, []),
     "container": (None,),
+    # Servers that route let a call choose its model by these.
+    "models": (None, []),
+    "provider": (None,),
+    "route": (None,),
+    "plugins": (None, []),
+    "fallbacks": (None, []),
 }
 """Parameters with a price of their own, and their values that have none."""
 

@@ -65,6 +65,7 @@ class CircuitBreaker:
         self._open = False
         self._trials = 0
         self._answers = 0
+        self._out = 0
         # Counts openings and closings: an answer to a call of an earlier phase says nothing now.
         self._generation = 0
 
@@ -89,10 +90,10 @@ class CircuitBreaker:
         return self._answers > 0
 
     @property
-    def is_unused(self) -> bool:
-        """Whether it is closed and counts no failure: as one that was just made."""
+    def is_idle(self) -> bool:
+        """Whether it is closed, and no call is out by it."""
         with self._lock:
-            return not self._open and self._failures == 0
+            return not self._open and self._out == 0
 
     def acquire(self) -> Permit | None:
         """Leave to make one call now, or ``None``."""
@@ -104,10 +105,12 @@ class CircuitBreaker:
                 if self._trials >= self._config.half_open_max:
                     return None
                 self._trials += 1
+            self._out += 1
             return Permit(self, self._generation)
 
     def _answered(self, generation: int, outcome: str) -> None:
         with self._lock:
+            self._out -= 1
             self._answers += outcome != "nothing"
             if generation != self._generation:
                 return

@@ -33,11 +33,13 @@ class RouterConfig:
         model_prefixes: model name prefix → provider, tried longest first.
         message_overhead_tokens: what a provider may add per message, in the upper bound.
         tools_overhead_tokens: what it may add when tools are offered.
-        remote_image_tokens: the most an image sent by reference can count for.
+        image_tokens: the most that one image can count for.
         orphan_policy: what the reservation of an unanswered call becomes.
         fallbacks: model → models tried in turn when it fails in a way that another may not.
         free_providers: those whose models cost nothing, such as one's own machine.
         estimated_bytes_per_token: for what arrived of a stream that broke off.
+        thinking_models: name prefixes of models that think unseen: a stream of one that broke off
+            is charged at its bound.
         idempotency_hours: how long an idempotency key answers from the record.
     """
 
@@ -50,11 +52,12 @@ class RouterConfig:
     lease_margin_ms: int = 30_000
     message_overhead_tokens: int = 16
     tools_overhead_tokens: int = 1_024
-    remote_image_tokens: int = 16_384
+    image_tokens: int = 49_152
     orphan_policy: Literal["charge", "release"] = "charge"
     fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     free_providers: Collection[str] = frozenset({"local"})
     estimated_bytes_per_token: float = 3.0
+    thinking_models: Sequence[str] = ()
     idempotency_hours: float = 24.0
     default_models: Mapping[str, str] = field(default_factory=dict)
     model_prefixes: Mapping[str, str] = field(
@@ -81,11 +84,12 @@ class RouterConfig:
             lease_margin_ms=gateway.lease_margin_ms,
             message_overhead_tokens=settings.budget.message_overhead_tokens,
             tools_overhead_tokens=settings.budget.tools_overhead_tokens,
-            remote_image_tokens=settings.budget.remote_image_tokens,
+            image_tokens=settings.budget.image_tokens,
             orphan_policy=gateway.orphan_policy,
             fallbacks=gateway.fallbacks,
             free_providers=frozenset(settings.budget.free_providers),
             estimated_bytes_per_token=settings.budget.estimated_bytes_per_token,
+            thinking_models=settings.budget.thinking_models,
             idempotency_hours=gateway.idempotency_hours,
             default_models={
                 **{name: one.default_model for name, one in settings.providers.items()},

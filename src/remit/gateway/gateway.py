@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ from remit.gateway.breaker import CircuitBreaker
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls
 from remit.gateway.naming import candidates
-from remit.gateway.records import rejection_entry, warning_entry
+from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import recorded_answer
-from remit.gateway.sending import StreamTap
+from remit.gateway.sending import StreamTap, finite
+from remit.gateway.tenancy import SessionOwners
 from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
 from remit.ledger import LedgerClient, LedgerEntry, utc_now
 from remit.prices import PriceTable
@@ -108,9 +110,10 @@ class LLMGateway:
             budgeter or TokenBudgeter(ledger_client),
             charging=budgeter is not None,
         )
+        self._owners = SessionOwners(ledger_client)
         self._billing = Billing(prices or PriceTable.shipped(), config)
         self._attempts = Attempts(
-            ledger_client, self._in_flight, self._billing, config, enforce=budget_mode == "enforce"
+            ledger_client, self._in_flight, self._billing, config, mode=budget_mode
         )
         self.observers: list[Callable[[CallReport], None]] = []
 
@@ -157,9 +160,11 @@ class LLMGateway:
         key = (provider_id, model_id)
         found = self._breakers.get(key)
         if found is None:
-            if len(self._breakers) >= _MOST_NAMES:  # those that say nothing can be made again
-                for name, breaker in list(self._breakers.items()):
-                    if breaker.is_unused:
+            if len(self._breakers) >= _MOST_NAMES:
+                # Clients name models. Half of the oldest go, but for those that bar the way or
+                # have calls out.
+                for name in list(self._breakers)[: _MOST_NAMES // 2]:
+                    if self._breakers[name].is_idle:
                         del self._breakers[name]
             found = self._breakers.setdefault(key, CircuitBreaker(self._config.circuit_breaker))
         return found
@@ -234,9 +239,11 @@ class LLMGateway:
             return await self._reject(call, "INVALID_INPUT", error.message)
         if problem := self._authenticate(call):
             return await self._reject(call, "AUTH_ERROR", problem)
+        if problem := await self._owners.problem(call.identity, request):
+            return await self._reject(call, "SESSION_NOT_YOURS", problem)
         call.path = self._path(call)
         if request.idempotency_key:
-            call.claim = (_caller(call), request.idempotency_key)
+            call.claim = (_caller(call), request.idempotency_key, secrets.token_hex(8))
         response = None
         try:
             response = await self._ask(call)
@@ -268,8 +275,6 @@ class LLMGateway:
                     refusal = ("PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered")
                 continue
             call.amount, call.bound = self._billing.bound(request, call.sent, provider_id, model_id)
-            if self._mode == "warn" and call.attempts == 0:
-                await self._warn(call)
             try:
                 answered, refused = await self._retried(call, provider, provider_id, model_id, last)
             except BudgetRefusedError as error:
@@ -346,6 +351,10 @@ class LLMGateway:
             return f"the role {identity.role} makes no calls"
         if identity.agents and not identity.may_act_as(request.agent_id):
             return "this key may not act as that agent"
+        if identity.session_id and request.session_id != identity.session_id:
+            return "this token was made for another session"
+        if identity.work_order_id and request.work_order_id != identity.work_order_id:
+            return "this token was made for another work order"
         if identity.tiers and not identity.may_use_tier(request.tier):
             return "this key may not act in that tier"
         return ""
@@ -387,14 +396,6 @@ class LLMGateway:
             return None
         code, _, message = check.reason.partition(": ")
         return code, message, check.remaining
-
-    async def _warn(self, call: Call) -> None:
-        if self._budgeter is None:
-            return
-        check = self._budgeter.check_path(call.path, call.amount)
-        if not check.allowed:
-            code, _, message = check.reason.partition(": ")
-            await self._ledger.awrite(warning_entry(call.request, code, message))
 
     async def _reject(
         self,
@@ -450,7 +451,8 @@ class LLMGateway:
         """Full jitter under a doubling bound; what the provider asked for, when that is longer."""
         config = self._config
         bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
-        return max(random.uniform(0, bound), min(asked_s or 0.0, config.retry_max_ms / 1000))  # noqa: S311
+        asked = min(finite(asked_s) or 0.0, config.retry_max_ms / 1000)
+        return max(random.uniform(0, bound), asked)  # noqa: S311
 
 
 _MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
@@ -472,4 +474,5 @@ def _caller(call: Call) -> str:
     identity = call.identity
     if identity is not None and identity.key_id:
         return f"key:{identity.key_id}"
-    return f"session:{call.request.session_id}"
+    name = identity.name if identity is not None else ""
+    return f"name:{name}/session:{call.request.session_id}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +45,7 @@ _TABLES = (
         caller TEXT NOT NULL,
         idempotency_key TEXT NOT NULL,
         owner TEXT NOT NULL,
+        token TEXT NOT NULL,
         exchange_entry_id TEXT NOT NULL,
         until_ms BIGINT NOT NULL,
         PRIMARY KEY (caller, idempotency_key)
@@ -57,14 +59,19 @@ _ADDED = (
 _INSERT = f"INSERT INTO in_flight ({', '.join(_FIELDS)}) VALUES ({', '.join('?' * len(_FIELDS))})"
 _DELETE = "DELETE FROM in_flight WHERE dispatch_entry_id = ?"
 _CLAIM = (
-    "INSERT INTO idempotency VALUES (?, ?, ?, '', ?) ON CONFLICT (caller, idempotency_key) "
-    "DO UPDATE SET owner = excluded.owner, exchange_entry_id = '', until_ms = excluded.until_ms"
+    "INSERT INTO idempotency (caller, idempotency_key, token, owner, exchange_entry_id, until_ms) "
+    "VALUES (?, ?, ?, ?, '', ?) ON CONFLICT (caller, idempotency_key) DO UPDATE SET "
+    "owner = excluded.owner, token = excluded.token, exchange_entry_id = '', "
+    "until_ms = excluded.until_ms"
 )
 _ANSWERED = (
     "UPDATE idempotency SET exchange_entry_id = ?, until_ms = ? "
-    "WHERE caller = ? AND idempotency_key = ?"
+    "WHERE caller = ? AND idempotency_key = ? AND token = ?"
 )
 _MOST_MARKS = 256
+
+Claim = tuple[str, str, str]
+"""Caller, idempotency key, and the call's own token."""
 
 
 class LeaseLostError(RemitError):
@@ -91,7 +98,9 @@ class Begin:
         prepared: the ``DISPATCH``, alone.
         path: accounts that pay.
         about: session, work order, agent, contract and key id of the call.
-        claim: caller and idempotency key, where the call has one.
+        claim: caller, idempotency key, and what tells this call from another with the same, where
+            the call has one. Each attempt renews it.
+        warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
     """
 
     prepared: tuple[Prepared]
@@ -102,7 +111,8 @@ class Begin:
     lease_ms: int
     about: tuple[str, str, str, str, str]
     attempt: int
-    claim: tuple[str, str] | None = None
+    claim: Claim | None = None
+    warn: Callable[[str, str], LedgerEntry] | None = None
 
 
 @dataclass(slots=True)
@@ -112,15 +122,14 @@ class End:
     Attributes:
         prepared: the ``EXCHANGE``, alone.
         hold: what the call held; ``None`` without budgets.
-        answered: caller and idempotency key that this answer is kept for, and how long, in
-            milliseconds.
+        answered: the claim that this answer is kept for, and how long, in milliseconds.
     """
 
     prepared: tuple[Prepared]
     dispatch_entry_id: str
     hold: Hold | None
     usage: TokenUsage
-    answered: tuple[str, str, int] | None = None
+    answered: tuple[Claim, int] | None = None
 
 
 @dataclass(slots=True)
@@ -156,13 +165,13 @@ class InFlightCalls:
         """
         return _Calls(self, self._budgeter.book(tx), tx, steps)
 
-    async def release_claim(self, claim: tuple[str, str]) -> None:
+    async def release_claim(self, claim: Claim) -> None:
         """Let an idempotency key be used again: its call has failed."""
         await self._ledger.atransact(
             lambda tx: tx.execute(
-                "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ? AND owner = ? "
+                "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ? AND token = ? "
                 "AND exchange_entry_id = ''",
-                (*claim, self.owner),
+                claim,
             )
         )
 
@@ -215,6 +224,7 @@ class InFlightCalls:
     ) -> str:  # fmt: skip
         call = dict(zip(_FIELDS, row, strict=True))
         charged = policy == "charge"
+        hold = Hold.read(call["hold"])
         settled = call["reserved_tokens"] if charged else 0
         metadata: dict[str, Any] = {
             "dispatch_entry_id": call["dispatch_entry_id"],
@@ -227,12 +237,11 @@ class InFlightCalls:
         }
         if call["key_id"]:
             metadata["key_id"] = call["key_id"]
-        elif call["hold"]:
-            metadata |= owners_of(Hold.decode(call["hold"]).scopes)
+        else:
+            metadata |= owners_of(hold.scopes if hold else ())
         if call["attempt"] > 1:
             metadata["attempt"] = call["attempt"]
-        if call["hold"]:
-            hold = Hold.decode(call["hold"])
+        if hold is not None:
             nano = hold.nano if charged else 0
             book.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
             metadata["cost_certainty"] = "upper_bound"
@@ -260,10 +269,14 @@ class _Calls:
         self._tx = tx
         self._begun: dict[str, tuple[Any, ...]] = {}
         self._ended: list[tuple[str]] = []
-        self._claims: dict[tuple[str, str], tuple[str, int]] = {}
+        self._claims: dict[tuple[str, str], tuple[str, int, str]] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         ends = [step.dispatch_entry_id for step in steps if isinstance(step, End)]
         self._there = {row[0] for row in _select_in(tx, "dispatch_entry_id", ends)}
+        claims = {step.claim[:2] for step in steps if isinstance(step, Begin) and step.claim}
+        self._asked = claims
+        for caller, key, exchange_id, until, token in _select_claims(tx, sorted(claims)):
+            self._claims[(caller, key)] = (exchange_id, until, token)
         if calls.charging:
             paths = [step.path for step in steps if isinstance(step, Begin)]
             paths += [step.hold.scopes for step in steps if isinstance(step, End) and step.hold]
@@ -279,8 +292,10 @@ class _Calls:
             self._check_claim(step.claim, now)
         # What may refuse comes first, what changes anything after it: an entry that does not
         # fit raises before it is collected, and then the hold is given back.
-        hold = None
+        hold, refused = None, None
         if self._calls.charging:
+            if step.warn is not None:
+                refused = self._book.refusal(step.path, step.amount, step.turns)
             hold = self._book.reserve(
                 step.path, step.amount, turns=step.turns, enforce=step.enforce
             )
@@ -297,8 +312,10 @@ class _Calls:
             contract_id, step.amount.tokens, hold.encode() if hold else "", key_id, step.attempt,
         )  # fmt: skip
         if step.claim is not None:
-            self._claims[step.claim] = ("", until)
+            self._claims[step.claim[:2]] = ("", until, step.claim[2])
             self._changed_claims.append((_CLAIM, (*step.claim, self._calls.owner, until)))
+        if refused is not None and step.warn is not None:
+            self._tx.append(step.warn(refused.code, refused.message))
         return dispatch_id, hold
 
     def _end(self, step: End) -> Ended:
@@ -318,21 +335,21 @@ class _Calls:
             self._book.settle(step.hold, step.usage)
             remaining = self._book.remaining(step.hold.scopes)
         if step.answered is not None:
-            *claim, kept_ms = step.answered
+            claim, kept_ms = step.answered
             until = _now_ms() + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
         return Ended(exchange_id, remaining)
 
-    def _check_claim(self, claim: tuple[str, str], now: int) -> None:
-        known = self._claims.get(claim)
-        if known is None:
+    def _check_claim(self, claim: Claim, now: int) -> None:
+        known = self._claims.get(claim[:2])
+        if known is None and claim[:2] not in self._asked:
             rows = self._tx.execute(
-                "SELECT exchange_entry_id, until_ms FROM idempotency "
+                "SELECT exchange_entry_id, until_ms, token FROM idempotency "
                 "WHERE caller = ? AND idempotency_key = ?",
-                claim,
+                claim[:2],
             )
             known = rows[0] if rows else None
-        if known is not None and known[1] >= now:
+        if known is not None and known[1] >= now and known[2] != claim[2]:
             raise IdempotencyKeyUsedError(known[0])
 
     def write(self) -> None:
@@ -343,9 +360,11 @@ class _Calls:
         if self._ended:
             self._tx.execute_many(_DELETE, self._ended)
             self._ended = []
-        for sql, row in self._changed_claims:
-            self._tx.execute_many(sql, [row])
-        self._changed_claims = []
+        if self._changed_claims:
+            # In order: a key may be given up and taken within one transaction.
+            for sql, group in itertools.groupby(self._changed_claims, key=lambda item: item[0]):
+                self._tx.execute_many(sql, [row for _, row in group])
+            self._changed_claims = []
         self._book.write()
 
 
@@ -359,6 +378,20 @@ def _select_in(tx: Transaction, column: str, values: Sequence[str]) -> list[tupl
         rows += tx.execute(
             f"SELECT {column} FROM in_flight WHERE {column} IN ({marks})",
             (*part, *[part[-1]] * (size - len(part))),
+        )
+    return rows
+
+
+def _select_claims(tx: Transaction, claims: Sequence[tuple[str, str]]) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(claims), _MOST_MARKS):
+        part = claims[start : start + _MOST_MARKS]
+        size = 1 << (len(part) - 1).bit_length()
+        marks = ", ".join(["(?, ?)"] * size)
+        rows += tx.execute(
+            "SELECT caller, idempotency_key, exchange_entry_id, until_ms, token FROM idempotency "
+            f"WHERE (caller, idempotency_key) IN (VALUES {marks})",
+            [word for claim in (*part, *[part[-1]] * (size - len(part))) for word in claim],
         )
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from remit.providers import (
     WireChunk,
 )
 
-__all__ = ["Dispatched", "ProtocolBrokenError", "StreamTap", "send"]
+__all__ = ["Dispatched", "ProtocolBrokenError", "StreamTap", "finite", "send"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -126,6 +127,13 @@ class StreamTap:
             )
 
 
+def finite(seconds: Any) -> float | None:
+    """A time that a provider object names, where it is one."""
+    if isinstance(seconds, (int, float)) and math.isfinite(seconds):
+        return max(0.0, float(seconds))
+    return None
+
+
 async def send(
     provider: Provider | AsyncProvider | StreamingProvider,
     request: ProviderRequest,
@@ -145,7 +153,7 @@ async def send(
     stream = getattr(provider, "astream", None)
     if stream is not None:
         async with asyncio.timeout(request.timeout_s):
-            return _checked(await stream(request, tap.take if tap.wanted else None))
+            return _checked(await _whole_stream(stream, request, tap))
     streams_text = hasattr(provider, "asend")
     if streams_text:
         task = asyncio.ensure_future(_guarded(provider, request, tap))
@@ -193,6 +201,20 @@ def _is_answer(answer: Any) -> bool:
             for tokens in (answer.input_tokens, answer.output_tokens)
         )
     )
+
+
+async def _whole_stream(stream: Any, request: ProviderRequest, tap: StreamTap) -> Any:
+    try:
+        return await stream(request, tap.take if tap.wanted else None)
+    except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
+        raise RuntimeError(type(error).__name__) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ProtocolBrokenError(
+            "SERVER_ERROR", "the provider cancelled itself", True, maybe_billed=True
+        ) from error
 
 
 async def _guarded(provider: Any, request: ProviderRequest, tap: StreamTap) -> Any:

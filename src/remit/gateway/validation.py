@@ -12,6 +12,7 @@ import orjson
 
 from remit.canonical import canonical_json
 from remit.exchange import Message, PromptRequest, check_messages
+from remit.ledger import is_plain_text
 from remit.schemas import problems
 
 __all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent"]
@@ -41,15 +42,19 @@ class Sent:
         messages: the conversation in neutral form.
         encoded: JCS bytes: of the prompt, or of each message.
         context_hash: SHA-256 of the prompt's UTF-8, or of the messages' JCS.
-        size: bytes of what is sent, tool definitions and schema included.
-        remote_images: images sent by reference, whose size nobody here knows.
+        size: bytes of what is sent, tool definitions and schema included, without the data of
+            images: these are bounded by their number.
+        images: how many there are.
+        bounded: whether nothing is in it whose tokens nobody here can bound (documents, audio,
+            files by reference, blocks of unknown kinds).
     """
 
     messages: tuple[Message, ...]
     encoded: bytes | list[bytes]
     context_hash: str
     size: int
-    remote_images: int = 0
+    images: int = 0
+    bounded: bool = True
 
 
 def check_request(request: PromptRequest) -> str:
@@ -67,8 +72,15 @@ def check_request(request: PromptRequest) -> str:
             continue
         if not isinstance(value, str):
             return f"{name} is not a text"
-        if "\x00" in value or len(value) > MAX_ID_CHARS:
-            return f"{name} holds a NUL or is longer than {MAX_ID_CHARS} characters"
+        if (
+            len(value) > MAX_ID_CHARS
+            or not (value.isascii() or is_plain_text(value))
+            or ("\x00" in value)
+        ):
+            return (
+                f"{name} holds a NUL or a lone surrogate, or is longer than {MAX_ID_CHARS} "
+                "characters"
+            )
     most, warmth = request.max_tokens, request.temperature
     if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):
         return f"max_tokens is not an integer between 1 and {MAX_TOKENS}"
@@ -100,7 +112,13 @@ def encode_sent(request: PromptRequest) -> Sent:
     parts = [canonical_json(message) for message in request.messages]
     digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
     size = sum(map(len, parts)) + extra
-    return Sent(tuple(request.messages), parts, digest, size, _remote_images(request.messages))
+    if all(isinstance(message["content"], str) for message in request.messages):
+        media = _Media(bounded=not any("audio" in message for message in request.messages))
+    else:
+        media = _media(request.messages)
+    return Sent(
+        tuple(request.messages), parts, digest, size - media.data, media.images, media.bounded
+    )
 
 
 def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
@@ -119,10 +137,46 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     return problems(schema, value, _MOST_ERRORS)
 
 
-def _remote_images(messages: Sequence[Message]) -> int:
-    return sum(
-        block.get("type") == "image" and "url" in block.get("source", {})
-        for message in messages
-        if not isinstance(message["content"], str)
-        for block in message["content"]
-    )
+@dataclass(slots=True)
+class _Media:
+    """What of a conversation is not text.
+
+    Attributes:
+        data: bytes of base64 among it.
+    """
+
+    images: int = 0
+    data: int = 0
+    bounded: bool = True
+
+
+def _media(messages: Sequence[Message]) -> _Media:
+    found = _Media()
+    for message in messages:
+        if "audio" in message:
+            found.bounded = False
+        if not isinstance(message["content"], str):
+            _look(message["content"], found)
+    return found
+
+
+def _look(blocks: Sequence[Any], found: _Media) -> None:
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "image":
+            source = block.get("source")
+            place = source.get("type") if isinstance(source, dict) else None
+            if place == "base64" and isinstance(source.get("data"), str):
+                found.data += len(source["data"])
+            elif place != "url":
+                found.bounded = False
+            found.images += 1
+        elif kind == "tool_result":
+            if isinstance(block.get("content"), (list, tuple)):
+                _look(block["content"], found)
+        elif kind not in _TEXTUAL:
+            found.bounded = False
+
+
+_TEXTUAL = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "refusal"})
+"""Blocks whose tokens are bounded by their bytes."""

@@ -19,7 +19,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, Event
-from remit.ledger.record import Prepared
+from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, VerificationReport
 from remit.ledger.retention import RetentionSchedule
 from remit.ledger.rooted import ledger_key, open_root_ledger
@@ -58,6 +58,7 @@ __all__ = [
     "VerificationReport",
     "content",
     "erasure_digest",
+    "is_plain_text",
     "ledger_key",
     "open_root_ledger",
     "parse_entry_id",

@@ -136,7 +136,12 @@ class Batch(ABC):
             if unit.opener is not None:
                 steps.setdefault(unit.opener, []).append(unit.step)
         for opener, items in steps.items():
-            self._stages[opener] = opener(self, items)
+            try:
+                self._stages[opener] = opener(self, items)
+            except self.ENGINE_ERRORS:
+                raise
+            except Exception:  # noqa: BLE001 - each step then opens its own, and hears of it
+                self._stages.pop(opener, None)
 
     def do(self, unit: Unit) -> Any:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
@@ -342,7 +347,7 @@ class Batch(ABC):
             if found is None and content_id not in self._new_contents():
                 found = self._find_step(content_id, step)
             if found is not None:
-                parent_id = found
+                parent_id = self._steps[step] = found
                 break
             position -= 1
         for place in range(position + 1, count + 1):

@@ -5,6 +5,7 @@ from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
 from remit.providers.openai import OpenAIProvider
 from remit.providers.protocol import (
+    CODES,
     AsyncProvider,
     EventSink,
     Provider,
@@ -17,6 +18,7 @@ from remit.providers.protocol import (
 )
 
 __all__ = [
+    "CODES",
     "AnthropicProvider",
     "AsyncProvider",
     "EventSink",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import weakref
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -37,6 +38,8 @@ class JsonHttpClient:
         shown = URL(self._base_url)
         self._shown_url = str(shown.with_user(None) if shown.user or shown.password else shown)
         self._headers = CIMultiDict({"content-type": "application/json", **headers})
+        self._secrets = [value.rpartition(" ")[2] for name, value in headers.items()
+                         if name.lower() in ("authorization", "x-api-key") and value]  # fmt: skip
         # The environment's proxy is looked up once: the client would do it for each call.
         self._proxy, self._proxy_auth = _proxy_for(shown)
         self._urls: dict[str, URL] = {}
@@ -148,6 +151,8 @@ class JsonHttpClient:
             return ProviderError(
                 "SERVER_ERROR", f"{self._shown_url} cannot be reached: {error.strerror}", True
             )
+        if type(error) is ValueError and not answering:  # a header that HTTP cannot carry
+            return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
         what = "the connection broke while answering" if answering else "the connection broke"
         return ProviderError(
             "SERVER_ERROR", f"{what} ({type(error).__name__})", True, maybe_billed=True
@@ -190,6 +195,8 @@ class JsonHttpClient:
             text = str(detail.get("message", detail)) if isinstance(detail, dict) else str(detail)
         except orjson.JSONDecodeError:
             text = f"{response.headers.get('content-type', 'unknown')} body, {len(data)} bytes"
+        for secret in self._secrets:  # before the text is cut, or a part of one would stay
+            text = text.replace(secret, "[key]")
         text = f"HTTP {response.status}: {text[:_ERROR_CHARS]}"
         low, status = text.lower(), response.status
         if any(word in low for word in _CONTEXT_WORDS):
@@ -248,6 +255,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     try:
-        return max(0.0, float(response.headers["retry-after"]))
+        seconds = float(response.headers["retry-after"])
     except (KeyError, ValueError):
         return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

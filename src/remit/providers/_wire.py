@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remit.canonical import MAX_SAFE_INTEGER
 from remit.exchange import TextDelta, TextSink
 from remit.providers.protocol import EventSink, ProviderError
 
-__all__ = ["count", "number_or_none", "texts_of", "well_formed"]
+__all__ = ["count", "free", "number_or_none", "texts_of", "well_formed"]
 
 
 def texts_of(on_text: TextSink | None) -> EventSink | None:
@@ -53,6 +53,17 @@ def number_or_none(value: Any) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_SAFE_INTEGER:
         return value
     return None
+
+
+_CHECKED = frozenset(
+    {"model", "messages", "system", "tools", "max_tokens", "max_completion_tokens", "temperature",
+     "stream", "stream_options", "n"}
+)  # fmt: skip
+
+
+def free(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters without what a request says elsewhere, where it was checked and bounded."""
+    return {name: value for name, value in parameters.items() if name not in _CHECKED}
 
 
 def count(value: Any) -> int:

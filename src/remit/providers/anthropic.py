@@ -20,7 +20,7 @@ from remit.exchange import (
     text_of,
 )
 from remit.providers._http import JsonHttpClient
-from remit.providers._wire import count, number_or_none, texts_of, well_formed
+from remit.providers._wire import count, free, number_or_none, texts_of, well_formed
 from remit.providers.protocol import (
     EventSink,
     ProviderError,
@@ -114,9 +114,9 @@ class AnthropicProvider:
             if request.tools:
                 body["tools"] = anthropic_tools(request.tools, source=source)
             if request.dialect == "anthropic":
-                body |= request.parameters
+                body |= free(request.parameters)
             elif request.dialect is not None:
-                body |= translate_parameters(request.parameters, "openai", "anthropic")
+                body |= free(translate_parameters(request.parameters, "openai", "anthropic"))
                 if not request.tools:
                     body.pop("tool_choice", None)
         except DialectError as error:
@@ -149,16 +149,20 @@ class _StreamedMessage:
         self._blocks: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
         self._ended = False
+        self._is_whole = False
 
     def add(self, event: dict[str, Any], raw: bytes) -> None:
         """Take one event; raises :class:`ProviderError` for an error event."""
+        if self._ended:
+            return  # what comes behind the end changes nothing
         kind = event.get("type")
         if kind == "error":
             detail = event.get("error", {})
             raise ProviderError(
                 "SERVER_ERROR", str(detail.get("message", detail)), True, maybe_billed=True
             )
-        if not self._forced:  # a made-up tool is no business of the client's
+        # A made-up tool is no business of the client's, and a whole answer is no event.
+        if not self._forced and kind != "message":
             self._tell(WireChunk("anthropic", str(kind), raw, event))
         if kind == "message_start":
             self._message = dict(event.get("message", {}))
@@ -174,7 +178,12 @@ class _StreamedMessage:
             self._ended = True
         elif kind == "message":  # a server that does not stream answers whole
             self._tell(TextDelta(text_of(event.get("content"))))
+            for index, block in enumerate(event.get("content") or ()):
+                if block.get("type") == "tool_use":
+                    self._tell(ToolUseStart(index, str(block["id"]), str(block["name"])))
+                    self._tell(ToolInputDelta(index, orjson.dumps(block["input"]).decode()))
             self._message = event
+            self._ended = self._is_whole = True
 
     def _told(self, usage: Any) -> None:
         if isinstance(usage, dict) and "input_tokens" in usage:
@@ -212,7 +221,7 @@ class _StreamedMessage:
         Raises:
             ProviderError: the stream was cut off, or a tool's input is no JSON.
         """
-        if self._message.get("type") == "message" and self._message.get("content"):
+        if self._is_whole:
             return self._message
         if not self._ended:
             raise ProviderError(

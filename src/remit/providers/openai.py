@@ -19,7 +19,7 @@ from remit.exchange import (
     ToolUseStart,
 )
 from remit.providers._http import JsonHttpClient
-from remit.providers._wire import count, number_or_none, texts_of, well_formed
+from remit.providers._wire import count, free, number_or_none, texts_of, well_formed
 from remit.providers.protocol import (
     EventSink,
     ProviderError,
@@ -108,9 +108,9 @@ def chat_body(request: ProviderRequest) -> dict[str, Any]:
         if request.tools:
             body["tools"] = openai_tools(request.tools, source=source)
         if request.dialect == "openai":
-            body |= request.parameters
+            body |= free(request.parameters)
         elif request.dialect is not None:
-            body |= translate_parameters(request.parameters, "anthropic", "openai")
+            body |= free(translate_parameters(request.parameters, "anthropic", "openai"))
             if not request.tools:
                 body.pop("tool_choice", None)
     except DialectError as error:
@@ -186,22 +186,26 @@ class StreamedChat:
         self._text: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
         self._finish: str | None = None
+        self._told: set[int] = set()
 
     def add(self, chunk: dict[str, Any], raw: bytes | None = None) -> None:
         """Take one chunk; raises :class:`ProviderError` for an error chunk."""
-        if "error" in chunk:
+        if chunk.get("error"):
             detail = chunk["error"]
             said = detail.get("message", detail) if isinstance(detail, dict) else detail
             raise ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
         tell = self._on_event
-        if raw is not None:
+        choices = chunk.get("choices") or ()
+        if raw is not None and not any("message" in choice for choice in choices):
             tell(WireChunk("openai", "", raw, chunk))
         for key in ("id", "model", "usage"):
             if chunk.get(key):
                 self._answer[key] = chunk[key]
-        for choice in chunk.get("choices") or ():
+        for choice in choices:
             if "message" in choice:  # a server that does not stream answers whole
                 tell(TextDelta(choice["message"].get("content") or ""))
+                for index, call in enumerate(choice["message"].get("tool_calls") or ()):
+                    self._add_call({**call, "index": index})
                 self._answer = chunk
                 self._finish = "whole"
                 return
@@ -218,16 +222,17 @@ class StreamedChat:
     def _add_call(self, part: dict[str, Any]) -> None:
         empty = {"id": "", "function": {"name": "", "arguments": ""}}
         index = part.get("index", 0)
-        new = index not in self._calls
         call = self._calls.setdefault(index, empty)
         call["id"] = part.get("id") or call["id"]
         function = part.get("function") or {}
         call["function"]["name"] += function.get("name") or ""
         arguments = function.get("arguments") or ""
         call["function"]["arguments"] += arguments
-        if new:
+        if index not in self._told and call["id"] and call["function"]["name"]:
+            self._told.add(index)  # both are known now: some servers send them one by one
             self._on_event(ToolUseStart(index, str(call["id"]), str(call["function"]["name"])))
-        if arguments:
+            arguments = call["function"]["arguments"]
+        if arguments and index in self._told:
             self._on_event(ToolInputDelta(index, arguments))
 
     def whole(self) -> dict[str, Any]:

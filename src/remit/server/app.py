@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from remit.config import ServerSettings
 from remit.errors import RemitError
@@ -40,6 +41,7 @@ class App:
         recover_every_s: how often calls whose process died are looked for, in seconds.
         on_end: called before the root is closed.
         traced: whether the caller's trace is taken up.
+        dev: whether everybody is let in: then only pages and programs of this machine are.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class App:
         recover_every_s: float,
         on_end: Callable[[], None],
         traced: bool = False,
+        dev: bool = False,
     ) -> None:
+        self._dev = dev
         self._traced = traced
         self._on_end = on_end
         self._runtime = runtime
@@ -82,6 +86,12 @@ class App:
         """ASGI 3."""
         kind = scope["type"]
         if kind == "http":
+            if self._dev and not _is_local(scope):
+                error = HttpError(
+                    403, "forbidden", "Dev mode answers to localhost alone, and no web page."
+                )
+                await reply_error(send, _shape(scope), error)
+                return
             handler = self._routes.get((scope["method"], scope["path"]))
             if handler is not None:
                 await self._answer(handler, scope, receive, send)
@@ -211,6 +221,23 @@ class App:
             except RemitError as error:
                 _log.warning("calls of dead processes were not looked for: %s", error.message)
             await asyncio.sleep(self._recover_every_s)
+
+
+def _is_local(scope: Scope) -> bool:
+    """Whether a request was meant for this machine, and sent by no web page from elsewhere.
+
+    A page may send its reader's browser here, under a name of its own too (DNS rebinding).
+    """
+    for name, value in scope["headers"]:
+        if name in (b"host", b"origin"):
+            text = value.decode("latin-1")
+            try:
+                host = urlsplit(text if name == b"origin" else f"//{text}").hostname
+            except ValueError:
+                return False
+            if host not in ("localhost", "127.0.0.1", "::1"):
+                return False
+    return True
 
 
 def _trace_of(scope: Scope) -> object | None:

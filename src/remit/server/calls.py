@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from remit.config import ServerSettings
 from remit.dialects.anthropic import messages_answer, parse_messages
 from remit.dialects.call import ClientCall, DialectError
 from remit.dialects.openai import chat_answer, parse_chat
-from remit.errors import RemitError
+from remit.errors import InvalidInputError, RemitError
 from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.gateway import LLMGateway
 from remit.server.door import Door, Visit
@@ -35,6 +36,9 @@ class _Dialect:
     answer: Callable[..., dict[str, Any]]
 
 
+_log = logging.getLogger("remit.server")
+
+_NO_RECORD = "The record of this call cannot be written just now."
 _UNREACHABLE = "cannot be reached"
 _OPENAI = _Dialect("openai", parse_chat, chat_answer)
 _ANTHROPIC = _Dialect("anthropic", parse_messages, messages_answer)
@@ -89,7 +93,8 @@ class ModelCalls:
             await reply_error(send, dialect.shape, error)
         except RemitError as error:
             # The record could not be made: then nothing is answered either.
-            refused = HttpError(503, "record_unavailable", error.message, retry_after_s=1)
+            _log.error("a record could not be made: %s", error.message)
+            refused = HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1)
             await reply_error(send, dialect.shape, refused)
 
     async def _body(self, visit: Visit, receive: Receive) -> Any:
@@ -157,10 +162,17 @@ class ModelCalls:
                 else:
                     error = _failure(response)
                     await reply_error(relay.send, relay.shape, error, call_headers(response))
+        except InvalidInputError as error:  # the answer is on record; it cannot be told
+            _log.error("a stream could not be told in the client's dialect: %s", error.message)
+            message = "The provider's stream cannot be told in this dialect."
+            if not relay.started:
+                raise HttpError(502, "stream_untranslatable", message) from error
+            await relay.break_off(502, "stream_untranslatable", message)
         except RemitError as error:
             if not relay.started:
                 raise
-            await relay.break_off(503, "record_unavailable", error.message)
+            _log.error("a record could not be made: %s", error.message)
+            await relay.break_off(503, "record_unavailable", _NO_RECORD)
         finally:
             if not call.done():
                 call.cancel()

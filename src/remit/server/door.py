@@ -29,6 +29,7 @@ _HEADERS = {
 _BETA = b"anthropic-beta"
 _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
                      b"content-encoding", _BETA})  # fmt: skip
+_UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _DAY_S = 86_400
 _LOOKS_NEW = b"sk-remit-"
 
@@ -127,6 +128,17 @@ class Door:
                  if name in visit.headers}  # fmt: skip
         identity = visit.identity
         parameters = call.parameters
+        for name in _UPSTREAM:
+            if name in parameters:
+                raise HttpError(
+                    400, "invalid_request", f"{name}: only the configuration names upstreams.",
+                    param=name,
+                )  # fmt: skip
+        if _BETA.decode() in parameters:
+            raise HttpError(
+                400, "invalid_request", "anthropic-beta is a header, not a field.",
+                param=_BETA.decode(),
+            )  # fmt: skip
         if _BETA in visit.headers and call.dialect == "anthropic":
             parameters = {**parameters, _BETA.decode(): visit.text(_BETA)}
         return PromptRequest(

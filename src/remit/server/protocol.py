@@ -28,6 +28,7 @@ class GuardedProtocol(HttpToolsProtocol):
     header_timeout_s = 0.0
 
     _size = 0
+    _tail = b""
     _in_headers = True
     _deadline: asyncio.TimerHandle | None = None
 
@@ -43,14 +44,20 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """See :class:`asyncio.Protocol`."""
+        if self._in_headers and not self._size:
+            data = data.lstrip(b"\r\n")  # empty lines before a request say nothing (RFC 9112, 2.2)
+            if not data:
+                return
         if self._in_headers:
             if self._deadline is None:
                 self._expect_headers()
-            self._size += len(data)
+            before, self._size = self._size, self._size + len(data)
+            seen = self._tail + data
+            self._tail = seen[-3:]
             # What is behind the headers is body, and has a limit of its own.
             if self._size > self.max_header_bytes and (
-                self._size - len(data) > self.max_header_bytes
-                or data.find(b"\r\n\r\n", 0, self.max_header_bytes) < 0
+                before > self.max_header_bytes
+                or seen.find(b"\r\n\r\n", 0, self.max_header_bytes) < 0
             ):
                 self._end_wait()
                 self.transport.write(_TOO_LARGE)
@@ -69,6 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_headers = True
         self._size = 0
+        self._tail = b""
 
     def _expect_headers(self) -> None:
         self._deadline = self.loop.call_later(self.header_timeout_s, self._too_slow)
@@ -80,4 +88,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        self.transport.close()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._expect_headers()  # an answer is on its way: it is not cut off for what follows
+        else:
+            self.transport.close()

@@ -51,6 +51,7 @@ class Relay:
         self._raw: bool | None = None  # whether the provider's own events are passed on
         self._told: ChatStream | MessagesStream | None = None
         self._held = b""
+        self._calls: dict[int, list[Any]] = {}
 
     def take(self, event: Any) -> None:
         """One event, from the gateway."""
@@ -117,6 +118,12 @@ class Relay:
         if self._told is None:
             start = self._begin("", self._call.model)
         assert self._told is not None
+        if isinstance(self._told, MessagesStream) and isinstance(
+            event, ToolUseStart | ToolInputDelta
+        ):
+            # This dialect tells one block after the other; others mix the calls of one answer.
+            self._calls.setdefault(event.index, []).append(event)
+            return start
         return start + self._told.event(event)
 
     def _begin(self, answer_id: str, model: str) -> bytes:
@@ -167,7 +174,11 @@ class Relay:
             "reasoning_tokens": response.reasoning_tokens or None,
         }
         assert self._told is not None
-        end = self._told.end(response.finish_reason, usage, self._call.include_usage)
+        calls = [self._told.event(event) for index in sorted(self._calls)
+                 for event in self._calls[index]]  # fmt: skip
+        end = b"".join(calls) + self._told.end(
+            response.finish_reason, usage, self._call.include_usage
+        )
         return _comment(response) + end
 
     async def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:

@@ -167,6 +167,7 @@ def application() -> Any:
         settings.gateway.recover_every_s,
         on_end=end,
         traced=traces is not None,
+        dev=options["dev"],
     )
 
 

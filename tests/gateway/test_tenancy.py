@@ -1,0 +1,72 @@
+"""Nobody works in another's session, nor is answered from another's record."""
+
+from __future__ import annotations
+
+import pytest
+
+from remit.auth import Identity
+from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.gateway import LLMGateway
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.providers import MockProvider
+from tests.support.requests import prompt_request
+
+ANN = Identity("ann", "agent", key_id="KEY-ANN")
+BOB = Identity("bob", "agent", key_id="KEY-BOB")
+
+
+@pytest.fixture
+def gateway(ledger: LedgerClient) -> LLMGateway:
+    budgeter = TokenBudgeter(ledger)
+    for identity in (ANN, BOB):
+        budgeter.allocate(BudgetScope(key_id=identity.key_id), limits=BudgetLimits(tokens=10**6))
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    gateway.register_provider("mock", MockProvider())
+    return gateway
+
+
+async def test_a_session_is_the_first_keys(gateway: LLMGateway, ledger: LedgerClient) -> None:
+    request = prompt_request(max_tokens=500, session_id="SES-OFANN001", work_order_id="")
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    refused = await gateway.aroute(request, identity=BOB)
+    assert refused.error_code == "SESSION_NOT_YOURS"
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert len(ledger.read_by_event_type("DISPATCH")) == 2
+    again = LLMGateway(ledger, TokenBudgeter(ledger), dev_mode=True)  # a process that knows nothing
+    again.register_provider("mock", MockProvider())
+    assert (await again.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+
+
+async def test_the_runtimes_own_sessions_and_orders_are_closed_to_keys(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    for event_type, names in (
+        ("SESSION_START", {"session_id": "SES-RUNTIME1"}),
+        ("WO_PLANNED", {"session_id": "SES-RUNTIME2", "work_order_id": "WO-PLANNED-1"}),
+    ):
+        entry = LedgerEntry(event_type, "x", event_type, "", metadata={"provenance": names})
+        ledger.write(entry)
+    for session_id, order in (("SES-RUNTIME1", ""), ("SES-ANNSOWN1", "WO-PLANNED-1")):
+        request = prompt_request(max_tokens=500, session_id=session_id, work_order_id=order)
+        assert (await gateway.aroute(request, identity=ANN)).error_code == "SESSION_NOT_YOURS"
+
+
+async def test_a_token_for_one_session_works_in_no_other(gateway: LLMGateway) -> None:
+    token = Identity("ann", "agent", key_id="KEY-ANN", session_id="SES-TOKEN001",
+                     work_order_id="WO-1")  # fmt: skip
+    good = prompt_request(max_tokens=500, session_id="SES-TOKEN001", work_order_id="WO-1")
+    assert (await gateway.aroute(good, identity=token)).error_code is None
+    for session_id, order in (("SES-OTHER001", "WO-1"), ("SES-TOKEN001", "WO-2")):
+        request = prompt_request(max_tokens=500, session_id=session_id, work_order_id=order)
+        assert (await gateway.aroute(request, identity=token)).error_code == "AUTH_ERROR"
+
+
+async def test_names_without_keys_do_not_share_recorded_answers(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    TokenBudgeter(ledger).allocate(BudgetScope("SES-SHARED01"), 10**6)
+    request = prompt_request(max_tokens=500, session_id="SES-SHARED01", idempotency_key="one")
+    first, second = (Identity(name, "operator") for name in ("a", "b"))
+    assert not (await gateway.aroute(request, identity=first)).replayed
+    assert (await gateway.aroute(request, identity=first)).replayed
+    assert not (await gateway.aroute(request, identity=second)).replayed
