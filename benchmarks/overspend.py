@@ -343,16 +343,25 @@ async def _load(
     kill_after: int | None,
 ) -> list[Answer]:
     answers: list[Answer] = []
-    killed = kill_after is None
 
     async def one(session: aiohttp.ClientSession, number: int, order: Order) -> Answer:
-        nonlocal killed
         answer = await ask(session, servers[number % len(servers)].url, installation.key, order)
         answers.append(answer)
-        if not killed and sum(a.status == 200 for a in answers) >= (kill_after or 0):
-            killed = True
-            servers.pop(0).kill()
         return answer
+
+    async def kill() -> None:
+        """Kill a server when enough was answered and it has calls out."""
+        pid = servers[0].process.pid
+        with LedgerClient(installation.address) as ledger:
+            while True:
+                await asyncio.sleep(0.01)
+                owners = ledger.select("SELECT owner FROM in_flight")
+                out = any(f"|{pid}|" in owner for (owner,) in owners)
+                if out and sum(a.status == 200 for a in answers) >= (kill_after or 0):
+                    servers.pop(0).kill()
+                    return
+
+    killer = None if kill_after is None else asyncio.create_task(kill())
 
     timeout = aiohttp.ClientTimeout(total=240)
     async with aiohttp.ClientSession(
@@ -364,6 +373,8 @@ async def _load(
             waiting = [answer.order for answer in wave if answer.status == 402]
             if not waiting:
                 break
+    if killer is not None:
+        killer.cancel()
     return answers
 
 
