@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
+from remit.exchange import TextDelta
+from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import openai_provider, prompt_request
@@ -139,3 +140,77 @@ def test_a_null_error_in_a_chunk_is_none(ledger: LedgerClient) -> None:
         gateway = _gateway(ledger, openai_provider(server.url))
         response = gateway.route(prompt_request(), on_text=heard.append)
     assert (response.outcome, "".join(heard)) == (RouteOutcome.SUCCESS, "hi")
+
+
+async def test_warnings_are_written_however_many_come_at_once(ledger: LedgerClient) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(SESSION, 1_000)
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True, budget_mode="warn")
+    gateway.register_provider("mock", MockProvider())
+    calls = [gateway.aroute(prompt_request(max_tokens=300)) for _ in range(10)]
+    responses = await asyncio.gather(*calls)
+    assert {response.outcome for response in responses} == {RouteOutcome.SUCCESS}
+    assert len(ledger.read_by_event_type("BUDGET_WARNING")) >= 7
+
+
+class _BreaksOff:
+    """A stream that ends in the middle."""
+
+    async def astream(self, request: Any, on_event: Any) -> ProviderResponse:
+        on_event(TextDelta("one two"))
+        raise ProviderError("SERVER_ERROR", "cut", maybe_billed=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "certainty"), [("gpt-4o-mini", "estimated"), ("o3", "upper_bound")]
+)
+async def test_what_was_thought_and_not_shown_is_charged(
+    ledger: LedgerClient, model: str, certainty: str
+) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(SESSION, 10**6)
+    config = RouterConfig(thinking_models=("o3",), default_provider="openai")
+    gateway = LLMGateway(ledger, budgeter, config, dev_mode=True)
+    gateway.register_provider("openai", _BreaksOff())
+    request = prompt_request(model_id=model, max_tokens=20_000)
+    await gateway.aroute(request, on_text=lambda text: None)
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    told = exchange.metadata
+    assert (told["cost_certainty"], told["response"]) == (certainty, "one two")
+    assert (told["output_tokens"] == 20_000) == (certainty == "upper_bound")
+    assert told["output_tokens"] >= 2
+
+
+async def test_an_idempotency_key_is_kept_while_its_call_is_tried_again(
+    ledger: LedgerClient,
+) -> None:
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(SESSION, 10**6)
+    calls = 0
+
+    class Busy:
+        async def astream(self, request: Any, on_event: Any) -> ProviderResponse:
+            nonlocal calls
+            calls += 1
+            await asyncio.sleep(0.3)
+            if calls < 4:
+                raise ProviderError("SERVER_ERROR", "busy", True)
+            return ProviderResponse("at last", "m", 1, 1)
+
+    config = RouterConfig(
+        retry_base_ms=1,
+        retry_max_ms=1,
+        max_retries=3,
+        default_timeout_ms=400,
+        lease_margin_ms=100,
+        circuit_breaker=CircuitBreakerConfig(failure_threshold=9),
+    )
+    gateway = LLMGateway(ledger, budgeter, config, dev_mode=True)
+    gateway.register_provider("mock", Busy())
+    request = prompt_request(idempotency_key="one")
+    first = asyncio.create_task(gateway.aroute(request))
+    await asyncio.sleep(0.8)  # past the first attempt's lease
+    second = await gateway.aroute(request)
+    assert second.error_code == "IDEMPOTENCY_CONFLICT"
+    assert (await first).content == "at last"
+    assert calls <= 4

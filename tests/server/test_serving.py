@@ -263,3 +263,21 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_out(serve: Serve, upstream
             assert upstream.count() == before
             locked.execute("ROLLBACK")
         assert served.call("openai", "hi")[0] == 200
+
+
+def test_refused_keys_are_counted(serve: Serve) -> None:
+    with serve() as served:
+        operator = served.key(role="operator")
+        before = _counted(served, operator.key)
+        for token in ("sk-wrong", "", "rat1.a.b"):
+            assert served.ask("GET", "/v1/models", token=token)[0] == 401
+        assert _counted(served, operator.key) == before + 3
+
+
+def _counted(served: Served, token: str) -> float:
+    status, body, _ = served.ask("GET", "/metrics", token=token)
+    assert status == 200
+    for line in body.decode().splitlines():
+        if line.startswith("remit_refused_keys_total"):
+            return float(line.split()[-1])
+    return 0.0

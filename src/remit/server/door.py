@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from remit.auth import AuthProvider, AuthUnavailableError, Identity, token_from_headers
@@ -74,10 +75,18 @@ class Door:
         keys: tells whose a key is; ``None`` in dev mode.
         contract_id: the contract of calls that name none.
         news_s: within this time a key that another process made is known here, in seconds.
+        on_refused: told of each request that nobody known made.
     """
 
-    def __init__(self, keys: AuthProvider | None, contract_id: str, news_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        keys: AuthProvider | None,
+        contract_id: str,
+        news_s: float = 0.0,
+        on_refused: Callable[[], None] | None = None,
+    ) -> None:
         self._news_s = news_s
+        self._on_refused = on_refused
         self._keys = keys
         self._contract_id = contract_id
         self._day = 0
@@ -89,6 +98,14 @@ class Door:
         Raises:
             HttpError: nobody known. Nothing is written: without a key nobody makes the disk work.
         """
+        try:
+            return self._known(raw_headers)
+        except HttpError as error:
+            if error.status == 401 and self._on_refused is not None:
+                self._on_refused()
+            raise
+
+    def _known(self, raw_headers: list[tuple[bytes, bytes]]) -> Visit:
         headers = {name: value for name, value in raw_headers if name in _WANTED}
         if self._keys is None:
             return Visit(headers, DEVELOPER)
@@ -111,11 +128,11 @@ class Door:
             HttpError: nobody known.
         """
         try:
-            return self.enter(raw_headers)
+            return self._known(raw_headers)
         except HttpError as error:
-            if error.status != 401 or not any(_LOOKS_NEW in value for _, value in raw_headers):
-                raise
-        await asyncio.sleep(self._news_s)
+            looks_new = any(_LOOKS_NEW in value for _, value in raw_headers)
+            if error.status == 401 and looks_new:
+                await asyncio.sleep(self._news_s)
         return self.enter(raw_headers)
 
     def request(self, visit: Visit, call: ClientCall) -> PromptRequest:

@@ -144,7 +144,9 @@ def application() -> Any:
             gateway.observers.append(observer)
     if settings.server.log_level in ("debug", "info"):
         gateway.observers.append(CallLog())
-    door = Door(authority, settings.server.contract_id, settings.auth.revocation_s)
+    door = Door(
+        authority, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key
+    )
 
     def end() -> None:
         keys.close()
