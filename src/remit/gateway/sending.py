@@ -63,8 +63,11 @@ class StreamTap:
         self.first_after_ms: float | None = None
 
     def start(self) -> None:
-        """Begin to count the time."""
+        """Begin an attempt: of one before it nothing is known any more."""
         self._started = time.perf_counter()
+        self._parts.clear()
+        self.pieces = self.size = 0
+        self.told = None
 
     def dispatched(self, entry_id: str) -> None:
         """An attempt is about to be sent."""
