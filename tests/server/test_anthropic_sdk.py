@@ -212,8 +212,7 @@ def test_fields_nobody_here_knows_pass_both_ways(
         **_asked(
             session, model, "hi", metadata={"user_id": "u-1"},
             system=[{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
-            extra_body={"x_future": {"deep": [1.5, "é"]}, "top_k": 4,
-                        "base_url": "http://127.0.0.1:9", "api_key": "sk-mine"},
+            extra_body={"x_future": {"deep": [1.5, "é"]}, "top_k": 4},
         )
     )  # fmt: skip
     assert answer.to_dict()["x_new"] == {"a": [1, None]}

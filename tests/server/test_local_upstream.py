@@ -145,7 +145,9 @@ def _is_on_record(served: Served, session: str, text: str) -> None:
     assert exchange.metadata["prompt"][-1]["content"] == "Say hello."
     assert exchange.metadata["input_tokens"] > 0
     assert exchange.metadata["output_tokens"] > 0
-    assert exchange.metadata["cost_certainty"] == "unpriced"
+    # That server does not tell its counts in every stream: then the bound is charged.
+    assert exchange.metadata["cost_certainty"] in ("unpriced", "upper_bound")
+    assert "cost_usd" not in exchange.metadata
 
 
 def test_the_local_model_in_process_behind_the_server(tmp_path: Path) -> None:
