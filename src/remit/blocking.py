@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -11,7 +13,7 @@ from typing import Any, TypeVar
 
 from remit.errors import InvalidInputError
 
-__all__ = ["call_in_thread", "run_blocking"]
+__all__ = ["call_in_thread", "run_blocking", "start_background"]
 
 _T = TypeVar("_T")
 
@@ -48,6 +50,12 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
         raise
 
 
+def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+    """Start ``coroutine`` on the background loop; its future can be waited for or cancelled."""
+    loop, _ = _background()
+    return asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+
 def _wait_for_end(loop: asyncio.AbstractEventLoop) -> None:
     """Give a cancelled coroutine time to put its end on record."""
 
@@ -66,6 +74,7 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
 
     The thread is a daemon and is abandoned when the wait is cancelled: code that hangs
     neither blocks the loop nor keeps the process from ending, as a pool's threads would.
+    It sees the caller's context variables, as they are now.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
@@ -88,7 +97,8 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(settle, outcome)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
     return await future
 
 

@@ -131,7 +131,7 @@ def test_a_rejected_answer_is_tried_once_more_with_the_reason(
     with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
         result = runtime.session().turn("hello", on_event=heard.append)
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
-        second = server.calls[-1].body["system"]
+        second = str(server.calls[-1].body["messages"][-1])
     assert result.response == "A real answer."
     assert [gate.metadata["verdict"] for gate in gates] == ["reject", "accept"]
     assert "the answer is empty" in second

@@ -1,45 +1,158 @@
-"""The one state machine."""
+"""The one state machine, and orders read back from their entries."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.workorders import (
+    Actor,
     IllegalTransitionError,
+    OrderRecordError,
     WorkOrder,
+    WorkOrderConstraints,
     WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
+    plan_of,
+    recorded_order,
+    replay,
     work_order_id,
 )
 
 LEGAL = {
-    ("planned", "dispatched"),
-    ("planned", "failed"),
-    ("dispatched", "executing"),
-    ("executing", "completed"),
-    ("executing", "failed"),
+    ("planned", "dispatched"): "supervisor",
+    ("planned", "failed"): "supervisor",
+    ("dispatched", "executing"): "worker",
+    ("executing", "completed"): "worker",
+    ("executing", "failed"): "worker",
 }
+EVENTS = {
+    "WO_DISPATCHED": "dispatched",
+    "WO_EXECUTING": "executing",
+    "WO_COMPLETED": "completed",
+    "WO_FAILED": "failed",
+}
+TIERS = {"supervisor": "ho2", "worker": "ho1"}
+ORDER = WorkOrder(
+    "WO-SES-AAAAAAAA-001",
+    "SES-AAAAAAAA",
+    WorkOrderType.EXECUTE,
+    input_context={"user_input": "hello"},
+    constraints=WorkOrderConstraints("PRC-X-001", 10, 0.5, 3, 9.0, ("a", "b"), ("b",), ("t",)),
+    acceptance_criteria={"non_empty": True},
+)
 
 
-def _order() -> WorkOrder:
-    return WorkOrder("WO-SES-AAAAAAAA-001", "SES-AAAAAAAA", WorkOrderType.EXECUTE)
+def _entry(event: str, actor: str, **further: Any) -> LedgerEntry:
+    return LedgerEntry(
+        event_type=event,
+        submission_id=ORDER.wo_id,
+        decision=event,
+        reason=event,
+        metadata={
+            "provenance": {
+                "agent_id": "a",
+                "session_id": ORDER.session_id,
+                "work_order_id": ORDER.wo_id,
+            },
+            "scope": {"tier": TIERS[actor]},
+            **further,
+        },
+    )
 
 
-@given(st.lists(st.sampled_from(list(WorkOrderState)), max_size=8))
-def test_only_legal_steps_are_taken(path: list[WorkOrderState]) -> None:
-    order = _order()
-    for state in path:
+def _planned() -> LedgerEntry:
+    return _entry("WO_PLANNED", "supervisor", **plan_of(ORDER))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(list(WorkOrderState)), st.sampled_from(list(Actor))), max_size=8
+    )
+)
+def test_only_legal_steps_are_taken_and_only_by_whose_they_are(
+    path: list[tuple[WorkOrderState, Actor]],
+) -> None:
+    order = ORDER
+    for state, actor in path:
         before = order.state
         try:
-            order = order.moved_to(state)
-            assert (before, state) in LEGAL
-        except IllegalTransitionError as error:
-            assert (before, state) not in LEGAL
+            order = order.moved_to(state, by=actor)
+            assert LEGAL[before, state] == actor
+        except IllegalTransitionError:
+            assert LEGAL.get((before, state)) != actor
             assert order.state is before
-            assert error.next_step
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(list(EVENTS)), st.sampled_from(list(TIERS)), st.booleans()),
+        max_size=7,
+    )
+)
+def test_an_order_read_back_went_a_legal_way_or_is_refused(
+    steps: list[tuple[str, str, bool]],
+) -> None:
+    state, legal = "planned", True
+    entries = [_planned()]
+    for event, actor, resumed in steps:
+        resuming = event == "WO_EXECUTING" and resumed
+        entries.append(_entry(event, actor, **({"resumed": True} if resuming else {})))
+        if resuming:
+            legal = legal and state == "executing"
+        else:
+            legal = legal and LEGAL.get((state, EVENTS[event])) == actor
+            state = EVENTS[event]
+    if legal:
+        order = replay(entries)
+        assert order.state == state
+        assert order.constraints == ORDER.constraints
+        assert order.input_context == ORDER.input_context
+    else:
+        with pytest.raises(IllegalTransitionError):
+            replay(entries)
+
+
+def test_an_order_comes_back_from_the_ledger_as_it_stands(ledger: LedgerClient) -> None:
+    cost = WorkOrderCost(1, 2, 3, 1, 0, 5.0, 0.5).to_dict()
+    ledger.write(_planned())
+    ledger.write(_entry("WO_DISPATCHED", "supervisor"))
+    ledger.write(_entry("WO_EXECUTING", "worker"))
+    ledger.write(_entry("WO_FAILED", "worker", error_code="timeout", error_message="late",
+                        cost=cost))  # fmt: skip
+    order = recorded_order(ledger.scoped(tier="ho2"), ORDER.wo_id)
+    assert order is not None
+    assert order.state is WorkOrderState.FAILED
+    assert order.error == {"code": "timeout", "message": "late"}
+    assert order.cost.to_dict() == cost
+    assert recorded_order(ledger, "WO-SES-AAAAAAAA-002") is None
+
+
+def test_an_order_whose_plan_was_erased_is_none(ledger: LedgerClient) -> None:
+    entry_id = ledger.write(_planned())
+    ledger.erase(entry_id, reason="asked", requested_by="a person")
+    with pytest.raises(OrderRecordError, match="erased"):
+        recorded_order(ledger, ORDER.wo_id)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"wo_type": "song"}, {"constraints": {"unknown": 1}}, {"provenance": {}}, {"constraints": 7}],
+)
+def test_a_plan_that_is_none_is_refused(broken: dict[str, Any]) -> None:
+    entry = _planned()
+    entry.metadata = {**entry.metadata, **broken}
+    with pytest.raises(OrderRecordError):
+        replay([entry])
+    with pytest.raises(OrderRecordError):
+        replay([_entry("WO_DISPATCHED", "supervisor")])
+    with pytest.raises(IllegalTransitionError, match="twice"):
+        replay([_planned(), _planned()])
 
 
 def test_ids() -> None:
@@ -47,14 +160,8 @@ def test_ids() -> None:
     assert work_order_id("SES-AAAAAAAA", 1234) == "WO-SES-AAAAAAAA-1234"
 
 
-@pytest.mark.parametrize("state", list(WorkOrderState))
-def test_ended_orders_go_nowhere(state: WorkOrderState) -> None:
-    done = _order().moved_to(WorkOrderState.FAILED)
-    with pytest.raises(IllegalTransitionError, match="cannot become"):
-        done.moved_to(state)
-
-
 def test_costs_add_up_and_an_unknown_price_stays_unknown() -> None:
-    known = WorkOrderCost(1, 2, 3, 1, 1, 5.0, 0.5)
-    assert known.plus(known) == WorkOrderCost(2, 4, 6, 2, 2, 10.0, 1.0)
-    assert known.plus(WorkOrderCost()).cost_usd is None
+    known = WorkOrderCost(1, 2, 3, 1, 1, 5.0, 0.1)
+    assert WorkOrderCost.sum([known, known, known]) == WorkOrderCost(3, 6, 9, 3, 3, 15.0, 0.3)
+    assert WorkOrderCost.sum([known, WorkOrderCost()]).cost_usd == 0.1  # nothing was asked
+    assert WorkOrderCost.sum([known, WorkOrderCost(1, 0, 1, 1)]).cost_usd is None

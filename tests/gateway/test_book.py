@@ -39,7 +39,7 @@ from remit.budget import (
 from remit.errors import InvalidInputError
 from remit.gateway import InFlightCalls
 from remit.gateway.inflight import Begin
-from remit.gateway.ownership import Owner
+from remit.leases import Owner
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.stores import outside
 

@@ -31,7 +31,7 @@ from remit.budget import (
 from remit.exchange import PromptResponse
 from remit.gateway import CircuitBreakerConfig, LeaseLostError, LLMGateway, RouterConfig
 from remit.gateway import RouteOutcome as Outcome
-from remit.gateway.ownership import Owner
+from remit.leases import Owner
 from remit.ledger import LedgerClient, LedgerError, LedgerWriteError
 from remit.prices import PriceTable, Usage
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse

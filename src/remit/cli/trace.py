@@ -1,135 +1,158 @@
-"""``remit trace``: what happened in a session, step by step."""
+"""``remit trace``: how a prompt became an answer, step by step."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
-from remit.cli.shared import echo_json, open_ledger, reads
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.cli.shared import echo_json_line, note, open_ledger, reads
+from remit.journeys import journey_text, open_journey, page_parts
+from remit.ledger import LedgerClient
+from remit.sessions import list_sessions
 from remit.workorders import trace_hash
+
+__all__ = ["print_trace", "session_trace", "trace"]
+
+_COLUMNS = (120, 24)  # where the output is no terminal
 
 
 @click.command()
-@click.argument("session_id")
+@click.argument("place", metavar="[SESSION | WO-… | LED-…]", required=False)
+@click.option("--last", is_flag=True, help="The latest session.")
+@click.option("--turn", type=click.IntRange(min=1), help="Only this turn of the session.")
 @click.option(
     "--verify", is_flag=True, help="Compute every trace hash again; exit 1 on a mismatch."
 )
+@click.option("--full", is_flag=True, help="Cut nothing; show plans and whole prompts.")
+@click.option(
+    "--html",
+    "page",
+    type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
+    help="Write one self-contained page; - is standard output.",
+)
 @reads
-def trace(root: Path | None, as_json: bool, session_id: str, verify: bool) -> None:
-    """The turns of a session: orders, model calls, tools, checks, with entry ids."""
+def trace(
+    root: Path | None,
+    as_json: bool,
+    place: str | None,
+    last: bool,
+    turn: int | None,
+    verify: bool,
+    full: bool,
+    page: IO[str] | None,
+) -> None:
+    """The journey of a prompt: planned, dispatched, asked, answered, tools, checks, delivered.
+
+    Of a session, or of the turn that a work order or an entry belongs to.
+    """
+    if (place is None) != last:
+        raise click.UsageError("Give a session, a work order or an entry, or --last.")
+    if as_json and page is not None:
+        raise click.UsageError("Give --json or --html, not both.")
     with open_ledger(root) as client:
-        result = session_trace(client, session_id)
-        if not result["turns"]:
-            raise click.ClickException("The ledger has no such session; see `remit session list`.")
-        if verify:
-            result["trace_hashes"] = _recompute(client, session_id)
-    if as_json:
-        echo_json(result)
-    else:
-        print_trace(result)
-    bad = [item for item in result.get("trace_hashes", ()) if not item["agrees"]]
+        which = _latest(client) if place is None else _named(place)
+        if turn is not None:
+            if "session_id" not in which:
+                raise click.UsageError("--turn goes with a session.")
+            which["turn"] = turn
+        journey = open_journey(client, **which)
+        hashes = _recompute(client, which) if verify else None
+        if hashes is not None:
+            journey = _with_hashes(journey, hashes)
+        if page is not None:
+            for part in page_parts(journey):
+                page.write(part)
+            if page.name != "-":
+                note(f"written to {page.name}")
+        elif as_json:
+            _print_json(journey)
+        else:
+            print_trace(journey, full=full)
+        if page is not None or not as_json:
+            _print_hashes(hashes, to_stderr=page is not None)
+    bad = [item for item in hashes or () if not item["agrees"]]
     raise SystemExit(1 if bad else 0)
 
 
 def session_trace(client: LedgerClient, session_id: str) -> dict[str, Any]:
-    """The steps of a session as data: turns, their work orders, their events."""
-    turns: list[dict[str, Any]] = []
-    turn: dict[str, Any] = {"work_orders": {}, "other": []}
-    for entry in client.query(session_id=session_id):
-        if entry.event_type == "DISPATCH":
-            continue  # for recovery only; its exchange says the same and more
-        step = _step(entry)
-        order_id = _order_of(entry)
-        if order_id:
-            orders = turn["work_orders"]
-            orders.setdefault(order_id, {"wo_id": order_id, "steps": []})["steps"].append(step)
-        else:
-            turn["other"].append(step)
-        if entry.event_type == "TURN_RECORDED":
-            turns.append(_closed(turn, entry))
-            turn = {"work_orders": {}, "other": []}
-    if turn["work_orders"] or turn["other"]:
-        turns.append(_closed(turn, None))
-    return {"session_id": session_id, "turns": turns}
+    """The journey of all turns of a session; they are read as :func:`print_trace` prints them."""
+    return open_journey(client, session_id=session_id)
 
 
-def print_trace(result: dict[str, Any]) -> None:
-    """A trace as a tree."""
-    click.echo(result["session_id"])
-    for turn in result["turns"]:
-        if turn["turn_number"] is not None:
-            click.echo(f"├─ turn {turn['turn_number']}: {_cut(turn['user_message'])}")
-        for step in turn["other"]:
-            click.echo(f"│  {step['entry_id']} {step['event_type']}{_details(step)}")
-        for order in turn["work_orders"]:
-            click.echo(f"│  ├─ {order['wo_id']}")
-            for step in order["steps"]:
-                click.echo(f"│  │  {step['entry_id']} {step['event_type']}{_details(step)}")
-        if turn["turn_number"] is not None:
-            click.echo(f"│  └─ answer: {_cut(turn['response'])}")
-    if result.get("trace_hashes") == []:
-        click.echo("There is no trace hash in this session.")
-    for item in result.get("trace_hashes", ()):
-        word = "agrees" if item["agrees"] else "DOES NOT AGREE"
-        click.echo(f"trace hash of {item['entry_id']} {word}")
+def print_trace(journey: Mapping[str, Any], *, full: bool = False) -> None:
+    """A journey as a tree, turn by turn; in colour on a terminal."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size(_COLUMNS).columns
+    for line in journey_text(journey, colour=colour, width=width, full=full):
+        click.echo(line)
 
 
-def _closed(turn: dict[str, Any], entry: LedgerEntry | None) -> dict[str, Any]:
-    metadata = entry.metadata if entry else {}
-    return {
-        "turn_number": metadata.get("turn_number"),
-        "user_message": metadata.get("user_message"),
-        "response": metadata.get("response"),
-        "work_orders": list(turn["work_orders"].values()),
-        "other": turn["other"],
-    }
+def _named(place: str) -> dict[str, Any]:
+    """What an argument means, by its form."""
+    if place.startswith("LED-"):
+        return {"entry_id": place}
+    return {"work_order_id": place} if place.startswith("WO-") else {"session_id": place}
 
 
-# fmt: off
-_SHOWN = ("wo_type", "model_id", "outcome", "input_tokens", "output_tokens", "latency_ms",
-          "tool_id", "status", "tool_error", "verdict", "reasons", "error_code", "error_message",
-          "exchange_entry_id", "turn_number")
-# fmt: on
+def _latest(client: LedgerClient) -> dict[str, Any]:
+    overview = next(list_sessions(client, limit=1), None)
+    if overview is None:
+        raise click.ClickException("The ledger has no session yet; `remit chat` begins one.")
+    return {"session_id": overview.session_id}
 
 
-def _step(entry: LedgerEntry) -> dict[str, Any]:
-    shown = {key: entry.metadata[key] for key in _SHOWN if key in entry.metadata}
-    return {
-        "entry_id": entry.id,
-        "event_type": entry.event_type,
-        "timestamp": entry.timestamp,
-        **shown,
-    }
-
-
-def _details(step: dict[str, Any]) -> str:
-    parts = [
-        f"{key}={_cut(value)}"
-        for key, value in step.items()
-        if key in _SHOWN and value not in ("", None, [])
-    ]
-    return f"  {' '.join(parts)}" if parts else ""
-
-
-def _order_of(entry: LedgerEntry) -> str:
-    provenance = entry.metadata.get("provenance") or {}
-    return str(entry.metadata.get("work_order_id") or provenance.get("work_order_id") or "")
-
-
-def _recompute(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
+def _recompute(client: LedgerClient, which: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Whether each gate's trace hash is that of the entries as they are."""
     return [
         {
-            "entry_id": gate.id,
-            "agrees": trace_hash(client, gate.metadata["work_order_ids"])
-            == gate.metadata["trace_hash"],
+            "entry_id": gate["entry_id"],
+            "agrees": trace_hash(client, gate.get("work_order_ids") or ())
+            == gate.get("trace_hash"),
         }
-        for gate in client.query(session_id=session_id, event_type="WO_QUALITY_GATE")
+        for turn in open_journey(client, **which, with_content=False)["turns"]
+        for gate in turn["gates"]
     ]
 
 
-def _cut(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 90 else text[:89] + "…"
+def _with_hashes(journey: Mapping[str, Any], hashes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The journey with what was recomputed: as a whole, and at each gate."""
+    agrees = {item["entry_id"]: item["agrees"] for item in hashes}
+
+    def turns() -> Iterator[dict[str, Any]]:
+        for turn in journey["turns"]:
+            for gate in turn["gates"]:
+                gate["trace_hash_agrees"] = agrees.get(gate["entry_id"])
+            yield turn
+
+    return {**journey, "trace_hashes": hashes, "turns": turns()}
+
+
+def _print_json(journey: Mapping[str, Any]) -> None:
+    """One document, written as the turns come: memory does not grow with them."""
+    click.echo("{")
+    for key, value in journey.items():
+        if key != "turns":
+            click.echo(f'"{key}": ', nl=False)
+            echo_json_line(value)
+            click.echo(",", nl=False)
+    click.echo('"turns": [')
+    separator = ""
+    for turn in journey["turns"]:
+        click.echo(separator, nl=False)
+        echo_json_line(turn)
+        separator = ","
+    click.echo("]}")
+
+
+def _print_hashes(hashes: list[dict[str, Any]] | None, *, to_stderr: bool) -> None:
+    if hashes == []:
+        click.echo("There is no trace hash in this journey.", err=to_stderr)
+    for item in hashes or ():
+        word = "agrees" if item["agrees"] else "DOES NOT AGREE"
+        click.echo(f"trace hash of {item['entry_id']} {word}", err=to_stderr)

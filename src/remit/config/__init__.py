@@ -2,12 +2,15 @@
 
 from remit.config.loading import LoadedSettings, default_settings, describe, load_settings
 from remit.config.settings import (
+    AttentionSettings,
     AuthSettings,
     BudgetSettings,
     ChatSettings,
     GatewaySettings,
+    LeaseSettings,
     LedgerSettings,
     LocalModelSettings,
+    McpServerSettings,
     ModelSettings,
     ProviderSettings,
     ServerSettings,
@@ -19,13 +22,16 @@ from remit.config.settings import (
 )
 
 __all__ = [
+    "AttentionSettings",
     "AuthSettings",
     "BudgetSettings",
     "ChatSettings",
     "GatewaySettings",
+    "LeaseSettings",
     "LedgerSettings",
     "LoadedSettings",
     "LocalModelSettings",
+    "McpServerSettings",
     "ModelSettings",
     "ProviderSettings",
     "ServerSettings",

@@ -6,7 +6,7 @@ import difflib
 import functools
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from remit.config.settings import ProviderSettings, Settings
+from remit.config.settings import McpServerSettings, ProviderSettings, Settings
 from remit.errors import ConfigError
 
 __all__ = ["LoadedSettings", "default_settings", "load_settings"]
@@ -23,7 +23,7 @@ _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
     {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
 )
-_FREE_TABLES = ("providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks")
+_FREE_TABLES = ("providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks", "mcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,12 @@ def _merge(
 ) -> None:  # fmt: skip
     for key, value in layer.items():
         dotted = f"{prefix}{key}"
-        free = prefix.rstrip(".") in _FREE_TABLES
-        if key not in into and not free and not _is_provider_option(prefix, key):
-            raise _unknown(dotted, list(into), source)
-        if isinstance(value, dict) and isinstance(into.get(key, {} if free else None), dict):
+        free = _is_free(prefix.rstrip("."))
+        if key not in into and not free and key not in (options := _options(prefix)):
+            raise _unknown(dotted, [*into, *options], source)
+        if isinstance(value, dict) and isinstance(
+            into.get(key, {} if free or prefix.startswith("mcp.") else None), dict
+        ):
             if prefix == "providers." and key not in into:
                 into[key] = _provider_template(value, into)
             _merge(into.setdefault(key, {}), value, source, sources, f"{dotted}.")
@@ -124,8 +126,20 @@ def _merge(
             sources[dotted] = source
 
 
-def _is_provider_option(prefix: str, key: str) -> bool:
-    return prefix.startswith("providers.") and key in ProviderSettings.model_fields
+def _is_free(table: str) -> bool:
+    """True when users choose the keys of ``table``."""
+    parts = table.split(".")
+    return table in _FREE_TABLES or (parts[0] == "mcp" and parts[2:] in (["env"], ["headers"]))
+
+
+def _options(prefix: str) -> Iterable[str]:
+    """The keys that a table named by a user may have."""
+    section, _, rest = prefix.partition(".")
+    if section == "providers" and rest:
+        return ProviderSettings.model_fields
+    if section == "mcp" and rest.count(".") == 1:
+        return McpServerSettings.model_fields
+    return ()
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:

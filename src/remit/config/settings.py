@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 __all__ = [
+    "AttentionSettings",
     "AuthSettings",
     "BudgetSettings",
     "ChatSettings",
     "GatewaySettings",
+    "LeaseSettings",
     "LedgerSettings",
     "LocalModelSettings",
+    "McpServerSettings",
     "ModelSettings",
     "ProviderSettings",
     "ServerSettings",
@@ -164,6 +167,18 @@ class BudgetSettings(_Section):
     )
 
 
+class LeaseSettings(_Section):
+    """``[leases]``: who works on what, where several processes share a root."""
+
+    lasts_s: float = Field(
+        gt=0, description="work of a process that cannot be seen from here is taken over after this"
+    )
+    poll_s: float = Field(gt=0, description="how often a holder looks whether it shall stop")
+    session_wait_s: float = Field(
+        ge=0, description="how long a turn waits for another process that works on its session"
+    )
+
+
 class AuthSettings(_Section):
     """``[auth]``: how fresh the view of the keys must be."""
 
@@ -237,15 +252,85 @@ class ToolSettings(_Section):
     reason_chars: int = Field(ge=1, description="query_ledger cuts reasons at this length")
 
 
+class McpServerSettings(_Section):
+    """``[mcp.NAME]``: one MCP server whose tools agents may use; ``command`` or ``url``.
+
+    Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the environment.
+    """
+
+    command: str = Field("", description="program that is started and spoken to over its stdio")
+    args: list[str] = Field(default_factory=list, description="its arguments")
+    env: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="its environment, over PATH, HOME and the like; of ours it gets nothing else",
+    )
+    cwd: str = Field("", description="directory it runs in; empty: ours")
+    url: str = Field("", description="address of a server that speaks streamable HTTP")
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="headers sent with each request to it"
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, description="longest call of one of its tools; left out: tools.timeout_s"
+    )
+    start_timeout_s: float = Field(
+        30.0, gt=0, description="longest start, and longest wait for its list of tools"
+    )
+    stop_timeout_s: float = Field(
+        2.0, gt=0, description="time to end by itself, and again after SIGTERM; then SIGKILL"
+    )
+    max_message_bytes: int = Field(
+        8388608, ge=1024, description="longest message from it; a longer one ends the connection"
+    )
+    tools: list[str] = Field(
+        default_factory=list, description="its tools that are let in; empty: all"
+    )
+    idempotent: list[str] = Field(
+        default_factory=list,
+        description="name patterns of tools that may run twice: after a crash they are run again",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("an MCP server needs either a command or a url")
+        return self
+
+
+class AttentionSettings(_Section):
+    """``[supervisor.attention]``: what a turn is shown beside the conversation itself."""
+
+    tokens: int = Field(ge=0, description="most tokens of it, estimated")
+    commitment_weight: float = Field(ge=0, description="weight of what somebody is bound by")
+    time_weight: float = Field(ge=0, description="weight of what is due soon")
+    recency_weight: float = Field(ge=0, description="weight of what was said lately")
+    half_life_hours: float = Field(gt=0, description="recency halves in this time")
+    horizon_hours: float = Field(gt=0, description="what is due later than this does not press yet")
+    min_score: float = Field(ge=0, description="what scores less is left out")
+    most_candidates: int = Field(ge=0, description="open threads of other sessions looked at")
+    most_told: int = Field(ge=1, description="what was left out is told up to this number")
+
+
 class SupervisorSettings(_Section):
     """``[supervisor]``: how a turn is planned and checked."""
 
     classify: bool = Field(description="classify each message before answering")
+    verify: bool = Field(description="have each answer judged under PRC-VERIFY-001")
+    consolidate: bool = Field(
+        description="at a session's end, have what it leaves open found under PRC-CONSOLIDATE-001"
+    )
+    threads: bool = Field(
+        description="give models with native tools the tools open_thread and close_thread"
+    )
     max_retries: int = Field(ge=0, description="further attempts after a rejected answer")
     context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
     context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
     degraded_max_tokens: int = Field(ge=1, description="longest answer of a direct call")
     error_markers: list[str] = Field(description="texts that mark a failed answer at its start")
+    claim_patterns: list[str] = Field(
+        description="regular expressions of sentences that claim to have looked at something; "
+        "without a tool's result they are not delivered"
+    )
+    attention: AttentionSettings
 
 
 class ChatSettings(_Section):
@@ -265,10 +350,12 @@ class Settings(_Section):
     local: LocalModelSettings
     gateway: GatewaySettings
     budget: BudgetSettings
+    leases: LeaseSettings
     auth: AuthSettings
     server: ServerSettings
     telemetry: TelemetrySettings
     worker: WorkerSettings
     tools: ToolSettings
+    mcp: dict[str, McpServerSettings]
     supervisor: SupervisorSettings
     chat: ChatSettings

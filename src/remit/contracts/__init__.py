@@ -1,7 +1,19 @@
 """Prompt contracts and the packs they bind (SPEC 8.1)."""
 
-from remit.contracts.contract import Boundary, ContractError, PromptContract
+from remit.contracts.context import required_context
+from remit.contracts.contract import Boundary, PromptContract
+from remit.contracts.errors import ContractError, RequiredContextError
+from remit.contracts.examples import check_examples
 from remit.contracts.loader import ContractLoader
 from remit.contracts.pack import PromptPack
 
-__all__ = ["Boundary", "ContractError", "ContractLoader", "PromptContract", "PromptPack"]
+__all__ = [
+    "Boundary",
+    "ContractError",
+    "ContractLoader",
+    "PromptContract",
+    "PromptPack",
+    "RequiredContextError",
+    "check_examples",
+    "required_context",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,22 +12,16 @@ from typing import Any
 
 import orjson
 
-from remit.errors import RemitError
-from remit.schemas import first_problem, schema_problem
+from remit.canonical import canonical_json, sha256_hex
+from remit.contracts.errors import ContractError
+from remit.contracts.file import UnusableFileError, text_of
+from remit.contracts.schema import unusable
+from remit.errors import InvalidInputError
+from remit.schemas import first_problem
 
-__all__ = ["Boundary", "ContractError", "PromptContract"]
+__all__ = ["Boundary", "PromptContract"]
 
-
-class ContractError(RemitError):
-    """A contract or pack cannot be used.
-
-    Attributes:
-        code: ``contract_not_found``, ``contract_schema_invalid`` or ``prompt_pack_not_found``.
-    """
-
-    def __init__(self, code: str, message: str, *, next_step: str = "") -> None:
-        super().__init__(message, next_step=next_step)
-        self.code = code
+_MOST_SAID = 400  # characters of a problem; the rest of a quoted value helps nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,12 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class PromptContract:
-    """One version of one contract."""
+    """One version of one contract.
+
+    Attributes:
+        digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the way
+            its file is laid out does not matter to it.
+    """
 
     contract_id: str
     version: str
@@ -55,6 +55,7 @@ class PromptContract:
     output_schema: Mapping[str, Any] | None = None
     examples: tuple[Any, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    digest: str = ""
 
     @classmethod
     def parse(cls, data: bytes, source: str) -> PromptContract:
@@ -65,20 +66,31 @@ class PromptContract:
             source: its name, for the error.
 
         Raises:
-            ContractError: it is not JSON, or does not satisfy the contract schema.
+            ContractError: ``contract_schema_invalid``: it is not JSON, or does not satisfy the
+                contract schema; the message names the file and the place in it.
         """
         try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
+            value = _json(data, source)
+            if problem := first_problem(_contract_schema(), value):
+                raise ValueError(f"{source}, at {_brief(problem)}")
+            digest = sha256_hex(canonical_json(value))
+            schemas = {name: value.get(name) for name in ("input_schema", "output_schema")}
+            schemas["boundary/structured_output"] = value["boundary"].get("structured_output")
+            for name, schema in schemas.items():
+                if isinstance(schema, dict) and (problem := unusable(schema)):
+                    raise ValueError(f"{source}, {name}: {_brief(problem)}")
+        except InvalidInputError as error:
             raise ContractError(
-                "contract_schema_invalid", f"{source} is not JSON: {error}."
+                "contract_schema_invalid", f"{source} is not plain JSON: {error.message}"
             ) from error
-        if problem := first_problem(_contract_schema(), value):
-            raise ContractError("contract_schema_invalid", f"{source}, at {problem}.")
-        for name in ("input_schema", "output_schema"):
-            if problem := schema_problem(value.get(name, {})):
-                raise ContractError("contract_schema_invalid", f"{source}, {name}: {problem}.")
-        fields = {**value, "boundary": Boundary(**value["boundary"])}
+        except UnusableFileError as error:
+            raise ContractError(
+                "contract_schema_invalid", error.message, next_step=error.next_step
+            ) from error
+        except ValueError as error:
+            raise ContractError("contract_schema_invalid", f"{error}.") from error
+        limits = {**value["boundary"], "max_tokens": int(value["boundary"]["max_tokens"])}
+        fields = {**value, "boundary": Boundary(**limits), "digest": digest}
         fields["examples"] = tuple(value.get("examples", ()))
         return cls(**fields)
 
@@ -93,6 +105,38 @@ class PromptContract:
             if pre
         )
         return (*numbers, not pre, identifiers)
+
+    @property
+    def prerelease(self) -> bool:
+        """Whether the version comes before its release (``2.0.0-rc.1``)."""
+        return "-" in self.version.partition("+")[0]
+
+
+def _json(data: bytes, source: str) -> Any:
+    text = text_of(data, source)
+    try:
+        orjson.loads(text)  # strict where the standard library is not
+        return json.loads(text, object_pairs_hook=functools.partial(_object, source))
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"{source} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{source} is nested too deeply") from error
+
+
+def _object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"{source} has the key {name!r} twice in one object")
+            seen.add(name)
+    return value
+
+
+def _brief(problem: str) -> str:
+    """A problem may quote the whole file."""
+    return problem if len(problem) <= _MOST_SAID else f"{problem[:_MOST_SAID]}…"
 
 
 @functools.cache

@@ -1,93 +1,209 @@
-"""Finds contracts and packs in a root, and notices when they change."""
+"""Finds contracts and packs, in every version, and notices when they change."""
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable
+import difflib
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from remit.contracts.contract import ContractError, PromptContract
+from remit.contracts.contract import PromptContract
+from remit.contracts.errors import ContractError
+from remit.contracts.file import text_of
+from remit.contracts.folder import Folder
 from remit.contracts.pack import PromptPack
 
 __all__ = ["ContractLoader"]
 
+_PACK_ID = re.compile(r"PRM-[A-Z]+-[0-9]+")
+
 _T = TypeVar("_T")
+_Digested = TypeVar("_Digested", PromptContract, PromptPack)
+_Problems = list[str]
+_Contracts = list[PromptContract]
 
 
 class ContractLoader:
-    """Reads ``contracts/*.json`` and ``prompt_packs/PRM-…`` below one tier folder.
+    """Reads ``contracts/`` and ``prompt_packs/`` below tier folders.
+
+    A contract's file is called ``{contract_id}.json`` or ``{contract_id}@{version}.json``, a
+    pack's ``{prompt_pack_id}`` with the suffix ``.txt``, ``.md`` or ``.j2``. What two files say
+    of one version, or of one pack, must be equal.
 
     Args:
         directory: the tier folder, ``HO1`` of a root.
+        more: folders of the same form, searched after it.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._contracts = directory / "contracts"
-        self._packs = directory / "prompt_packs"
-        self._cache: dict[Path, tuple[tuple[int, int, int], object]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, directory: Path, *more: Path) -> None:
+        places = (directory, *more)
+        self._contracts = [Folder(one / "contracts", (".json",), _contract) for one in places]
+        self._packs = [
+            Folder(one / "prompt_packs", (".txt", ".md", ".j2"), _pack) for one in places
+        ]
 
     def load(self, contract_id: str, version: str | None = None) -> PromptContract:
-        """The newest installed version of a contract, or the one asked for.
+        """The newest installed version of a contract, or exactly the one asked for.
+
+        Newest is by the precedence of Semantic Versioning 2.0.0; a pre-release only where
+        there is no release.
 
         Raises:
-            ContractError: ``contract_not_found``, or ``contract_schema_invalid`` when a file
-                that carries its name cannot be used.
+            ContractError: ``contract_not_found``; or ``contract_schema_invalid``, when a file
+                that could hold what is asked for cannot be used, or two files disagree.
         """
-        found: list[PromptContract] = []
-        for path in sorted(self._contracts.glob("*.json")):
-            try:
-                contract = self._cached(path, functools.partial(_contract, path.name))
-            except ContractError:
-                if path.stem.partition("@")[0] == contract_id:
-                    raise
-                continue
-            if contract.contract_id == contract_id and version in (None, contract.version):
-                found.append(contract)
+        found: dict[str, list[tuple[Path, PromptContract]]] = {}
+        broken: ContractError | None = None
+        for path, value in _all(self._contracts, contract_id):
+            if isinstance(value, ContractError):
+                if version is None or path.stem in (contract_id, f"{contract_id}@{version}"):
+                    broken = broken or value
+            elif version in (None, value.version):
+                found.setdefault(value.version, []).append((path, value))
+        if broken is not None and (version is None or not found):
+            raise broken.again()
         if not found:
-            raise ContractError(
-                "contract_not_found",
-                f"The contract {contract_id}{f' {version}' if version else ''} is not in "
-                f"{self._contracts}.",
-                next_step="`remit init` puts the shipped contracts back.",
-            )
-        return max(found, key=lambda contract: contract.precedence)
+            raise self._not_found(contract_id, version)
+        newest = max(found, key=lambda one: _rank(found[one][0][1]))
+        _same(f"{contract_id} {newest}", found[newest])
+        return found[newest][0][1]
 
     def load_pack(self, prompt_pack_id: str) -> PromptPack:
         """The pack with that id.
 
         Raises:
-            ContractError: ``prompt_pack_not_found``, or it is not a template.
+            ContractError: ``prompt_pack_not_found``; or ``contract_schema_invalid``, when it
+                is not a pack, or two files disagree.
         """
-        for path in sorted(self._packs.glob(f"{prompt_pack_id}.*")):
-            return self._cached(
-                path, lambda data: PromptPack.parse(prompt_pack_id, data.decode("utf-8"))
+        found: list[tuple[Path, PromptPack]] = []
+        if _PACK_ID.fullmatch(prompt_pack_id):
+            for path, value in _all(self._packs, prompt_pack_id):
+                if isinstance(value, ContractError):
+                    raise value.again()
+                found.append((path, value))
+        if not found:
+            raise ContractError(
+                "prompt_pack_not_found",
+                f"The prompt pack {prompt_pack_id!r} is not in {_places(self._packs)}."
+                f"{_nearest(prompt_pack_id, self._packs)}",
+                next_step="`remit init` puts the shipped packs back.",
             )
-        raise ContractError(
-            "prompt_pack_not_found",
-            f"The prompt pack {prompt_pack_id} is not in {self._packs}.",
-            next_step="`remit init` puts the shipped packs back.",
+        _same(prompt_pack_id, found)
+        return found[0][1]
+
+    def list(self) -> _Contracts:
+        """Every version of every contract that can be loaded, by id, older versions first."""
+        return self._sorted_out()[0]
+
+    def problems(self) -> _Problems:
+        """What is wrong with files of contracts and packs, a sentence each; empty when all is
+        well. A contract whose pack is missing is among them.
+        """
+        contracts, problems = self._sorted_out()
+        for name in _names(self._packs):
+            try:
+                self.load_pack(name)
+            except ContractError as error:
+                problems.append(error.message)
+        for contract in contracts:
+            try:
+                self.load_pack(contract.prompt_pack_id)
+            except ContractError as error:
+                if error.code == "prompt_pack_not_found":
+                    about = f"{contract.contract_id} {contract.version}"
+                    problems.append(f"{about} cannot be used: {error.message}")
+        return problems
+
+    def _sorted_out(self) -> tuple[_Contracts, _Problems]:
+        problems: list[str] = []
+        good: list[PromptContract] = []
+        for name in _names(self._contracts):
+            versions: dict[str, list[tuple[Path, PromptContract]]] = {}
+            for path, value in _all(self._contracts, name):
+                if isinstance(value, ContractError):
+                    problems.append(value.message)
+                else:
+                    versions.setdefault(value.version, []).append((path, value))
+            for version, found in versions.items():
+                try:
+                    _same(f"{name} {version}", found)
+                    good.append(found[0][1])
+                except ContractError as error:
+                    problems.append(error.message)
+        good.sort(key=lambda one: (one.contract_id, one.precedence, one.version))
+        return good, problems
+
+    def _not_found(self, contract_id: str, version: str | None) -> ContractError:
+        there = [
+            value.version
+            for _, value in _all(self._contracts, contract_id)
+            if isinstance(value, PromptContract)
+        ]
+        if there:
+            hint = f" There is {', '.join(sorted(set(there)))}."
+        else:
+            hint = _nearest(contract_id, self._contracts)
+        return ContractError(
+            "contract_not_found",
+            f"The contract {contract_id!r}{f' {version}' if version else ''} is not in "
+            f"{_places(self._contracts)}.{hint}",
+            next_step="`remit init` puts the shipped contracts back.",
         )
 
-    def _cached(self, path: Path, parse: Callable[[bytes], _T]) -> _T:
-        try:
-            status = path.stat()
-            identity = (status.st_ino, status.st_mtime_ns, status.st_size)
-            with self._lock:
-                known = self._cache.get(path)
-            if known is not None and known[0] == identity:
-                return known[1]  # type: ignore[return-value]
-            value = parse(path.read_bytes())
-        except (OSError, UnicodeDecodeError) as error:
+
+def _all(folders: Iterable[Folder[_T]], name: str) -> Iterator[tuple[Path, _T | ContractError]]:
+    for folder in folders:
+        for path in folder.names().get(name, ()):
+            if (value := folder.read(path)) is not None:
+                yield path, value
+
+
+def _names(folders: Iterable[Folder[_T]]) -> _Problems:
+    return sorted({name for folder in folders for name in folder.names()})
+
+
+def _places(folders: Iterable[Folder[_T]]) -> str:
+    return " or ".join(str(folder.path) for folder in folders)
+
+
+def _nearest(name: str, folders: Iterable[Folder[_T]]) -> str:
+    near = difflib.get_close_matches(name, _names(folders), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def _same(what: str, found: Iterable[tuple[Path, _Digested]]) -> None:
+    (first, one), *others = found
+    for path, other in others:
+        if other.digest != one.digest:
             raise ContractError(
-                "contract_schema_invalid", f"{path} cannot be read: {error}."
-            ) from error
-        with self._lock:
-            self._cache[path] = (identity, value)
-        return value
+                "contract_schema_invalid",
+                f"{first} and {path} both hold {what} and are not equal.",
+                next_step="Remove one, or give it a version of its own.",
+            )
 
 
-def _contract(name: str, data: bytes) -> PromptContract:
-    return PromptContract.parse(data, name)
+def _rank(contract: PromptContract) -> tuple[object, ...]:
+    return (not contract.prerelease, contract.precedence, contract.version)
+
+
+def _contract(path: Path, data: bytes) -> PromptContract:
+    contract = PromptContract.parse(data, path.name)
+    names = (contract.contract_id, f"{contract.contract_id}@{contract.version}")
+    if path.stem not in names:
+        raise ContractError(
+            "contract_schema_invalid",
+            f"{path.name} holds {contract.contract_id} {contract.version}.",
+            next_step=f"Call it {names[0]}.json or {names[1]}.json.",
+        )
+    return contract
+
+
+def _pack(path: Path, data: bytes) -> PromptPack:
+    if not _PACK_ID.fullmatch(path.stem):
+        raise ContractError(
+            "contract_schema_invalid",
+            f"{path.name} is not called as a pack is.",
+            next_step="Call it as its contract does, PRM-NAME-001.txt.",
+        )
+    return PromptPack.parse(path.stem, text_of(data, path.name))

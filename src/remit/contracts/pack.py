@@ -4,75 +4,116 @@ A pack is a sequence of sections, each begun by a line that holds only ``[system
 ``[user]``, ``[assistant]`` or ``[history]``. A section becomes one message; ``[history]``
 marks where the turns of the conversation go. A pack without such a line is one user message.
 Sections are cut before anything is filled in, so no value can begin one; values are inserted
-as text and never read as template.
+as text, whole, and never read as template.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Template, TemplateError, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateError
 
-from remit.contracts.contract import ContractError
+from remit.canonical import sha256_hex
+from remit.contracts.errors import ContractError
+from remit.contracts.language import Value, compile_section, pieces
 from remit.exchange import Message
 
 __all__ = ["PromptPack"]
 
-_SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t]*$", re.MULTILINE)
-_environment = ImmutableSandboxedEnvironment(
-    undefined=Undefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
-)
+_SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t\r]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptPack:
-    """A pack, ready to render."""
+    """A pack, ready to render.
+
+    Attributes:
+        sections: role and template of each, in order.
+        digest: SHA-256 of its text in UTF-8, 64 hex digits.
+    """
 
     prompt_pack_id: str
     sections: tuple[tuple[str, Template], ...]
+    digest: str
 
     @classmethod
     def parse(cls, prompt_pack_id: str, text: str) -> PromptPack:
         """The pack in a template file.
 
         Raises:
-            ContractError: a section is not a template.
+            ContractError: ``contract_schema_invalid``: a section is not a template, or uses
+                what packs may not; the message names the line.
         """
-        parts = _SECTION.split(text)
-        sections = [("user", parts[0])] if parts[0].strip() else []
-        sections += list(zip(parts[1::2], parts[2::2], strict=True))
+        compiled = []
         try:
-            compiled = tuple((role, _environment.from_string(text)) for role, text in sections)
-        except TemplateError as error:
+            digest = sha256_hex(text.encode())
+            for role, first_line, source in _cut(text):
+                compiled.append((role, compile_section(source, first_line)))
+        except ValueError as error:
             raise ContractError(
-                "contract_schema_invalid", f"{prompt_pack_id} is not a template: {error}."
+                "contract_schema_invalid", f"{prompt_pack_id} is not a pack: {error}."
             ) from error
-        return cls(prompt_pack_id, compiled)
+        return cls(prompt_pack_id, tuple(compiled), digest)
 
     def render(
         self, variables: Mapping[str, Any], history: Sequence[Message] = ()
     ) -> list[Message]:
         """The messages of the pack with ``variables`` filled in; empty ones are left out.
 
+        White space around a section is the template's and goes; a value's stays.
+
         Raises:
-            ContractError: the template asks for something that values do not have.
+            ContractError: ``contract_schema_invalid``: the template asks for something that
+                values do not have, or makes more than a section may.
         """
         messages: list[Message] = []
-        for role, template in self.sections:
+        for number, (role, template) in enumerate(self.sections, 1):
             if role == "history":
                 messages.extend(history)
                 continue
             try:
-                text = template.render(variables).strip()
-            except (TemplateError, TypeError, ValueError, ArithmeticError) as error:
+                text = _trimmed(pieces(template, variables))
+            except (
+                TemplateError, TypeError, ValueError, ArithmeticError, LookupError,
+                AttributeError, RecursionError,
+            ) as error:  # fmt: skip
                 raise ContractError(
                     "contract_schema_invalid",
-                    f"{self.prompt_pack_id} cannot be filled in: {error}.",
+                    f"{self.prompt_pack_id} cannot be filled in, section {number} [{role}]: "
+                    f"{error}.",
                 ) from error
             if text:
                 messages.append({"role": role, "content": text})
         return messages
+
+
+def _cut(text: str) -> list[tuple[str, int, str]]:
+    """Role, first line and source of each section."""
+    marks = list(_SECTION.finditer(text))
+    begin, *ends = [*(mark.start() for mark in marks), len(text)]
+    cut = [("user", 1, text[:begin])] if text[:begin].strip() else []
+    for mark, end in zip(marks, ends, strict=True):
+        line = text.count("\n", 0, mark.end()) + 1
+        cut.append((mark[1], line, text[mark.end() : end]))
+    return cut
+
+
+def _trimmed(made: Iterable[str]) -> str:
+    """The text without the template's own white space at its ends; empty where blank."""
+    parts = [part for part in made if part]
+    if not "".join(parts).strip():
+        return ""
+    while not isinstance(parts[0], Value):
+        parts[0] = parts[0].lstrip()
+        if parts[0]:
+            break
+        del parts[0]
+    while not isinstance(parts[-1], Value):
+        parts[-1] = parts[-1].rstrip()
+        if parts[-1]:
+            break
+        del parts[-1]
+    return "".join(parts)

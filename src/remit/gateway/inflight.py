@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from remit.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.errors import RemitError
-from remit.gateway.ownership import Owner
+from remit.leases import Owner
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Prepared, Stage, Transaction
 
 __all__ = [

@@ -1,7 +1,16 @@
 """The wired whole: one root, opened (SPEC 13)."""
 
-from remit.runtime.conversation import Conversation
+from remit.runtime.agent import Agent
+from remit.runtime.conversation import Conversation, TurnEnded
 from remit.runtime.providers import require_reachable, resolve_model, weight_store
 from remit.runtime.runtime import Runtime
 
-__all__ = ["Conversation", "Runtime", "require_reachable", "resolve_model", "weight_store"]
+__all__ = [
+    "Agent",
+    "Conversation",
+    "Runtime",
+    "TurnEnded",
+    "require_reachable",
+    "resolve_model",
+    "weight_store",
+]

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+from remit.blocking import run_blocking, start_background
+from remit.errors import InvalidInputError
+from remit.leases import LeaseOffice
 from remit.sessions import SessionManager
-from remit.supervisor import HO2Supervisor, TurnResult
-from remit.workorders import EventSink
+from remit.supervisor import HO2Supervisor, PlanStep, SingleOrders, TurnResult, UnfinishedTurn
+from remit.tools import current_call
+from remit.workorders import EventSink, TurnEvent, WorkOrder
 
-__all__ = ["Conversation"]
+__all__ = ["Conversation", "TurnEnded"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """The last event of a streamed turn."""
+
+    result: TurnResult
 
 
 class Conversation:
-    """One session: say something, get a turn."""
+    """One session with an agent: say something, get a turn.
 
-    def __init__(self, session: SessionManager, supervisor: HO2Supervisor) -> None:
+    A context manager: leaving the block writes ``SESSION_END``. A session can be resumed after
+    that, and by any process that opens the root.
+    """
+
+    def __init__(
+        self,
+        session: SessionManager,
+        supervisor: HO2Supervisor,
+        orders: SingleOrders,
+        step: PlanStep,
+        leases: LeaseOffice,
+    ) -> None:
         self._session = session
         self._supervisor = supervisor
+        self._orders = orders
+        self._step = step
+        self._leases = leases
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -31,6 +60,17 @@ class Conversation:
     ) -> None:
         self.end()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.end)
+
     @property
     def session_id(self) -> str:
         """The session's id: resume with it."""
@@ -41,13 +81,108 @@ class Conversation:
         """Turns recorded so far."""
         return self._session.turn_count
 
+    # -- turns -------------------------------------------------------------------------------
+
     def turn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """Answer one message; see :meth:`remit.supervisor.HO2Supervisor.ahandle_turn`."""
-        return self._supervisor.handle_turn(message, on_event=on_event)
+        return run_blocking(self.aturn(message, on_event=on_event))
 
     async def aturn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """:meth:`turn` for callers with an event loop."""
+        self._refuse_inner_turn()
         return await self._supervisor.ahandle_turn(message, on_event=on_event)
+
+    async def astream(self, message: str) -> AsyncIterator[TurnEvent | TurnEnded]:
+        """A turn as its events, as they come; the last one is :class:`TurnEnded`.
+
+        Whoever stops listening before that cancels the turn.
+        """
+        events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
+        task = asyncio.create_task(self.aturn(message, on_event=events.put_nowait))
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            yield TurnEnded(await task)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+    def stream(self, message: str) -> Iterator[TurnEvent | TurnEnded]:
+        """:meth:`astream` for callers without an event loop."""
+        events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
+        future = start_background(self.aturn(message, on_event=events.put))
+        future.add_done_callback(lambda _: events.put(None))
+        try:
+            while (event := events.get()) is not None:
+                yield event
+            yield TurnEnded(future.result())
+        finally:
+            future.cancel()
+
+    def unfinished(self) -> UnfinishedTurn | None:
+        """The turn that was interrupted or waits for a person, if there is one."""
+        return self._supervisor.unfinished()
+
+    def resume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
+        """Go on with the unfinished turn; ``None`` when there is none.
+
+        What is on record is not done again: answers of models and results of tools are read back.
+        """
+        return run_blocking(self.aresume(on_event=on_event))
+
+    async def aresume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
+        """:meth:`resume` for callers with an event loop."""
+        self._refuse_inner_turn()
+        return await self._supervisor.aresume(on_event=on_event)
+
+    def cancel(self) -> bool:
+        """End the turn that runs, here or in another process, or that waits.
+
+        Returns whether there was one. A running turn ends within a moment.
+        """
+        if self._leases.request_stop(f"session:{self.session_id}"):
+            return True
+        return run_blocking(self._supervisor.acancel())
+
+    # -- work that is no turn ----------------------------------------------------------------
+
+    def work(
+        self,
+        task: str | Mapping[str, Any],
+        *,
+        key: str | None = None,
+        contract: str | None = None,
+        on_event: EventSink | None = None,
+    ) -> WorkOrder:
+        """Have one order worked on, outside the conversation: no history, no turn.
+
+        Args:
+            task: what is to be done: a text, or the variables of the contract's template.
+            key: names the order within the session, for work that must not be done twice: an
+                order with that key that has ended is given back as it ended, in any later
+                process; one that was interrupted is gone on with.
+            contract: instead of the agent's own.
+            on_event: hears text and tools as they come.
+
+        Returns:
+            The order: its ``state``, ``output_result``, ``error`` and ``cost``.
+        """
+        return run_blocking(self.awork(task, key=key, contract=contract, on_event=on_event))
+
+    async def awork(
+        self,
+        task: str | Mapping[str, Any],
+        *,
+        key: str | None = None,
+        contract: str | None = None,
+        on_event: EventSink | None = None,
+    ) -> WorkOrder:
+        """:meth:`work` for callers with an event loop; many may run at once."""
+        context = {"user_input": task} if isinstance(task, str) else dict(task)
+        step = self._step if contract is None else replace(self._step, contract_id=contract)
+        return await self._orders.arun(step, context, key=key, on_event=on_event)
 
     def cost(self) -> dict[str, Any]:
         """What the session has used, from the ledger."""
@@ -57,4 +192,13 @@ class Conversation:
         """Write ``SESSION_END``. Ending twice is harmless."""
         if not self._ended:
             self._ended = True
+            self._session.refresh()
             self._session.end()
+
+    def _refuse_inner_turn(self) -> None:
+        call = current_call()
+        if call is not None and call.session_id == self.session_id:
+            raise InvalidInputError(
+                f"The tool {call.tool_id} may not start a turn in the session that it serves.",
+                next_step="Let it give back what it found, or use a session of its own.",
+            )

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from remit.admin import admin_tools
+from remit.approvals import ApprovalDesk
 from remit.auth import Identity, LocalOperator
 from remit.blocking import run_blocking
 from remit.budget import BudgetScope, TokenBudgeter
 from remit.config import LoadedSettings, ProviderSettings, Settings, load_settings
 from remit.contracts import ContractLoader
+from remit.errors import ConfigError
 from remit.gateway import LLMGateway, RouterConfig
+from remit.leases import LeaseOffice
 from remit.ledger import RetentionSchedule, ledger_key, open_root_ledger
 from remit.prices import PriceTable
 from remit.root import Root, RootError, find_root
+from remit.runtime.agent import Agent, AgentParts, AgentShape
 from remit.runtime.conversation import Conversation
-from remit.runtime.providers import Providers, require_reachable, resolve_model
-from remit.sessions import SessionManager
-from remit.supervisor import HO2Supervisor
-from remit.tools import Tool, ToolDispatcher
-from remit.worker import HO1Executor
+from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
+from remit.runtime.pushing import KernelContext
+from remit.sessions import list_sessions
+from remit.supervisor import Planner, PlanStep, check_criteria, thread_tools, unfinished_turn
+from remit.tools import Tool, ToolDispatcher, UnknownToolError, tool
+from remit.workorders import WorkOrderType
 
 __all__ = ["Runtime"]
 
@@ -36,6 +42,7 @@ class Runtime:
         ledger: the record.
         gateway: the one door to models; it acts as the local operator.
         loaded: the settings in force and where each came from.
+        approvals: what waits for a person.
     """
 
     def __init__(
@@ -115,20 +122,13 @@ class Runtime:
         for name, provider in providers.reachable.items():
             self.gateway.register_provider(name, provider)
         self.gateway.recover()
-        own = [*tools]
-        self._tool_ids = (*settings.chat.tools_allowed, *(tool.tool_id for tool in own))
-        dispatcher = ToolDispatcher(
-            [*admin_tools(self.ledger, self.root.path, settings.tools), *own], settings.tools
-        )
-        dispatcher.tools(self._tool_ids)  # a misspelt tool shows here, not in the first turn
-        self._worker = HO1Executor(
-            self.gateway,
-            self.ledger.scoped(tier="ho1"),
-            self.budgeter if settings.budget.mode != "off" else None,
-            dispatcher,
-            ContractLoader(self.root.tier("ho1")),
-            settings.worker,
-        )
+        self._contracts = ContractLoader(self.root.tier("ho1"))
+        self.leases = LeaseOffice(self.ledger, settings.leases)
+        self.approvals = ApprovalDesk(self.ledger)
+        self._servers: dict[str, Any] = {}
+        self._own_tools = [*tools]
+        self._admin: Agent | None = None
+        self._admin_agent()  # a misspelt tool shows here, not in the first turn
 
     def __enter__(self) -> Self:
         return self
@@ -140,6 +140,18 @@ class Runtime:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+        await asyncio.to_thread(self.close)
 
     def require_model(self) -> None:
         """Make sure that the default model can be asked.
@@ -158,26 +170,189 @@ class Runtime:
         Raises:
             SessionNotFoundError: the ledger has no such session.
         """
+        return self._admin_agent().session(session_id)
+
+    def agent(
+        self,
+        agent_id: str,
+        *,
+        instructions: str = "",
+        tools: Iterable[Tool | Callable[..., Any] | str] = (),
+        mcp: Iterable[str] = (),
+        approve: Iterable[str] = (),
+        contract: str = "PRC-EXECUTE-001",
+        contracts: str | Path | None = None,
+        model: str | None = None,
+        planner: Planner | None = None,
+        acceptance: Mapping[str, Any] | None = None,
+        classify: bool = False,
+        verify: bool | None = None,
+        max_retries: int | None = None,
+        shares_sessions: bool = False,
+        session_tokens: int | None = None,
+        session_usd: float | None = None,
+        order_tokens: int | None = None,
+        order_usd: float | None = None,
+        turn_limit: int = 0,
+        timeout_s: float = 0.0,
+    ) -> Agent:
+        """An agent of your own.
+
+        Args:
+            agent_id: its name on the record.
+            instructions: what it is for; the ``instructions`` of its contract's template.
+            tools: :class:`remit.Tool` values, functions (see :func:`remit.tool`), or ids of
+                ADMIN's tools and of installed ones (entry points of ``remit.tools``).
+            mcp: names of MCP servers in the configuration (``[mcp.NAME]``), all of whose allowed
+                tools it may use.
+            approve: ids of tools that a person must release each time.
+            contract: the contract under which it answers.
+            contracts: a folder with ``contracts/`` and ``prompt_packs/`` of its own, looked at
+                after the root's.
+            model: which model answers, as ``--model`` takes it; the root's default when left out.
+            planner: makes a plan of steps for each turn, instead of one answering step.
+            acceptance: criteria of the quality gate (:mod:`remit.supervisor.quality`).
+            classify: classify each message first.
+            verify: have answers judged under PRC-VERIFY-001; as configured when left out.
+            max_retries: further attempts after a rejected answer; as configured when left out.
+            shares_sessions: show in one session what others of this agent left open. Not for
+                agents that serve people who must not hear of each other.
+            session_tokens: most tokens of one session.
+            session_usd: most US dollars of one session.
+            order_tokens: most tokens of one work order.
+            order_usd: most US dollars of one work order.
+            turn_limit: most model calls of one order.
+            timeout_s: longest order, seconds.
+
+        Raises:
+            UnknownToolError: there is no such tool.
+            ContractError: the contract cannot be used.
+            ConfigError: nobody runs the model, or there is no such MCP server.
+        """
         settings = self.loaded.settings
-        agent_id = settings.chat.agent_id
-        ledger = self.ledger.scoped(tier="ho2")
-        session = SessionManager(ledger, session_id, agent_id=agent_id)
-        if session_id is None:
-            session.start()
-            self._allocate(session.session_id)
-        else:
-            session.require()
-        supervisor = HO2Supervisor(
-            self._worker,
-            ledger,
-            session,
-            settings.supervisor,
-            fallback=self.gateway,
-            tools_allowed=self._tool_ids,
-            work_order_tokens=settings.budget.work_order_tokens,
-            agent_id=agent_id,
+        own, ids = self._tools_of(tools, mcp)
+        if unknown := sorted(set(approve) - set(ids)):
+            raise UnknownToolError(
+                f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
+                next_step=f"Its tools are {', '.join(ids) or 'none'}.",
+            )
+        loader = self._contracts
+        if contracts is not None:
+            loader = ContractLoader(self.root.tier("ho1"), Path(contracts))
+        found = loader.load(contract)
+        loader.load_pack(found.prompt_pack_id)
+        check_criteria(acceptance or {})
+        chosen = None
+        if model is not None:
+            chosen = choose_model(settings, model, self._providers)
+            require_reachable(settings, self._providers, *chosen)
+        changes = {"classify": classify, "verify": verify, "max_retries": max_retries}
+        step = PlanStep(
+            "answer",
+            contract,
+            WorkOrderType.EXECUTE,
+            input={"instructions": instructions} if instructions else {},
+            tools=ids,
+            approve=tuple(approve),
+            acceptance=acceptance or {},
+            token_budget=order_tokens,
+            usd_budget=order_usd,
+            turn_limit=turn_limit,
+            timeout_seconds=timeout_s,
         )
-        return Conversation(session, supervisor)
+        shape = AgentShape(
+            agent_id,
+            "RESIDENT",
+            step,
+            settings.supervisor.model_copy(
+                update={name: value for name, value in changes.items() if value is not None}
+            ),
+            chosen,
+            planner,
+            session_tokens,
+            session_usd,
+        )
+        return self._assemble(shape, own, loader, shares_sessions=shares_sessions)
+
+    def _admin_agent(self) -> Agent:
+        if self._admin is None:
+            settings = self.loaded.settings
+            _, ids = self._tools_of([*settings.chat.tools_allowed, *self._own_tools], ())
+            own = [*self._own_tools]
+            if settings.supervisor.threads and self._has_native_tools():
+                own += thread_tools()
+                ids += tuple(tool.tool_id for tool in thread_tools())
+            step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
+            shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
+            self._admin = self._assemble(shape, own, self._contracts, shares_sessions=True)
+        return self._admin
+
+    def _assemble(
+        self,
+        shape: AgentShape,
+        own: Iterable[Tool],
+        loader: ContractLoader,
+        *,
+        shares_sessions: bool,
+    ) -> Agent:
+        settings = self.loaded.settings
+        looking = admin_tools(self.ledger, self.root.path, settings.tools)
+        dispatcher = ToolDispatcher([*looking, *own], settings.tools)
+        dispatcher.tools(shape.answer.tools)
+        context = KernelContext(
+            self.root, self.ledger, loader, settings, shape.agent_id,
+            shares_sessions=shares_sessions,
+        )  # fmt: skip
+        parts = AgentParts(
+            settings, self.ledger, self.gateway, self.budgeter, self.leases, loader, dispatcher,
+            context,
+        )  # fmt: skip
+        return Agent(parts, shape)
+
+    def _tools_of(
+        self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]
+    ) -> tuple[list[Tool], tuple[str, ...]]:
+        """Tools that the agent brings, and the ids of all that it may use."""
+        own: list[Tool] = []
+        ids: list[str] = []
+        for one in tools:
+            if isinstance(one, str):
+                ids.append(one)
+                continue
+            own.append(one if isinstance(one, Tool) else tool(one))
+            ids.append(own[-1].tool_id)
+        for name in mcp:
+            offered = self._server(name).tools()
+            own += offered
+            ids += [one.tool_id for one in offered]
+        return own, tuple(dict.fromkeys(ids))
+
+    def _server(self, name: str) -> Any:
+        """An MCP server of the configuration, started when it is first used."""
+        if name not in self._servers:
+            from remit.tools.mcp import McpServer
+
+            known = self.loaded.settings.mcp
+            if name not in known:
+                raise ConfigError(
+                    f"There is no MCP server {name!r} in the configuration.",
+                    next_step=f"Add [mcp.{name}] to {self.root.config}; there are "
+                    f"{', '.join(sorted(known)) or 'none'}.",
+                )
+            self._servers[name] = McpServer(name, known[name])
+        return self._servers[name]
+
+    def _has_native_tools(self) -> bool:
+        provider = self._providers.reachable.get(self.provider_id)
+        told = getattr(provider, "capabilities", None)
+        return bool(told(self.model_id).native_tools) if callable(told) else False
+
+    def unfinished(self) -> Iterator[str]:
+        """Ids of the sessions whose last turn was interrupted or waits, the latest first."""
+        for overview in list_sessions(self.ledger):
+            ledger = self.ledger.scoped(tier="ho2")
+            if unfinished_turn(ledger, overview.session_id, overview.turns) is not None:
+                yield overview.session_id
 
     def close(self) -> None:
         """Close connections and the ledger. What was written is durable already."""
@@ -187,6 +362,8 @@ class Runtime:
     def _close_ledger(self) -> None:
         if self._retention is not None:
             self._retention.stop()
+        for server in getattr(self, "_servers", {}).values():
+            server.close()
         self.ledger.close()
 
     async def aclose(self) -> None:
@@ -219,13 +396,6 @@ class Runtime:
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):
             self.budgeter.allocate(scope)
-
-    def _allocate(self, session_id: str) -> None:
-        budget = self.loaded.settings.budget
-        self.budgeter.allocate(
-            BudgetScope(session_id), budget.session_tokens or None,
-            turn_limit=budget.session_turns or None,
-        )  # fmt: skip
 
 
 def _prices(root: Root, file: str) -> PriceTable:

@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, LedgerPort
+from remit.sessions.totals import SessionTotals
 
 __all__ = ["SessionManager", "SessionNotFoundError", "Turn", "new_session_id"]
 
@@ -66,6 +67,7 @@ class SessionManager:
         self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
         self.session_id = session_id or new_session_id()
         self._turn_count: int | None = None if session_id else 0
+        self._totals = SessionTotals(ledger, self.session_id)
 
     def exists(self) -> bool:
         """Whether the ledger has this session."""
@@ -100,15 +102,25 @@ class SessionManager:
             self._turn_count = latest[-1].turn_number if latest else 0
         return self._turn_count
 
-    def add_turn(self, user_message: str, response: str) -> str:
-        """Write ``TURN_RECORDED`` with both sides whole; returns its id."""
-        entry_id = self._ledger.write(self._turn_entry(user_message, response))
+    def refresh(self) -> None:
+        """Read anew what another process may have added; call it while the session is held."""
+        self._turn_count = None
+
+    def add_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
+        """Write ``TURN_RECORDED`` with both sides whole; returns its id.
+
+        Args:
+            user_message: what the user said.
+            response: what was delivered, or a word about why nothing was.
+            outcome: ``cancelled`` or ``abandoned`` of a turn that ended without an answer.
+        """
+        entry_id = self._ledger.write(self._turn_entry(user_message, response, outcome))
         self._turn_count = self.turn_count + 1
         return entry_id
 
-    async def aadd_turn(self, user_message: str, response: str) -> str:
+    async def aadd_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
         """:meth:`add_turn` without blocking the event loop."""
-        entry_id = await self._ledger.awrite(self._turn_entry(user_message, response))
+        entry_id = await self._ledger.awrite(self._turn_entry(user_message, response, outcome))
         self._turn_count = self.turn_count + 1
         return entry_id
 
@@ -130,21 +142,12 @@ class SessionManager:
         return turns[::-1]
 
     def total_cost(self) -> dict[str, Any]:
-        """What the session's exchanges used, from the ledger."""
-        calls = input_tokens = output_tokens = 0
-        for entry in self._ledger.query(
-            session_id=self.session_id, event_type="EXCHANGE", with_content=False
-        ):
-            calls += 1
-            input_tokens += entry.metadata["input_tokens"]
-            output_tokens += entry.metadata["output_tokens"]
-        return {
-            "llm_calls": calls,
-            "input_tokens": input_tokens,
-            "output_tokens": output_tokens,
-            "total_tokens": input_tokens + output_tokens,
-            "cost_usd": None,
-        }
+        """What the session's exchanges used, from the ledger.
+
+        ``cost_usd`` is ``None`` as soon as the price of one of them is not known. Read on from
+        where the last call stopped.
+        """
+        return self._totals.read()
 
     def end(self) -> str:
         """Write ``SESSION_END`` with turn count and cost; returns its id."""
@@ -157,8 +160,9 @@ class SessionManager:
         )
         return self._ledger.write(entry)
 
-    def _turn_entry(self, user_message: str, response: str) -> LedgerEntry:
+    def _turn_entry(self, user_message: str, response: str, outcome: str) -> LedgerEntry:
         number = self.turn_count + 1
+        further = {"outcome": outcome} if outcome else {}
         return self._entry(
             "TURN_RECORDED",
             "RECORDED",
@@ -166,6 +170,7 @@ class SessionManager:
             turn_number=number,
             user_message=user_message,
             response=response,
+            **further,
         )
 
     def _entry(self, event_type: str, decision: str, reason: str, **metadata: Any) -> LedgerEntry:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.workorders import WorkOrder, trace_hash, work_order_id
+from remit.workorders import WorkOrder, plan_of, trace_hash, work_order_id
 
 __all__ = ["SupervisorJournal"]
 
@@ -18,39 +19,50 @@ class SupervisorJournal:
         session_id: whose.
         agent_id: who supervises.
         agent_class: of what class.
+
+    Attributes:
+        ledger: the handle.
+        session_id: whose.
+        agent_id: who supervises.
     """
 
     def __init__(
         self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
     ) -> None:
-        self._ledger = ledger
-        self._session_id = session_id
+        self.ledger = ledger
+        self.session_id = session_id
+        self.agent_id = agent_id
         self._provenance = {
             "agent_id": agent_id,
             "agent_class": agent_class,
             "session_id": session_id,
         }
-        self._last: int | None = None
 
-    def next_order_id(self) -> str:
-        """The next free work order id of the session, across restarts."""
-        if self._last is None:
-            self._last = 0
-            for entry in self._ledger.query(
-                session_id=self._session_id, event_type="WO_PLANNED", order="desc", limit=1,
-                with_content=False,
-            ):  # fmt: skip
-                number = entry.submission_id.rpartition("-")[2]
-                self._last = int(number) if number.isdigit() else 0
-        self._last += 1
-        return work_order_id(self._session_id, self._last)
+    def last_number(self) -> int:
+        """The number of the session's latest numbered work order; 0 when there is none."""
+        for entry in self.ledger.query(
+            session_id=self.session_id, event_type="WO_PLANNED", order="desc", with_content=False
+        ):
+            head, _, number = entry.submission_id.rpartition("-")
+            if head == f"WO-{self.session_id}" and number.isdigit():
+                return int(number)
+        return 0
+
+    def order_id(self, number: int) -> str:
+        """The id of the session's order with that number."""
+        return work_order_id(self.session_id, number)
 
     async def write(self, event_type: str, submission_id: str = "", **metadata: Any) -> str:
         """Append one entry; returns its id."""
-        return await self._ledger.awrite(self._entry(event_type, submission_id, metadata))
+        return await self.ledger.awrite(self.entry(event_type, submission_id, metadata))
 
-    def _entry(self, event_type: str, submission_id: str, metadata: dict[str, Any]) -> LedgerEntry:
-        subject = submission_id or self._session_id
+    async def write_all(self, entries: Sequence[LedgerEntry]) -> None:
+        """Append entries from :meth:`entry`, all or none."""
+        await self.ledger.awrite_many(entries)
+
+    def entry(self, event_type: str, submission_id: str, metadata: dict[str, Any]) -> LedgerEntry:
+        """An entry, not yet written."""
+        subject = submission_id or self.session_id
         provenance = dict(self._provenance)
         if submission_id.startswith("WO-"):
             provenance["work_order_id"] = submission_id
@@ -62,32 +74,9 @@ class SupervisorJournal:
             metadata={"provenance": provenance, "scope": {"tier": "ho2"}, **metadata},
         )
 
-    async def dispatched(self, order: WorkOrder) -> None:
-        """Put a new order on record, whole, and that it goes to the worker."""
-        limits = order.constraints
-        plan = {
-            "wo_type": str(order.wo_type),
-            "tier_target": order.tier_target,
-            "parent_wo_id": order.parent_wo_id,
-            "input_context": dict(order.input_context),
-            "acceptance_criteria": dict(order.acceptance_criteria),
-            "constraints": {
-                "prompt_contract_id": limits.prompt_contract_id,
-                "token_budget": limits.token_budget,
-                "usd_budget": limits.usd_budget,
-                "turn_limit": limits.turn_limit,
-                "timeout_seconds": limits.timeout_seconds,
-                "tools_allowed": list(limits.tools_allowed),
-                "tools_requiring_approval": list(limits.tools_requiring_approval),
-                "domain_tags": list(limits.domain_tags),
-            },
-        }
-        await self._ledger.awrite_many(
-            [
-                self._entry("WO_PLANNED", order.wo_id, plan),
-                self._entry("WO_DISPATCHED", order.wo_id, {}),
-            ]
-        )
+    def planned(self, order: WorkOrder, about: dict[str, Any]) -> LedgerEntry:
+        """That an order was written, whole, with its place in the plan."""
+        return self.entry("WO_PLANNED", order.wo_id, {**plan_of(order), **about})
 
     async def checked(
         self,
@@ -96,15 +85,17 @@ class SupervisorJournal:
         cost: dict[str, Any],
         reasons: list[str],
         attempt: int,
+        further: Sequence[LedgerEntry] = (),
     ) -> None:
         """Close a chain of orders and put the verdict on its result on record."""
-        trace = {"work_order_ids": ids, "trace_hash": trace_hash(self._ledger, ids)}
+        trace = {"work_order_ids": ids, "trace_hash": trace_hash(self.ledger, ids)}
         chain = {**trace, "cost": cost, "outcome": str(last.state)}
         verdict = "reject" if reasons else "accept"
         gate = {**trace, "verdict": verdict, "reasons": reasons, "attempt": attempt}
-        await self._ledger.awrite_many(
+        await self.ledger.awrite_many(
             [
-                self._entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
-                self._entry("WO_QUALITY_GATE", last.wo_id, gate),
+                self.entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
+                self.entry("WO_QUALITY_GATE", last.wo_id, gate),
+                *further,
             ]
         )

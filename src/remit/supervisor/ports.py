@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
+from remit.leases import Lease
+from remit.supervisor.attention import Candidate
 from remit.workorders import EventSink, WorkOrder
 
-__all__ = ["WorkerPort"]
+__all__ = ["ContextPort", "LeasePort", "WorkerPort"]
 
 
 class WorkerPort(Protocol):
     """Someone who executes work orders."""
 
     async def aexecute(
-        self, work_order: WorkOrder, *, on_event: EventSink | None = None
+        self,
+        work_order: WorkOrder,
+        *,
+        on_event: EventSink | None = None,
+        guard: Callable[[], None] | None = None,
     ) -> WorkOrder:
-        """Do the work of a dispatched order."""
+        """Do the work of an order, or go on with it."""
+        ...
+
+    async def acancel(self, work_order: WorkOrder) -> WorkOrder:
+        """End an order that nobody will go on with."""
+        ...
+
+
+class LeasePort(Protocol):
+    """Makes sure that only one process works on something."""
+
+    def hold(
+        self, name: str, *, wait_s: float, on_stop: Callable[[], None] | None = None
+    ) -> AbstractAsyncContextManager[Lease]:
+        """Hold ``name`` while the block runs."""
+        ...
+
+
+class ContextPort(Protocol):
+    """What the tier above pushes down: the supervisor itself may not read it (SPEC 2)."""
+
+    def pushed(self, session_id: str) -> Sequence[Candidate]:
+        """What other sessions and adopted policy say that may matter now."""
+        ...
+
+    def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
+        """What a contract's ``required_context`` asks for; empty when it asks for nothing."""
         ...

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.blocking import run_blocking
 from remit.config import SupervisorSettings
-from remit.errors import InvalidInputError, RemitError
-from remit.exchange import GatewayPort, Message, PromptRequest, RouteOutcome, TextSink
+from remit.errors import InvalidInputError
+from remit.exchange import GatewayPort
+from remit.leases import Lease
 from remit.ledger import LedgerError, LedgerPort
-from remit.sessions import SessionManager, Turn
+from remit.sessions import SessionManager
+from remit.supervisor.attention import Attention, choose
+from remit.supervisor.degradation import LoopFailedError, as_loop_failure, direct_answer
+from remit.supervisor.desk import OrderDesk, total_cost
 from remit.supervisor.journal import SupervisorJournal
-from remit.supervisor.ports import WorkerPort
-from remit.supervisor.quality import check_answer
-from remit.supervisor.turn import TurnResult
+from remit.supervisor.plan import Plan, Planner, PlanStep, TurnContext
+from remit.supervisor.ports import ContextPort, LeasePort, WorkerPort
+from remit.supervisor.quality import QualityGate, answer_text
+from remit.supervisor.threads import open_threads, proposals
+from remit.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
+from remit.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 from remit.workorders import (
     AnswerRejected,
+    ApprovalNeeded,
     Degraded,
     EventSink,
-    TextDelta,
+    TurnResumed,
     WorkOrder,
-    WorkOrderConstraints,
-    WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
 )
 
 __all__ = ["HO2Supervisor"]
 
-_log = logging.getLogger("remit.supervisor")
+_T = TypeVar("_T")
 
 _CLASSIFY = "PRC-CLASSIFY-001"
-_SYNTHESIZE = "PRC-SYNTHESIZE-001"
+_VERIFY = "PRC-VERIFY-001"
 
 _LOOP_FAILURES = frozenset(
     {
@@ -46,8 +54,14 @@ _LOOP_FAILURES = frozenset(
 )
 """Failures of the machinery around the model: a direct call can still answer."""
 
-_HOPELESS = frozenset({"budget_exhausted", "turn_limit_exceeded", "cancelled"})
+_HOPELESS = frozenset(
+    {"budget_exhausted", "turn_limit_exceeded", "cancelled", "tool_outcome_unknown",
+     "record_erased"}
+)  # fmt: skip
 """Failures that trying again cannot mend."""
+
+_CANCELLED = "(The turn was cancelled before there was an answer.)"
+_ABANDONED = "(The turn was interrupted before there was an answer.)"
 
 
 class HO2Supervisor:
@@ -58,10 +72,15 @@ class HO2Supervisor:
         ledger: a handle of tier ``ho2``.
         session: the conversation.
         config: how turns are planned and checked.
+        leases: see to it that one process at a time works on the session.
+        session_wait_s: how long a turn waits for another that is worked on.
+        context: what the tier above pushes down; nothing when left out.
         fallback: the gateway's port, used for one direct call when the loop itself fails.
-        tools_allowed: what the answer's order may use.
-        work_order_tokens: token budget of each order; 0 for none.
+        answer: the step that answers, where there is no planner: contract, tools, limits.
+        planner: makes the plan of each turn instead.
+        work_order_tokens: token budget of an order whose step names none; 0 for none.
         agent_id: who answers.
+        agent_class: of what class.
     """
 
     def __init__(
@@ -70,20 +89,31 @@ class HO2Supervisor:
         ledger: LedgerPort,
         session: SessionManager,
         config: SupervisorSettings,
+        leases: LeasePort,
         *,
+        session_wait_s: float,
+        answer: PlanStep,
+        context: ContextPort | None = None,
         fallback: GatewayPort | None = None,
-        tools_allowed: Sequence[str] = (),
+        planner: Planner | None = None,
         work_order_tokens: int = 0,
         agent_id: str = "admin-001",
+        agent_class: str = "ADMIN",
     ) -> None:
         self._worker = worker
+        self._ledger = ledger
         self._session = session
         self._config = config
+        self._leases = leases
+        self._wait_s = session_wait_s
+        self._answer = answer
+        self._context = context
         self._fallback = fallback
-        self._tools_allowed = tuple(tools_allowed)
+        self._planner = planner
         self._tokens = work_order_tokens
-        self._agent_id = agent_id
-        self._journal = SupervisorJournal(ledger, session.session_id, agent_id, "ADMIN")
+        self._agent_class = agent_class
+        self._gate = QualityGate(config.error_markers, config.claim_patterns)
+        self._journal = SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """:meth:`ahandle_turn` for callers without an event loop."""
@@ -94,141 +124,316 @@ class HO2Supervisor:
     ) -> TurnResult:
         """Answer one message and record the turn.
 
+        A turn that another process left unfinished is closed first, as interrupted; one that
+        waits for a person keeps the session until it is decided or cancelled.
+
         Args:
             user_message: what the user said.
             on_event: hears text, tools and rejections as they come.
 
         Raises:
             InvalidInputError: the message is blank.
+            TurnPendingError: the last turn waits for a person.
+            TurnCancelledError: somebody asked the turn to stop.
+            LeaseBusyError: another process works on the session for too long.
             LedgerError: the record could not be kept; nothing further was done.
         """
         if not user_message.strip():
             raise InvalidInputError("The message is blank.", next_step="Say something.")
-        listen: EventSink = on_event or (lambda _: None)
-        turn = _Chain()
+
+        async def work(lease: Lease) -> TurnResult:
+            before = self._unfinished()
+            if before is not None:
+                if before.waiting_for:
+                    raise TurnPendingError(before.waiting_for)
+                await self._abandon(before, lease, _ABANDONED, "abandoned")
+            return await self._turn(user_message, None, lease, on_event)
+
+        return await self._alone(work)
+
+    async def aresume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
+        """Go on with the turn that was interrupted, or that waited for a person.
+
+        What is on record is not done again (SPEC 8.3).
+
+        Returns:
+            The turn; ``None`` when the session has no unfinished one.
+
+        Raises:
+            TurnCancelledError: somebody asked the turn to stop.
+            LeaseBusyError: another process works on the session.
+            LedgerError: the record could not be kept.
+        """
+
+        async def work(lease: Lease) -> TurnResult | None:
+            before = self._unfinished()
+            if before is None:
+                return None
+            if on_event is not None:
+                on_event(TurnResumed(before.message))
+            return await self._turn(before.message, before, lease, on_event)
+
+        return await self._alone(work)
+
+    async def acancel(self) -> bool:
+        """End the session's unfinished turn without an answer; whether there was one.
+
+        Raises:
+            LeaseBusyError: another process works on it: ask that one to stop.
+        """
+
+        async def work(lease: Lease) -> bool:
+            before = self._unfinished()
+            if before is None:
+                return False
+            await self._abandon(before, lease, _CANCELLED, "cancelled")
+            return True
+
+        return await self._alone(work)
+
+    def unfinished(self) -> UnfinishedTurn | None:
+        """The session's turn that has not ended, as the ledger tells it just now."""
+        return self._unfinished()
+
+    # -- the parts of a turn -----------------------------------------------------------------
+
+    async def _alone(self, work: Callable[[Lease], Awaitable[_T]]) -> _T:
+        """Do ``work`` while no other process works on the session."""
+        task = asyncio.current_task()
+        assert task is not None
+        stop = functools.partial(_cancel, task)
+        name = f"session:{self._session.session_id}"
+        async with self._leases.hold(name, wait_s=self._wait_s, on_stop=stop) as lease:
+            self._session.refresh()
+            return await work(lease)
+
+    def _unfinished(self) -> UnfinishedTurn | None:
+        return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
+
+    async def _abandon(
+        self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
+    ) -> None:
+        await self._desk(before, lease).abandon()
+        await self._session.aadd_turn(before.message, response, outcome=outcome)
+
+    def _desk(self, before: UnfinishedTurn | None, lease: Lease) -> OrderDesk:
+        return OrderDesk(
+            self._worker,
+            self._journal,
+            self._session.turn_count + 1,
+            self._tokens,
+            lease.check,
+            before,
+            self._journal.last_number(),
+        )
+
+    async def _turn(
+        self,
+        message: str,
+        before: UnfinishedTurn | None,
+        lease: Lease,
+        on_event: EventSink | None,
+    ) -> TurnResult:
+        waiting: dict[str, ApprovalNeeded] = {}
+
+        def listen(event: Any) -> None:
+            if isinstance(event, ApprovalNeeded):
+                waiting[event.request_id] = event
+            if on_event is not None:
+                on_event(event)
+
+        turn = _Turn(message, self._desk(before, lease), before, listen)
         try:
-            response, passed = await self._loop(user_message, turn, listen)
+            await self._loop(turn)
+        except asyncio.CancelledError:
+            await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled")
+            if lease.stop_requested and (task := asyncio.current_task()) is not None:
+                task.uncancel()
+                raise TurnCancelledError("The turn was asked to stop, and did.") from None
+            raise
         except LedgerError:
             raise
         except Exception as error:  # noqa: BLE001 - the user still gets an answer, and the reason
-            failed = _as_loop_failure(error)
-            response, passed = await self._degrade(user_message, turn, failed, listen)
-        entry_id = await self._session.aadd_turn(user_message, response)
+            lease.check()  # unless the turn is another's now
+            await self._degrade(turn, as_loop_failure(error))
+        entry_id = ""
+        if not turn.waiting:
+            entry_id = await self._session.aadd_turn(message, turn.response)
+        orders = turn.desk.orders
         return TurnResult(
-            response=response,
-            wo_chain_summary=tuple(_summary(order) for order in turn.orders),
-            cost_summary=_cost(turn.orders),
+            response=turn.response,
+            wo_chain_summary=tuple(_summary(order) for order in orders),
+            cost_summary=total_cost(orders),
             session_id=self._session.session_id,
-            quality_gate_passed=passed,
+            quality_gate_passed=turn.passed,
             tool_results=tuple(turn.tool_results()),
             classification=turn.classification,
             degraded=turn.degraded,
             turn_entry_id=entry_id,
+            turn_number=self._session.turn_count + turn.waiting,
+            output=turn.output,
+            waiting_for=tuple(waiting.values()) if turn.waiting else (),
         )
 
-    async def _loop(self, message: str, turn: _Chain, listen: EventSink) -> tuple[str, bool]:
-        turns = self._session.recent_turns(self._shown_turns())
+    async def _loop(self, turn: _Turn) -> None:
+        plan = turn.desk.recorded_plan()
+        attention = None
         if self._config.classify:
-            turn.classification = await self._classify(message, turn)
-        context: dict[str, Any] = {
-            "user_input": message,
-            "classification": turn.classification,
-            "assembled_context": {"turns": self._fitting(turns)},
-        }
+            turn.classification = await self._classify(turn)
+        if plan is None:
+            attention = self._attend()
+            plan = await self._plan(turn, attention)
+        context = self._input(turn, attention, plan)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
-            if reasons:
-                context["rejected_because"] = reasons
-            order = await self._run(
-                WorkOrderType.SYNTHESIZE, _SYNTHESIZE, context, turn, listen, self._tools_allowed
-            )
+            if attempt == 1:
+                order = await turn.desk.run_plan(
+                    plan, context, listen=turn.listen,
+                    attention=attention.record if attention else None,
+                )  # fmt: skip
+            else:
+                again = {**context, "rejected_because": reasons}
+                order = await turn.desk.run(
+                    plan.answering, again, attempt=attempt, listen=turn.listen
+                )
+            if requests := turn.desk.waiting_for():
+                turn.park(requests)
+                return
             code = (order.error or {}).get("code", "")
             if code in _LOOP_FAILURES:
-                raise _LoopFailedError(code, (order.error or {}).get("message", ""))
-            reasons = check_answer(order, self._config.error_markers)
-            await self._journal.checked(order, turn.ids(), _cost(turn.orders), reasons, attempt)
+                raise LoopFailedError(code, (order.error or {}).get("message", ""))
+            reasons = await self._check(turn, order, attempt)
+            if turn.waiting:
+                return
             if not reasons:
-                return str(order.output_result["text"]).strip(), True
-            again = attempt <= self._config.max_retries and code not in _HOPELESS
-            listen(AnswerRejected(tuple(reasons), again))
-            if not again:
+                turn.deliver(order)
+                return
+            again_left = attempt <= self._config.max_retries and code not in _HOPELESS
+            turn.listen(AnswerRejected(tuple(reasons), again_left))
+            if not again_left:
                 break
         await self._journal.write(
-            "ESCALATION", turn.orders[-1].wo_id, reasons=reasons, work_order_ids=turn.ids()
+            "ESCALATION", turn.desk.ids()[-1], reasons=reasons, work_order_ids=turn.desk.ids()
         )
-        return f"I have no answer that passes my checks: {'; '.join(reasons)}.", False
+        turn.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
 
-    async def _classify(self, message: str, turn: _Chain) -> Mapping[str, Any] | None:
+    async def _classify(self, turn: _Turn) -> Mapping[str, Any] | None:
         """What kind of message it is. A failure costs the label, not the turn."""
-        context = {"user_input": message}
-        order = await self._run(WorkOrderType.CLASSIFY, _CLASSIFY, context, turn, None, ())
+        step = PlanStep("scope", _CLASSIFY, WorkOrderType.CLASSIFY)
+        order = await turn.desk.run(step, {"user_input": turn.message})
         return order.output_result if order.state is WorkOrderState.COMPLETED else None
 
-    async def _run(
-        self,
-        wo_type: WorkOrderType,
-        contract_id: str,
-        context: Mapping[str, Any],
-        turn: _Chain,
-        listen: EventSink | None,
-        tools: tuple[str, ...],
-    ) -> WorkOrder:
-        """Plan and dispatch one order, and wait for it."""
-        order = WorkOrder(
-            wo_id=self._journal.next_order_id(),
-            session_id=self._session.session_id,
-            wo_type=wo_type,
-            parent_wo_id=turn.orders[0].wo_id if turn.orders else None,
-            created_at=datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z",
-            created_by=self._agent_id,
-            input_context=dict(context),
-            constraints=WorkOrderConstraints(
-                prompt_contract_id=contract_id, token_budget=self._tokens, tools_allowed=tools
-            ),
-            acceptance_criteria={"non_empty": True, "no_error_marker": True},
+    def _attend(self) -> Attention:
+        """Choose what the turn is shown."""
+        shown = self._shown_turns()
+        turns = self._session.recent_turns(shown)
+        candidates = []
+        if self._config.threads:
+            candidates += open_threads(self._ledger, session_id=self._session.session_id)
+        if self._context is not None:
+            candidates += self._context.pushed(self._session.session_id)
+        return choose(
+            turns,
+            self._session.turn_count - len(turns),
+            candidates,
+            self._config.attention,
+            self._config.context_tokens,
+            datetime.now(UTC),
         )
-        await self._journal.dispatched(order)
-        order = order.moved_to(WorkOrderState.DISPATCHED)
-        done = await self._worker.aexecute(order, on_event=listen)
-        turn.orders.append(done)
-        return done
 
-    async def _degrade(
-        self, message: str, turn: _Chain, failed: _LoopFailedError, listen: EventSink
-    ) -> tuple[str, bool]:
+    async def _plan(self, turn: _Turn, attention: Attention) -> Plan:
+        if self._planner is None:
+            return Plan((self._answer,))
+        told = TurnContext(
+            turn.message, turn.classification, attention.context(), self._answer.tools
+        )
+        made = self._planner(told)
+        plan = await made if inspect.isawaitable(made) else made
+        if not isinstance(plan, Plan):
+            raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
+        return plan
+
+    def _input(self, turn: _Turn, attention: Attention | None, plan: Plan) -> dict[str, Any]:
+        """The context that all orders of the plan have in common."""
+        attention = attention or self._attend()
+        assembled = attention.context()
+        contract_id = plan.answering.contract_id
+        if self._context is not None and contract_id:
+            required = self._context.required(contract_id, self._session.session_id)
+            if required:
+                assembled["required"] = dict(required)
+        return {
+            "user_input": turn.message,
+            "classification": turn.classification,
+            "assembled_context": assembled,
+        }
+
+    async def _check(self, turn: _Turn, order: WorkOrder, attempt: int) -> list[str]:
+        """The quality gate: rules first, then, where configured, a second opinion."""
+        known = turn.before.verdicts.get(order.wo_id) if turn.before else None
+        if known is not None:
+            return list(known)
+        reasons = self._gate.reasons(order)
+        if not reasons and self._config.verify:
+            reasons = await self._verify(turn, order, attempt)
+            if turn.waiting:
+                return []
+        orders = turn.desk.orders
+        result = order.output_result if isinstance(order.output_result, Mapping) else {}
+        threads = [
+            self._journal.entry(event, "", told)
+            for event, told in proposals(
+                result.get("tool_results", ()),
+                self._session.session_id,
+                self._session.turn_count + 1,
+            )
+        ]
+        await self._journal.checked(
+            order, [one.wo_id for one in orders], total_cost(orders), reasons, attempt,
+            [] if reasons else threads,
+        )  # fmt: skip
+        return reasons
+
+    async def _verify(self, turn: _Turn, order: WorkOrder, attempt: int) -> list[str]:
+        """What a reviewer has against the answer. A review that fails is not a yes."""
+        result = order.output_result if isinstance(order.output_result, Mapping) else {}
+        context = {
+            "user_input": turn.message,
+            "answer": answer_text(order),
+            "tool_results": list(result.get("tool_results", ())),
+            "acceptance_criteria": dict(order.acceptance_criteria),
+        }
+        review = await turn.desk.run(PlanStep("verify", _VERIFY), context, attempt=attempt)
+        if review.state is not WorkOrderState.COMPLETED:
+            error = review.error or {}
+            return [f"the review failed: {error.get('code', '')}: {error.get('message', '')}"]
+        verdict: Mapping[str, Any] = review.output_result
+        if verdict.get("verdict") == "accept":
+            return []
+        return [str(reason) for reason in verdict.get("reasons", ())] or ["the reviewer said no"]
+
+    async def _degrade(self, turn: _Turn, failed: LoopFailedError) -> None:
         """One direct call answers, and the record says why it had to."""
         turn.degraded = True
+        ids = turn.desk.ids()
         await self._journal.write(
             "DEGRADATION",
-            turn.orders[-1].wo_id if turn.orders else "",
+            ids[-1] if ids else "",
             error_code=failed.code,
             error_message=failed.message,
         )
-        listen(Degraded(f"{failed.code}: {failed.message}"))
-        if self._fallback is None:
-            return f"I cannot answer: {failed.message}", False
-        sink: TextSink = lambda text: listen(TextDelta(text))  # noqa: E731
-        response = await self._fallback.aroute(
-            PromptRequest(
-                prompt=message,
-                prompt_pack_id="",
-                contract_id=_SYNTHESIZE,
-                agent_id=self._agent_id,
-                agent_class="ADMIN",
-                framework_id="",
-                package_id="",
-                work_order_id="",
-                session_id=self._session.session_id,
-                tier="ho2",
-                messages=_conversation(self._session.recent_turns(self._shown_turns()), message),
-                max_tokens=self._config.degraded_max_tokens,
-            ),
-            on_text=sink,
+        turn.listen(Degraded(f"{failed.code}: {failed.message}"))
+        turn.response = await direct_answer(
+            self._fallback,
+            failed,
+            turn.message,
+            self._session.recent_turns(self._shown_turns()),
+            self._journal,
+            self._config.degraded_max_tokens,
+            self._answer.contract_id,
+            self._agent_class,
+            turn.listen,
         )
-        if response.outcome is RouteOutcome.SUCCESS and response.content.strip():
-            return response.content, False
-        why = response.error_message or "the model gave no answer"
-        return f"I cannot answer: {failed.message} The direct call failed too: {why}", False
 
     def _shown_turns(self) -> int:
         """How many turns the model is shown: at most ``context_turns``, at least half of them.
@@ -242,59 +447,47 @@ class HO2Supervisor:
         step = max(1, most // 2)
         return there - -(-(there - most) // step) * step
 
-    def _fitting(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
-        """The latest turns that fit the context budget, oldest first (4 bytes for a token)."""
-        kept: list[dict[str, Any]] = []
-        left = self._config.context_tokens * 4
-        for turn in reversed(turns):
-            left -= len(turn.user_message.encode()) + len(turn.response.encode())
-            if left < 0:
-                break
-            kept.append({"user_message": turn.user_message, "response": turn.response})
-        return kept[::-1]
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
 
 
-class _LoopFailedError(RemitError):
-    """The machinery of a turn failed, not the model."""
+class _Turn:
+    """One turn while it is worked on."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def _as_loop_failure(error: Exception) -> _LoopFailedError:
-    if isinstance(error, _LoopFailedError):
-        return error
-    _log.warning("the turn's loop failed: %s", type(error).__name__)
-    _log.debug("where it failed", exc_info=True)
-    if isinstance(error, RemitError):
-        return _LoopFailedError(type(error).__name__, error.message)
-    return _LoopFailedError("internal_error", f"{type(error).__name__} in the loop")
-
-
-class _Chain:
-    """The work orders of one turn so far."""
-
-    def __init__(self) -> None:
-        self.orders: list[WorkOrder] = []
+    def __init__(
+        self, message: str, desk: OrderDesk, before: UnfinishedTurn | None, listen: EventSink
+    ) -> None:
+        self.message = message
+        self.desk = desk
+        self.before = before
+        self.listen = listen
         self.classification: Mapping[str, Any] | None = None
+        self.response = ""
+        self.output: Any = None
+        self.passed = False
         self.degraded = False
+        self.waiting = False
+        self._answered: WorkOrder | None = None
 
-    def ids(self) -> list[str]:
-        return [order.wo_id for order in self.orders]
+    def park(self, requests: Sequence[str]) -> None:
+        """Leave the turn as it is."""
+        self.waiting = True
+        self.response = f"Waiting for a person to decide: {', '.join(requests)}."
+
+    def deliver(self, order: WorkOrder) -> None:
+        """Take an order's result as the answer."""
+        self.passed = True
+        self.response = answer_text(order)
+        self.output = order.output_result
+        self._answered = order
 
     def tool_results(self) -> list[Mapping[str, Any]]:
         """What tools gave back to the order whose answer counts."""
-        last = self.orders[-1].output_result if self.orders else None
-        return list(last.get("tool_results", ())) if isinstance(last, dict) else []
-
-
-def _conversation(turns: Sequence[Turn], message: str) -> list[Message]:
-    messages: list[Message] = []
-    for turn in turns:
-        messages.append({"role": "user", "content": turn.user_message})
-        messages.append({"role": "assistant", "content": turn.response or "…"})
-    return [*messages, {"role": "user", "content": message}]
+        orders = self.desk.orders
+        last = self._answered or (orders[-1] if orders else None)
+        result = last.output_result if last is not None else None
+        return list(result.get("tool_results", ())) if isinstance(result, Mapping) else []
 
 
 def _summary(order: WorkOrder) -> dict[str, Any]:
@@ -306,12 +499,6 @@ def _summary(order: WorkOrder) -> dict[str, Any]:
         "llm_calls": order.cost.llm_calls,
         "tool_calls": order.cost.tool_calls,
         "total_tokens": order.cost.total_tokens,
+        "cost_usd": order.cost.cost_usd,
         "elapsed_ms": order.cost.elapsed_ms,
     }
-
-
-def _cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    total = WorkOrderCost()
-    for order in orders:
-        total = total.plus(order.cost)
-    return total.to_dict()

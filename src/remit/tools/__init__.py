@@ -1,6 +1,22 @@
-"""Tools: callables under an id, with a schema, a time limit and an output limit (SPEC 8.3)."""
+"""Tools: callables under an id, with a schema, a time limit and an output limit (SPEC 8.3).
 
+``@tool`` makes one of a function; ``remit.tools.mcp`` brings those of MCP servers; installed
+distributions offer theirs as entry points of the group ``remit.tools``.
+"""
+
+from remit.tools.call import ToolCall, current_call
+from remit.tools.decorator import tool
 from remit.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.tools.tool import Tool, ToolError, UnknownToolError
+from remit.tools.tool import OnUnknown, Tool, ToolError, UnknownToolError
 
-__all__ = ["Tool", "ToolDispatcher", "ToolError", "ToolResult", "UnknownToolError"]
+__all__ = [
+    "OnUnknown",
+    "Tool",
+    "ToolCall",
+    "ToolDispatcher",
+    "ToolError",
+    "ToolResult",
+    "UnknownToolError",
+    "current_call",
+    "tool",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,13 @@ from remit.exchange import (
     GatewayPort,
     Message,
     PromptRequest,
-    PromptResponse,
     RouteOutcome,
     TextSink,
 )
 from remit.worker.errors import WorkFailedError, failure_of
 from remit.worker.journal import Journal
 from remit.worker.ports import BudgetPort
+from remit.worker.recorded import Answer, RecordedRun
 from remit.workorders import WorkOrder
 
 __all__ = ["ModelCalls"]
@@ -33,8 +33,11 @@ class ModelCalls:
         budgeter: tells what the order has left; ``None`` without budgets.
         order: whose calls these are.
         journal: where each is noted.
+        recorded: what the order did before.
+        guard: called before a call; raises when the order is no longer this worker's.
         agent_id: who asks.
         turn_limit: most calls.
+        model: provider and model where the contract fixes none; ``None`` leaves it to the gateway.
 
     Attributes:
         made: how many calls so far.
@@ -46,8 +49,11 @@ class ModelCalls:
         budgeter: BudgetPort | None,
         order: WorkOrder,
         journal: Journal,
+        recorded: RecordedRun,
+        guard: Callable[[], None],
         agent_id: str,
         turn_limit: int,
+        model: tuple[str, str] | None = None,
     ) -> None:
         self._gateway = gateway
         self._budgeter = budgeter
@@ -55,11 +61,17 @@ class ModelCalls:
         self._journal = journal
         self._agent_id = agent_id
         self._turn_limit = turn_limit
-        self.made = 0
+        self._recorded = recorded
+        self._guard = guard
+        self._model = model
+        self.made = recorded.llm_calls
 
     def request(self, contract: PromptContract) -> PromptRequest:
         """The request that ``contract`` makes of this order, still without messages."""
         order, boundary = self._order, contract.boundary
+        provider_id, model_id = boundary.provider_id, boundary.model_id
+        if self._model is not None and provider_id is None and model_id is None:
+            provider_id, model_id = self._model
         return PromptRequest(
             prompt="",
             prompt_pack_id=contract.prompt_pack_id,
@@ -71,8 +83,8 @@ class ModelCalls:
             work_order_id=order.wo_id,
             session_id=order.session_id,
             tier=order.tier_target,
-            provider_id=boundary.provider_id,
-            model_id=boundary.model_id,
+            provider_id=provider_id,
+            model_id=model_id,
             max_tokens=boundary.max_tokens,
             temperature=boundary.temperature,
             structured_output=boundary.structured_output,
@@ -90,7 +102,7 @@ class ModelCalls:
         tools: Sequence[Mapping[str, Any]] = (),
         schema: Mapping[str, Any] | None = None,
         on_text: TextSink | None = None,
-    ) -> PromptResponse:
+    ) -> Answer:
         """One call.
 
         Args:
@@ -115,12 +127,23 @@ class ModelCalls:
             structured_output=None if tools else structured,
             output_schema=schema or request.output_schema,
         )
+        await self._journal.flush()  # what came before stands before it
+        self._guard()
         self.made += 1
         response = await self._gateway.aroute(self._bounded(request), on_text=on_text)
-        await self._journal.llm_call(response)
+        self._journal.note_llm_call(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             raise failure_of(response)
-        return response
+        return Answer(
+            response.content,
+            response.content_blocks or (),
+            response.finish_reason,
+            response.exchange_entry_id,
+        )
+
+    def recorded(self, contract_id: str) -> Answer | None:
+        """The answer that the order got under a contract before it was interrupted."""
+        return self._recorded.last_answer(contract_id)
 
     def _bounded(self, request: PromptRequest) -> PromptRequest:
         """``max_tokens`` never above what the order has left beside the prompt."""

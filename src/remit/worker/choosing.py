@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from remit.exchange import Message
+from remit.schemas import first_problem
 from remit.tools import Tool, ToolResult
 from remit.worker.calls import ModelCalls
 from remit.worker.journal import Journal
@@ -35,22 +36,33 @@ class ToolChooser:
         contracts: where the two contracts are.
         toolbox: runs what was chosen.
         journal: told which pack is in use.
+        wo_id: of the order.
     """
 
     def __init__(
-        self, calls: ModelCalls, contracts: ContractPort, toolbox: Toolbox, journal: Journal
+        self,
+        calls: ModelCalls,
+        contracts: ContractPort,
+        toolbox: Toolbox,
+        journal: Journal,
+        wo_id: str,
     ) -> None:
         self._calls = calls
         self._contracts = contracts
         self._toolbox = toolbox
         self._journal = journal
+        self._wo_id = wo_id
+        self._asked_in = ""
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """At most one tool, run; its result in words for the answer's template."""
         chosen = await self._choice(tools, message)
         if chosen is None:
             return []
-        result = await self._toolbox.use(chosen.tool_id, await self._arguments(chosen, message))
+        arguments = await self._arguments(chosen, message)
+        result = await self._toolbox.use(
+            chosen.tool_id, arguments, f"{self._wo_id}/{self._asked_in}/0"
+        )
         return [
             {
                 "tool_id": chosen.tool_id,
@@ -103,17 +115,24 @@ class ToolChooser:
         schema: Mapping[str, Any],
     ) -> Any:
         """One question; an answer outside the schema counts as none."""
-        contract = self._contracts.load(contract_id)
-        pack = self._contracts.load_pack(contract.prompt_pack_id)
-        before = self._journal.prompts_used
-        self._journal.prompts_used = [contract.prompt_pack_id]
+        answer = self._calls.recorded(contract_id)
+        if answer is None:
+            contract = self._contracts.load(contract_id)
+            pack = self._contracts.load_pack(contract.prompt_pack_id)
+            before = self._journal.prompts_used
+            self._journal.prompts_used = [contract.prompt_pack_id]
+            try:
+                answer = await self._calls.ask(
+                    self._calls.request(contract), pack.render(variables, history), schema=schema
+                )
+            finally:
+                self._journal.prompts_used = before
+        self._asked_in = answer.exchange_entry_id
         try:
-            response = await self._calls.ask(
-                self._calls.request(contract), pack.render(variables, history), schema=schema
-            )
-        finally:
-            self._journal.prompts_used = before
-        return orjson.loads(response.content) if response.output_valid else None
+            value = orjson.loads(answer.text)
+        except orjson.JSONDecodeError:
+            return None
+        return value if not first_problem(schema, value) else None
 
 
 def _turns(pairs: Any) -> list[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from remit.errors import RemitError
 from remit.exchange import PromptResponse, RouteOutcome
 
-__all__ = ["WorkFailedError", "failure_of"]
+__all__ = ["WorkFailedError", "WorkLostError", "WorkParkedError", "failure_of"]
 
 _OWN_WORDS = {
     "BUDGET_EXHAUSTED": "budget_exhausted",
@@ -26,6 +26,22 @@ class WorkFailedError(RemitError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class WorkLostError(RemitError):
+    """Somebody else may be working on the order: this worker must not go on."""
+
+
+class WorkParkedError(RemitError):
+    """The order cannot go on before a person has decided something.
+
+    Attributes:
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries that wait.
+    """
+
+    def __init__(self, request_ids: tuple[str, ...]) -> None:
+        super().__init__(f"Waiting for {', '.join(request_ids)}.")
+        self.request_ids = request_ids
 
 
 def failure_of(response: PromptResponse) -> WorkFailedError:

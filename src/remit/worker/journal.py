@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 from remit.exchange import PromptResponse
 from remit.ledger import LedgerEntry, LedgerPort, ScopedLedger
 from remit.workorders import WorkOrder
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "Usage"]
+
+
+class Usage:
+    """What the exchanges of an order add up to."""
+
+    def __init__(self) -> None:
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.cost_usd: float | None = None
 
 
 class Journal:
-    """Writes the entries of one order.
+    """Writes the entries of one order, and reads them.
 
     Args:
         ledger: the worker's handle; narrowed here to the order's own entries.
         order: whose entries these are.
         agent_id: who works.
         agent_class: of what class.
+
+    Attributes:
+        ledger: the narrowed handle.
+        prompts_used: what the next entries say was used.
     """
 
     def __init__(
         self, ledger: LedgerPort, order: WorkOrder, agent_id: str, agent_class: str
     ) -> None:
-        self._ledger = ScopedLedger(ledger, tier="ho1", work_order_id=order.wo_id)
+        self.ledger = ScopedLedger(ledger, tier="ho1", work_order_id=order.wo_id)
         self._order = order
         self._provenance = {
             "agent_id": agent_id,
@@ -32,39 +46,67 @@ class Journal:
             "work_order_id": order.wo_id,
             "session_id": order.session_id,
         }
+        self._noted: list[LedgerEntry] = []
         self.prompts_used: list[str] = []
 
     async def write(self, event_type: str, **metadata: Any) -> str:
-        """Append one entry of the order; returns its id."""
-        return await self._ledger.awrite(
-            LedgerEntry(
-                event_type=event_type,
-                submission_id=self._order.wo_id,
-                decision=event_type,
-                reason=f"{event_type} for {self._order.wo_id}",
-                prompts_used=list(self.prompts_used),
-                metadata={
-                    "provenance": dict(self._provenance),
-                    "scope": {"tier": "ho1"},
-                    **metadata,
-                },
-            )
+        """Append one entry of the order, and what was noted before it; returns its id."""
+        entry = self._entry(event_type, metadata)
+        if not self._noted:
+            return await self.ledger.awrite(entry)
+        noted, self._noted = self._noted, []
+        return (await self.ledger.awrite_many([*noted, entry]))[-1]
+
+    def note(self, event_type: str, **metadata: Any) -> None:
+        """Have an entry written together with the next one.
+
+        For what another durable entry says already: a crash in between loses nothing.
+        """
+        self._noted.append(self._entry(event_type, metadata))
+
+    async def flush(self) -> None:
+        """Write what was noted."""
+        if self._noted:
+            noted, self._noted = self._noted, []
+            await self.ledger.awrite_many(noted)
+
+    def _entry(self, event_type: str, metadata: dict[str, Any]) -> LedgerEntry:
+        return LedgerEntry(
+            event_type=event_type,
+            submission_id=self._order.wo_id,
+            decision=event_type,
+            reason=f"{event_type} for {self._order.wo_id}",
+            prompts_used=list(self.prompts_used),
+            metadata={
+                "provenance": dict(self._provenance),
+                "scope": {"tier": "ho1"},
+                **metadata,
+            },
         )
 
-    def tokens_used(self) -> tuple[int, int]:
-        """Input and output tokens of all exchanges of the order, retries and failures included.
+    def usage(self) -> Usage:
+        """Sum of all exchanges of the order, retries and failures included.
 
-        Read from the record, so that the order's cost equals its exchanges always.
+        Read from the record, so that the order's cost equals its exchanges always. The price
+        is unknown as soon as one exchange's is.
         """
-        input_tokens = output_tokens = 0
-        for entry in self._ledger.query(event_type="EXCHANGE", with_content=False):
-            input_tokens += entry.metadata["input_tokens"]
-            output_tokens += entry.metadata["output_tokens"]
-        return input_tokens, output_tokens
+        total = Usage()
+        cost, known, any_priced = Decimal(0), True, False
+        for entry in self.ledger.query(event_type="EXCHANGE", with_content=False):
+            told = entry.metadata
+            total.input_tokens += told["input_tokens"]
+            total.output_tokens += told["output_tokens"]
+            if (usd := told.get("cost_usd")) is not None:
+                cost += Decimal(str(usd))
+                any_priced = True
+            elif told["input_tokens"] or told["output_tokens"]:
+                known = False
+        total.cost_usd = float(cost) if known and any_priced else None
+        return total
 
-    async def llm_call(self, response: PromptResponse) -> None:
-        """Note one call to a model; the exchange holds its text."""
-        await self.write(
+    def note_llm_call(self, response: PromptResponse) -> None:
+        """Note one call to a model; the exchange holds its text, and is durable."""
+        self.note(
             "LLM_CALL",
             exchange_entry_id=response.exchange_entry_id,
             dispatch_entry_id=response.dispatch_entry_id,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from remit.budget import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.contracts import PromptContract, PromptPack
-from remit.tools import Tool, ToolResult
+from remit.tools import Tool, ToolCall, ToolResult
 
 __all__ = ["BudgetPort", "ContractPort", "ToolPort"]
 
@@ -43,6 +43,8 @@ class ToolPort(Protocol):
         """The tools with these ids."""
         ...
 
-    async def aexecute(self, tool_id: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def aexecute(
+        self, tool_id: str, arguments: Mapping[str, Any], *, call: ToolCall | None = None
+    ) -> ToolResult:
         """Run one tool; never raises."""
         ...

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from remit.canonical import canonical_json
 from remit.errors import InvalidInputError
-from remit.tools import Tool, ToolResult
+from remit.ledger import Erased, LedgerEntry
+from remit.tools import Tool, ToolCall, ToolResult
+from remit.worker.errors import WorkFailedError, WorkParkedError
 from remit.worker.journal import Journal
 from remit.worker.ports import ToolPort
-from remit.workorders import EventSink, ToolEnded, ToolStarted
+from remit.worker.recorded import RecordedRun
+from remit.workorders import ApprovalNeeded, EventSink, ToolEnded, ToolStarted, WorkOrder
 
-__all__ = ["UNKNOWN_TOOL", "Toolbox"]
+__all__ = ["UNKNOWN_TOOL", "Toolbox", "result_text", "sendable"]
 
 UNKNOWN_TOOL = "unknown"
 """What the record calls a tool that the order may not use."""
@@ -26,10 +29,10 @@ class Toolbox:
 
     Args:
         tools: the dispatcher.
-        allowed: ids the order may use; all others are refused.
-        needs_approval: of these, the ones that a person must release first.
+        order: whose constraints say which tools there are.
         journal: where intent and result are noted.
-        wo_id: of the order, for idempotency keys.
+        recorded: what the order did before.
+        guard: called before a tool runs; raises when the order is no longer this worker's.
         on_event: hears of starts and ends.
 
     Attributes:
@@ -40,93 +43,234 @@ class Toolbox:
     def __init__(
         self,
         tools: ToolPort,
-        allowed: Sequence[str],
-        needs_approval: Sequence[str],
+        order: WorkOrder,
         journal: Journal,
-        wo_id: str,
+        recorded: RecordedRun,
+        guard: Callable[[], None],
         on_event: EventSink | None,
     ) -> None:
         self._port = tools
-        self._allowed = tuple(allowed)
-        self._needs_approval = frozenset(needs_approval)
+        self._order = order
+        self._allowed = order.constraints.tools_allowed
+        self._needs_approval = frozenset(order.constraints.tools_requiring_approval)
         self._journal = journal
-        self._wo_id = wo_id
+        self._recorded = recorded
+        self._guard = guard
         self._on_event = on_event or (lambda _: None)
-        self._numbered = 0
         self.calls = 0
         self.results: list[dict[str, Any]] = []
+        for key, entry in recorded.tool_calls.items():
+            self._count(entry.metadata, ran=bool(recorded.intents[key]))
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
         return self._port.tools(self._allowed)
 
-    async def use_all(self, blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Answer tool_use blocks with tool_result blocks, side by side and in their order."""
+    async def answer(
+        self, blocks: Sequence[Mapping[str, Any]], exchange_entry_id: str
+    ) -> list[dict[str, Any]]:
+        """Answer the tool_use blocks of one exchange with tool_result blocks, in their order.
+
+        They run side by side. What needs no person runs also when another needs one.
+
+        Raises:
+            WorkParkedError: some of them wait for a person.
+            WorkFailedError: one must not be run again, and nobody knows whether it took effect.
+        """
+        keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
         outcomes = await asyncio.gather(
-            *(self.use(str(block.get("name", "")), block.get("input")) for block in blocks)
+            *(
+                self.use(str(block.get("name", "")), block.get("input"), key)
+                for block, key in zip(blocks, keys, strict=True)
+            ),
+            return_exceptions=True,
         )
+        results = _whole(outcomes)
         return [
             {
                 "type": "tool_result",
                 "tool_use_id": str(block.get("id", "")),
-                "content": result_text(outcome),
-                "is_error": outcome.status != "ok",
+                "content": result_text(result),
+                "is_error": result.status != "ok",
             }
-            for block, outcome in zip(blocks, outcomes, strict=True)
+            for block, result in zip(blocks, results, strict=True)
         ]
 
-    async def use(self, tool_id: str, arguments: Any) -> ToolResult:
-        """Run one tool, or refuse it; either is on record."""
-        self._numbered += 1
-        key = f"{self._wo_id}/tool-{self._numbered:03d}"
+    async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
+        """Run one tool, or refuse it; either is on record. What is on record is not run again.
+
+        Args:
+            tool_id: as the model or the order named it.
+            arguments: as they came.
+            key: the idempotency key, the same whenever the same step is asked for.
+
+        Raises:
+            WorkParkedError: it waits for a person.
+            WorkFailedError: see :meth:`answer`.
+        """
+        if (before := self._recorded.tool_calls.get(key)) is not None:
+            return _recorded_result(before)
         given = arguments if isinstance(arguments, dict) else {"_unparsed": str(arguments)}
         try:
             size = len(canonical_json(given))
         except InvalidInputError as error:
-            given, size = {}, 0
             result = ToolResult("error", error=f"The arguments cannot be recorded: {error.message}")
-        else:
-            if tool_id in self._needs_approval:
-                result = ToolResult(
-                    "refused",
-                    error=f"approval_denied: {tool_id} needs an approval; none can be given yet.",
-                )
-            elif tool_id in self._allowed:
-                await self._journal.write(
-                    "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key
-                )
-                self._on_event(ToolStarted(tool_id, given))
-                result = await self._port.aexecute(tool_id, given)
-                self.calls += 1
-            else:
-                allowed = ", ".join(self._allowed) or "none"
-                result = ToolResult(
-                    "refused",
-                    error=f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}.",
-                )
+            return await self._ended(tool_id, {}, 0, result, key)
+        if tool_id not in self._allowed:
+            allowed = ", ".join(self._allowed) or "none"
+            result = ToolResult(
+                "refused",
+                error=f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}.",
+            )
+            return await self._ended(tool_id, given, size, result, key)
+        barred = await self._barred(tool_id, given, key)
+        if barred is not None:
+            return await self._ended(tool_id, given, size, barred, key)
+        return await self._run(tool_id, given, size, key)
+
+    async def _barred(self, tool_id: str, given: dict[str, Any], key: str) -> ToolResult | None:
+        """Why the tool must not run; ``None`` when it may."""
+        if tool_id in self._needs_approval:
+            denied = await self._asked(tool_id, given, key, "approval")
+            if denied is not None:
+                return ToolResult("refused", error=f"approval_denied: {_by_whom(denied)}")
+        if not self._recorded.intents[key]:
+            return None
+        (tool,) = self._port.tools([tool_id])
+        if tool.on_unknown == "retry":
+            return None
+        if tool.on_unknown == "fail":
+            raise WorkFailedError(
+                "tool_outcome_unknown",
+                f"{tool_id} had begun when the process died; nobody knows whether it took effect",
+            )
+        denied = await self._asked(tool_id, given, key, "unknown_outcome")
+        if denied is None:
+            return None
+        return ToolResult(
+            "error",
+            error=f"{tool_id} had begun when the process died, and nobody knows whether it took "
+            f"effect. It was not run again: {_by_whom(denied)}",
+        )
+
+    async def _asked(
+        self, tool_id: str, given: dict[str, Any], key: str, kind: str
+    ) -> LedgerEntry | None:
+        """Ask a person: the denial, or ``None`` when it was granted.
+
+        Raises:
+            WorkParkedError: nobody has answered yet.
+        """
+        request_id = self._recorded.requests.get((key, kind))
+        if request_id is None:
+            request_id = await self._journal.write(
+                "APPROVAL_REQUESTED",
+                tool_id=tool_id,
+                arguments=given,
+                idempotency_key=key,
+                kind=kind,
+            )
+            self._recorded.requests[key, kind] = request_id
+        decision = self._recorded.decisions.get(request_id)
+        if decision is None:
+            self._on_event(ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind))
+            raise WorkParkedError((request_id,))
+        return decision if decision.event_type == "APPROVAL_DENIED" else None
+
+    async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
+        attempt = self._recorded.intents[key] + 1
+        again = {"attempt": attempt} if attempt > 1 else {}
+        self._guard()
         await self._journal.write(
-            "TOOL_CALL",
+            "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
+        )
+        self._on_event(ToolStarted(tool_id, given))
+        call = ToolCall(tool_id, key, self._order.wo_id, self._order.session_id)
+        try:
+            result = await self._port.aexecute(tool_id, given, call=call)
+        except asyncio.CancelledError:
+            stopped = ToolResult(
+                "error", error=f"The order ended while {tool_id} ran; it may have taken effect."
+            )
+            await self._ended(tool_id, given, size, stopped, key, ran=True)
+            raise
+        return await self._ended(tool_id, given, size, result, key, ran=True)
+
+    async def _ended(
+        self,
+        tool_id: str,
+        given: dict[str, Any],
+        size: int,
+        result: ToolResult,
+        key: str,
+        *,
+        ran: bool = False,
+    ) -> ToolResult:
+        told = {
             # A name the model made up is its text, not an id: it stands in tool_error, as content.
-            tool_id=tool_id if tool_id in self._allowed else UNKNOWN_TOOL,
-            status=result.status,
-            arguments=given,
-            result=result.output,
-            arguments_bytes=size,
-            result_bytes=len(canonical_json(result.output)),
-            tool_error=result.error,
-            idempotency_key=key,
-        )
-        self.results.append(
-            {
-                "tool_id": tool_id,
-                "status": result.status,
-                "arguments": given,
-                "output": result.output,
-                "error": result.error,
-            }
-        )
+            "tool_id": tool_id if tool_id in self._allowed else UNKNOWN_TOOL,
+            "status": result.status,
+            "arguments": given,
+            "result": result.output,
+            "arguments_bytes": size,
+            "result_bytes": len(canonical_json(result.output)),
+            "tool_error": result.error,
+            "idempotency_key": key,
+        }
+        await self._journal.write("TOOL_CALL", **told)
+        self._count({**told, "tool_id": tool_id}, ran=ran)
         self._on_event(ToolEnded(tool_id, result.status, result.output, result.error))
         return result
+
+    def _count(self, told: Mapping[str, Any], *, ran: bool) -> None:
+        self.calls += ran
+        self.results.append(
+            {
+                "tool_id": told["tool_id"],
+                "status": told["status"],
+                "arguments": _plain(told["arguments"]),
+                "output": _plain(told["result"]),
+                "error": _plain(told["tool_error"]),
+            }
+        )
+
+
+def _whole(outcomes: Sequence[ToolResult | BaseException]) -> list[ToolResult]:
+    """All results, when there are all; else the gravest reason why not."""
+    problems = [one for one in outcomes if isinstance(one, BaseException)]
+    for problem in problems:
+        if not isinstance(problem, WorkParkedError):
+            raise problem
+    if problems:
+        raise WorkParkedError(
+            tuple(
+                request_id
+                for one in problems
+                if isinstance(one, WorkParkedError)
+                for request_id in one.request_ids
+            )
+        )
+    return [one for one in outcomes if isinstance(one, ToolResult)]
+
+
+def _recorded_result(entry: LedgerEntry) -> ToolResult:
+    told = entry.metadata
+    if isinstance(told["result"], Erased) or isinstance(told["tool_error"], Erased):
+        raise WorkFailedError(
+            "record_erased", f"the order cannot go on: the content of {entry.id} was erased"
+        )
+    return ToolResult(told["status"], told["result"], told["tool_error"])
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, Erased) else value
+
+
+def _by_whom(denied: LedgerEntry) -> str:
+    told = denied.metadata
+    why = told.get("decision_reason")
+    said = f": {why}" if isinstance(why, str) and why else "."
+    return f"{told['decided_by']} said no{said}"
 
 
 def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,14 +2,17 @@
 
 from remit.workorders.events import (
     AnswerRejected,
+    ApprovalNeeded,
     Degraded,
     EventSink,
     TextDelta,
     ToolEnded,
     ToolStarted,
     TurnEvent,
+    TurnResumed,
 )
 from remit.workorders.order import (
+    Actor,
     IllegalTransitionError,
     WorkOrder,
     WorkOrderConstraints,
@@ -18,22 +21,39 @@ from remit.workorders.order import (
     WorkOrderType,
     work_order_id,
 )
+from remit.workorders.recorded import (
+    OrderRecordError,
+    constraints_of,
+    moved_by,
+    plan_of,
+    recorded_order,
+    replay,
+)
 from remit.workorders.trace import trace_hash
 
 __all__ = [
+    "Actor",
     "AnswerRejected",
+    "ApprovalNeeded",
     "Degraded",
     "EventSink",
     "IllegalTransitionError",
+    "OrderRecordError",
     "TextDelta",
     "ToolEnded",
     "ToolStarted",
     "TurnEvent",
+    "TurnResumed",
     "WorkOrder",
     "WorkOrderConstraints",
     "WorkOrderCost",
     "WorkOrderState",
     "WorkOrderType",
+    "constraints_of",
+    "moved_by",
+    "plan_of",
+    "recorded_order",
+    "replay",
     "trace_hash",
     "work_order_id",
 ]

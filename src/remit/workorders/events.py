@@ -6,8 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["AnswerRejected", "Degraded", "EventSink", "TextDelta", "ToolEnded", "ToolStarted",
-           "TurnEvent"]  # fmt: skip
+__all__ = [
+    "AnswerRejected",
+    "ApprovalNeeded",
+    "Degraded",
+    "EventSink",
+    "TextDelta",
+    "ToolEnded",
+    "ToolStarted",
+    "TurnEvent",
+    "TurnResumed",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +59,30 @@ class Degraded:
     reason: str
 
 
-TurnEvent = TextDelta | ToolStarted | ToolEnded | AnswerRejected | Degraded
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """A tool call waits for a person.
+
+    Attributes:
+        request_id: id of the ``APPROVAL_REQUESTED``; what ``remit approve`` takes.
+        kind: ``approval``: it has not run; ``unknown_outcome``: it may have run before a crash.
+    """
+
+    request_id: str
+    wo_id: str
+    tool_id: str
+    arguments: Mapping[str, Any]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResumed:
+    """A turn that another process left unfinished is gone on with."""
+
+    user_message: str
+
+
+TurnEvent = (
+    TextDelta | ToolStarted | ToolEnded | AnswerRejected | Degraded | ApprovalNeeded | TurnResumed
+)
 EventSink = Callable[[TurnEvent], None]

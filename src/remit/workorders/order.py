@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
 from remit.errors import RemitError
 
 __all__ = [
+    "Actor",
     "IllegalTransitionError",
     "WorkOrder",
     "WorkOrderConstraints",
@@ -40,13 +42,21 @@ class WorkOrderType(StrEnum):
     EXECUTE = "execute"
 
 
-_LEGAL: Mapping[WorkOrderState, frozenset[WorkOrderState]] = {
-    WorkOrderState.PLANNED: frozenset({WorkOrderState.DISPATCHED, WorkOrderState.FAILED}),
-    WorkOrderState.DISPATCHED: frozenset({WorkOrderState.EXECUTING}),
-    WorkOrderState.EXECUTING: frozenset({WorkOrderState.COMPLETED, WorkOrderState.FAILED}),
-    WorkOrderState.COMPLETED: frozenset(),
-    WorkOrderState.FAILED: frozenset(),
+class Actor(StrEnum):
+    """Who may take an order from one state to the next."""
+
+    SUPERVISOR = "supervisor"
+    WORKER = "worker"
+
+
+_WAYS: Mapping[tuple[WorkOrderState, WorkOrderState], Actor] = {
+    (WorkOrderState.PLANNED, WorkOrderState.DISPATCHED): Actor.SUPERVISOR,
+    (WorkOrderState.PLANNED, WorkOrderState.FAILED): Actor.SUPERVISOR,
+    (WorkOrderState.DISPATCHED, WorkOrderState.EXECUTING): Actor.WORKER,
+    (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): Actor.WORKER,
+    (WorkOrderState.EXECUTING, WorkOrderState.FAILED): Actor.WORKER,
 }
+"""Every step there is (SPEC 8.2), and whose it is."""
 
 
 class IllegalTransitionError(RemitError, ValueError):
@@ -83,19 +93,21 @@ class WorkOrderCost:
         """As plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def plus(self, other: WorkOrderCost) -> WorkOrderCost:
-        """The sum; an unknown price stays unknown."""
-        usd = None
-        if self.cost_usd is not None and other.cost_usd is not None:
-            usd = self.cost_usd + other.cost_usd
-        return WorkOrderCost(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.total_tokens + other.total_tokens,
-            self.llm_calls + other.llm_calls,
-            self.tool_calls + other.tool_calls,
-            round(self.elapsed_ms + other.elapsed_ms, 3),
-            usd,
+    @classmethod
+    def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
+        """All of them together. One unknown price of something used makes the sum unknown."""
+        listed = list(costs)
+        used = [one for one in listed if one.llm_calls or one.total_tokens]
+        prices = [one.cost_usd for one in used if one.cost_usd is not None]
+        known = used and len(prices) == len(used)
+        return cls(
+            sum(one.input_tokens for one in listed),
+            sum(one.output_tokens for one in listed),
+            sum(one.total_tokens for one in listed),
+            sum(one.llm_calls for one in listed),
+            sum(one.tool_calls for one in listed),
+            round(sum(one.elapsed_ms for one in listed), 3),
+            float(sum(Decimal(str(price)) for price in prices)) if known else None,
         )
 
 
@@ -107,6 +119,8 @@ class WorkOrder:
         input_context: ``user_input``, ``prior_results``, ``assembled_context`` and what else
             the contract's template wants.
         error: ``{"code": …, "message": …}`` of a failed order.
+        waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state
+            ``executing`` waits for.
     """
 
     wo_id: str
@@ -124,18 +138,39 @@ class WorkOrder:
     error: Mapping[str, str] | None = None
     completed_at: str | None = None
     cost: WorkOrderCost = field(default_factory=WorkOrderCost)
+    waiting_for: tuple[str, ...] = ()
 
-    def moved_to(self, state: WorkOrderState, **changes: Any) -> WorkOrder:
+    @property
+    def ended(self) -> bool:
+        """Whether it is completed or failed."""
+        return self.state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
+
+    def with_input(self, further: Mapping[str, Any]) -> WorkOrder:
+        """The order with more in its ``input_context``."""
+        return dataclasses.replace(self, input_context={**self.input_context, **further})
+
+    def moved_to(self, state: WorkOrderState, *, by: Actor, **changes: Any) -> WorkOrder:
         """The order in its next state, with ``changes`` to other fields.
 
+        Args:
+            state: where it goes.
+            by: who takes it there.
+
         Raises:
-            IllegalTransitionError: the state machine has no such step.
+            IllegalTransitionError: the state machine has no such step, or it is another's.
         """
-        if state not in _LEGAL[self.state]:
+        whose = _WAYS.get((self.state, state))
+        if whose is None:
+            further = sorted(after for before, after in _WAYS if before is self.state)
             raise IllegalTransitionError(
                 f"{self.wo_id} is {self.state} and cannot become {state}.",
                 next_step=f"From {self.state} it may become: "
-                f"{', '.join(sorted(_LEGAL[self.state])) or 'nothing, it has ended'}.",
+                f"{', '.join(further) or 'nothing, it has ended'}.",
+            )
+        if whose is not by:
+            raise IllegalTransitionError(
+                f"Only the {whose} may take {self.wo_id} from {self.state} to {state}, "
+                f"not the {by}."
             )
         return dataclasses.replace(self, state=state, **changes)
 

@@ -1,4 +1,4 @@
-"""Which process sent a call, so that another can tell whether it is still there."""
+"""Which process holds something, so that another can tell whether it is still there."""
 
 from __future__ import annotations
 
@@ -57,6 +57,10 @@ class Owner:
         host = self.host.replace("|", "_")
         return f"{host}|{self.boot}|{self.namespace}|{self.pid}|{self.start}|{self.token}"
 
+    def is_current_process(self) -> bool:
+        """Whether it is the process that asks."""
+        return self.pid == os.getpid() and self.is_surely_alive()
+
     def is_surely_dead(self) -> bool:
         """Whether the process has ended, as far as this one can see: what it cannot, lives."""
         boot, namespace = _here()
@@ -68,6 +72,14 @@ class Owner:
         if start is None:  # gone, or hidden from us (hidepid)
             return not _exists(self.pid)
         return start != self.start
+
+    def is_surely_alive(self) -> bool:
+        """Whether the process runs, as far as this one can see: what it cannot, may be dead."""
+        boot, namespace = _here()
+        if not (boot and namespace and self.start):
+            return False
+        same = (self.boot, self.namespace) == (boot, namespace)
+        return same and _start_of(self.pid) == self.start
 
 
 def _here() -> tuple[str, str]:

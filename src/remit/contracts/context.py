@@ -1,0 +1,158 @@
+"""What a contract requires to be told: entries of the ledger, frameworks, files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import orjson
+
+from remit.contracts.contract import PromptContract
+from remit.contracts.errors import RequiredContextError
+from remit.contracts.file import UnusableFileError, read_inside, text_of
+from remit.errors import InvalidInputError
+from remit.ledger import Erased, LedgerPort
+
+__all__ = ["required_context"]
+
+_CURRENT = "current"
+_LIMIT = 10  # entries of a query that names no limit, as the contract schema says
+_FRAMEWORK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FRAMEWORK_SUFFIXES = (".md", ".json", ".txt")
+
+
+def required_context(
+    contract: PromptContract,
+    ledger: LedgerPort,
+    directory: Path,
+    *,
+    max_bytes: int,
+    session_id: str = "",
+) -> dict[str, Any]:
+    """What the contract's ``required_context`` names (SPEC 8.1).
+
+    Args:
+        contract: whose it is.
+        ledger: the handle that is asked; a scoped one gives what its tier sees, no more.
+        directory: the tier folder; frameworks lie in its ``frameworks``, and no file is read
+            outside it.
+        max_bytes: most bytes of everything together, entries as JSON.
+        session_id: what a query's ``"current"`` stands for.
+
+    Returns:
+        ``{"ledger": [rows of each query, in turn], "frameworks": {id: text},
+        "files": {path: text}}``. A row is ``{id, event_type, timestamp, reason, metadata}``,
+        JSON values only; an erased value is ``{"erased": erasure id or null}``. A query that
+        finds nothing is no error.
+
+    Raises:
+        RequiredContextError: something is missing, refused or too large; the message says
+            which.
+        LedgerError: the ledger cannot be read.
+    """
+    needs = contract.required_context
+    room = _Room(contract.contract_id, max_bytes)
+    rows: list[dict[str, Any]] = []
+    for number, query in enumerate(needs.get("ledger_queries", ()), 1):
+        rows += _rows(query, f"ledger query {number}", ledger, session_id, room)
+    return {
+        "ledger": rows,
+        "frameworks": {
+            name: _framework(name, directory, room) for name in needs.get("framework_refs", ())
+        },
+        "files": {name: _file(name, directory, room) for name in needs.get("file_refs", ())},
+    }
+
+
+class _Room:
+    """How many bytes may still come; the errors of one contract."""
+
+    def __init__(self, contract_id: str, max_bytes: int) -> None:
+        self._contract_id = contract_id
+        self._most = max_bytes
+        self.left = max_bytes
+
+    def take(self, size: int, what: str) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise self.error(what, f"does not fit into the {self._most} bytes there are for all")
+
+    def error(self, what: str, why: str, next_step: str = "") -> RequiredContextError:
+        return RequiredContextError(
+            f"{self._contract_id} requires {what}, which {why}.", next_step=next_step
+        )
+
+
+def _rows(
+    query: Mapping[str, Any], what: str, ledger: LedgerPort, session_id: str, room: _Room
+) -> list[dict[str, Any]]:
+    filters = {
+        name: query[name] for name in ("event_type", "session_id", "work_order_id") if name in query
+    }
+    if filters.get("session_id") == _CURRENT:
+        if not session_id:
+            raise room.error(what, "asks for the current session, and there is none")
+        filters["session_id"] = session_id
+    found: list[dict[str, Any]] = []
+    try:
+        for entry in ledger.query(
+            **filters, limit=query.get("limit", _LIMIT), order=query.get("order", "desc")
+        ):
+            row = {
+                "id": entry.id,
+                "event_type": entry.event_type,
+                "timestamp": entry.timestamp,
+                "reason": entry.reason,
+                "metadata": entry.metadata,
+            }
+            encoded = orjson.dumps(row, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+            room.take(len(encoded), what)
+            found.append(orjson.loads(encoded))
+    except InvalidInputError as error:
+        raise room.error(what, f"cannot be asked: {error.message}") from error
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Erased):
+        return {"erased": value.erasure_id}
+    raise TypeError(type(value).__name__)
+
+
+def _framework(name: str, directory: Path, room: _Room) -> str:
+    what = f"the framework {name!r}"
+    if not _FRAMEWORK_ID.fullmatch(name):
+        raise room.error(what, "is not a framework's name")
+    for suffix in _FRAMEWORK_SUFFIXES:
+        text = _text(directory, directory / "frameworks" / f"{name}{suffix}", what, room)
+        if text is not None:
+            return text
+    raise room.error(
+        what,
+        f"is not in {directory / 'frameworks'}",
+        f"Put {name}.md there, or take it out of the contract.",
+    )
+
+
+def _file(name: str, directory: Path, room: _Room) -> str:
+    what = f"the file {name!r}"
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name:
+        raise room.error(what, "is not a path below the tier's folder")
+    text = _text(directory, directory / path, what, room)
+    if text is None:
+        raise room.error(what, f"is not in {directory}")
+    return text
+
+
+def _text(directory: Path, path: Path, what: str, room: _Room) -> str | None:
+    try:
+        data = read_inside(directory, path, room.left)
+        room.take(len(data), what)
+        return text_of(data, path.name)
+    except FileNotFoundError:
+        return None
+    except UnusableFileError as error:
+        raise room.error(what, f"may not be used: {error.message.rstrip('.')}") from error

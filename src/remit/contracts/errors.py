@@ -1,0 +1,34 @@
+"""How contracts, packs and required context fail."""
+
+from __future__ import annotations
+
+from remit.errors import RemitError
+
+__all__ = ["ContractError", "RequiredContextError"]
+
+
+class ContractError(RemitError):
+    """A contract or pack cannot be used.
+
+    Attributes:
+        code: ``contract_not_found``, ``contract_schema_invalid`` or ``prompt_pack_not_found``.
+    """
+
+    def __init__(self, code: str, message: str, *, next_step: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.code = code
+
+    def again(self) -> ContractError:
+        """The same error anew, for one that is kept: a raised one holds on to its callers."""
+        return ContractError(self.code, self.message, next_step=self.next_step)
+
+
+class RequiredContextError(ContractError):
+    """Something that a contract requires is missing, or may not be read.
+
+    Attributes:
+        code: ``required_context_missing``.
+    """
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__("required_context_missing", message, next_step=next_step)

@@ -1,0 +1,263 @@
+"""The language of prompt packs: the part of Jinja that always ends and reaches nothing.
+
+A pack may fill in values, choose (``if``), repeat (``for``), name (``set``) and use the filters
+below. It may not call, multiply, concatenate, define or include: what is left takes work in
+proportion to the template and the values, and that work is counted and has a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jinja2 import Template, TemplateSyntaxError, Undefined, nodes, pass_context
+from jinja2.exceptions import SecurityError
+from jinja2.filters import do_truncate
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+__all__ = ["FILTERS", "MAX_STEPS", "MAX_TEXT", "Value", "compile_section", "pieces"]
+
+MAX_STEPS = 100_000
+"""Most rounds that all loops of one section may make together."""
+
+MAX_TEXT = 16 * 1024 * 1024
+"""Most characters that one section may make, in its text and on the way to it."""
+
+_WORK = "\0work"  # no template can name it
+_ROUNDS = "\0rounds"
+
+_ALLOWED = (
+    nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.If,
+    nodes.For, nodes.Assign, nodes.CondExpr, nodes.And, nodes.Or, nodes.Not, nodes.Compare,
+    nodes.Operand, nodes.Test, nodes.Filter, nodes.Keyword, nodes.Getattr, nodes.Getitem,
+    nodes.Slice, nodes.List, nodes.Tuple, nodes.Add, nodes.Sub, nodes.Neg, nodes.Pos,
+)  # fmt: skip
+
+
+class Value(str):
+    """A text that a variable gave, as against the template's own."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+
+class _Work:
+    """What one rendering may still do."""
+
+    def __init__(self) -> None:
+        self._steps = MAX_STEPS
+        self._text = MAX_TEXT
+
+    def step(self) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise SecurityError(f"its loops make more than {MAX_STEPS} rounds")
+
+    def write(self, characters: int) -> None:
+        self._text -= characters
+        if self._text < 0:
+            raise SecurityError(f"it makes more than {MAX_TEXT} characters")
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Values are data: they have items, never attributes."""
+
+    intercepted_binops = frozenset("+-")
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """An item of an object, a property of ``loop``; nothing else has attributes."""
+        if isinstance(obj, LoopContext | Undefined):
+            return super().getattr(obj, attribute)
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """The item, or what is undefined."""
+        if isinstance(obj, Undefined):
+            return super().getitem(obj, argument)
+        if isinstance(obj, Mapping | list | tuple | str):
+            try:
+                return obj[argument]
+            except (TypeError, LookupError):
+                pass
+        return self.undefined(obj=obj, name=argument)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Sums of numbers; a text or list that grows would grow without bound."""
+        if not (isinstance(left, int | float) and isinstance(right, int | float)):
+            raise SecurityError(f"{operator} is for numbers alone")
+        return super().call_binop(context, operator, left, right)
+
+
+def _join(value: Any, separator: str = "") -> Iterator[int | str]:
+    parts = [str(part) for part in value]
+    yield sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1)
+    yield str(separator).join(parts)
+
+
+def _replace(value: Any, old: str, new: str) -> Iterator[int | str]:
+    text = str(value)
+    yield len(text) + text.count(old) * max(0, len(new) - len(old))
+    yield text.replace(old, new)
+
+
+def _tojson(value: Any) -> str:
+    return json.dumps(None if isinstance(value, Undefined) else value, ensure_ascii=False)
+
+
+def _fence(value: Any, label: str = "") -> str:
+    """The value between lines of backticks that nothing in it can close."""
+    text = str(value) if isinstance(value, str | Undefined) else _tojson(value)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    mark = "`" * max(3, longest + 1)
+    label = re.sub("[^0-9A-Za-z_.-]", "", str(label))
+    return f"{mark}{label}\n{text}\n{mark}"
+
+
+def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a filter whose text counts."""
+
+    @pass_context
+    def counted(context: Context, *arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        if isinstance(result, str):
+            _work(context).write(len(result))
+        return result
+
+    return counted
+
+
+def _foretold(function: Callable[..., Iterator[int | str]]) -> Callable[..., Any]:
+    """The function as a filter that tells its text's length before it makes it."""
+
+    @pass_context
+    def counted(context: Context, *arguments: Any, **named: Any) -> Any:
+        text = function(*arguments, **named)
+        _work(context).write(int(next(text)))
+        return next(text)
+
+    return counted
+
+
+def _work(context: Context) -> _Work:
+    work: _Work = context[_WORK]
+    return work
+
+
+@pass_context
+def _rounds(context: Context, values: Any) -> Iterator[Any]:
+    """What a loop goes over, counted."""
+    work = _work(context)
+    for value in values:
+        work.step()
+        yield value
+
+
+def _finalized(value: Any) -> Value:
+    return Value(value)
+
+
+_environment = _Environment(
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=False,
+    finalize=_finalized,
+    optimized=False,  # a constant is a value as well
+)
+_kept = ("default", "items", "length", "lower", "string", "trim", "upper")
+_filters: dict[str, Callable[..., Any]] = {
+    **{name: _charged(_environment.filters[name]) for name in _kept},
+    "fence": _charged(_fence),
+    "join": _foretold(_join),
+    "replace": _foretold(_replace),
+    "tojson": _charged(_tojson),
+    "truncate": _charged(lambda *given, **named: do_truncate(_environment, *given, **named)),
+}
+FILTERS = tuple(sorted(_filters))
+"""The names of the filters that packs may use."""
+_environment.filters = {**_filters, _ROUNDS: _rounds}
+_environment.globals.clear()
+
+
+def compile_section(text: str, first_line: int) -> Template:
+    """The template of one section.
+
+    Args:
+        text: its source.
+        first_line: the number of its first line in the pack, from 1, for errors.
+
+    Raises:
+        ValueError: it is not a template, or uses what packs may not; the text names the line.
+    """
+    try:
+        tree = _environment.parse(text)
+        for node in tree.find_all(nodes.Node):
+            if problem := _problem(node):
+                raise TemplateSyntaxError(problem, getattr(node, "lineno", None) or 1)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(
+                loop.iter, _ROUNDS, [], [], None, None, lineno=loop.lineno
+            ).set_environment(_environment)
+        return Template.from_code(_environment, _environment.compile(tree), {})
+    except TemplateSyntaxError as error:
+        raise ValueError(f"line {first_line + error.lineno - 1}: {error.message}") from error
+    except (RecursionError, MemoryError, SyntaxError) as error:
+        raise ValueError(f"line {first_line}: it is nested too deeply") from error
+
+
+def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
+    """The text of a section as it comes; what variables gave is a :class:`Value`.
+
+    Raises:
+        Exception: whatever goes wrong in the template.
+    """
+    work = _Work()
+    for piece in template.generate({**variables, _WORK: work}):
+        work.write(len(piece))
+        yield piece
+
+
+def _problem(node: nodes.Node) -> str:
+    """Why the node has no place in a pack; empty when it has one."""
+    name = type(node).__name__
+    if not isinstance(node, _ALLOWED):
+        return f"a pack cannot use {_SAID.get(name, name)}"
+    if isinstance(node, nodes.Filter) and node.name not in _filters:
+        return f"there is no filter {node.name!r}; there are {', '.join(FILTERS)}"
+    if isinstance(node, nodes.Test) and node.name not in _environment.tests:
+        return f"there is no test {node.name!r}"
+    if isinstance(node, nodes.Getattr) and node.attr.startswith("_"):
+        return f"{node.attr!r} cannot be reached"
+    if isinstance(node, nodes.Getitem) and str(getattr(node.arg, "value", "")).startswith("__"):
+        return f"{getattr(node.arg, 'value', '')!r} cannot be reached"
+    if isinstance(node, nodes.For) and node.recursive:
+        return "a loop cannot be recursive"
+    if isinstance(node, nodes.Assign) and not isinstance(node.target, nodes.Name):
+        return "set names one variable"
+    if isinstance(node, nodes.List | nodes.Tuple) and getattr(node, "ctx", "load") == "load":
+        literal = (nodes.Const, nodes.List, nodes.Tuple)
+        if not all(isinstance(item, literal) for item in node.items):
+            return "a list in a pack holds constants only"
+    return ""
+
+
+_SAID = {
+    "Call": "calls",
+    "Mul": "*",
+    "Pow": "**",
+    "Mod": "%",
+    "Div": "/",
+    "FloorDiv": "//",
+    "Concat": "~",
+    "Macro": "macros",
+    "Include": "include",
+    "Import": "import",
+    "FromImport": "import",
+    "Extends": "extends",
+    "Dict": "objects of its own",
+    "AssignBlock": "set with a block",
+}

@@ -1,0 +1,154 @@
+"""Durations, tokens, money and content in words, the same on paper and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+__all__ = [
+    "count",
+    "dollars",
+    "duration",
+    "is_missing",
+    "json_text",
+    "messages_of",
+    "moment",
+    "money",
+    "one_cost",
+    "pretty_json",
+    "text_of",
+    "tokens",
+    "visible",
+]
+
+
+def duration(ms: float | None) -> str:
+    """Milliseconds for people: ``3 ms``, ``1.42 s``, ``2 min 05 s``, ``3 h 12 min``."""
+    if ms is None:
+        return ""
+    if ms < 10:
+        return f"{ms:.1f} ms".replace(".0 ", " ")
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    if ms < 59_995:
+        return f"{ms / 1000:.2f} s"
+    seconds = round(ms / 1000)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if hours < 1:
+        return f"{minutes} min {seconds % 60:02d} s"
+    if days < 1:
+        return f"{hours} h {minutes % 60:02d} min"
+    return f"{days} d {hours % 24} h"
+
+
+def tokens(told: Mapping[str, Any]) -> str:
+    """``1,024 → 80 tokens``: in and out."""
+    return f"{_number(told.get('input_tokens'))} → {_number(told.get('output_tokens'))} tokens"
+
+
+def money(told: Mapping[str, Any]) -> str:
+    """The cost of several calls; what has no price is said, never taken for 0."""
+    if not told.get("llm_calls") and not told.get("orphaned_calls"):
+        return ""
+    if told.get("cost_usd") is not None:
+        return dollars(told["cost_usd"])
+    unpriced = count(told.get("unpriced_calls") or 0, "call") + " without a price"
+    known = told.get("known_cost_usd") or 0
+    return f"{dollars(known)} and {unpriced}" if known else f"cost unknown: {unpriced}"
+
+
+def one_cost(told: Mapping[str, Any]) -> str:
+    """The cost of one call, with how sure it is where it was not measured."""
+    cost, certainty = told.get("cost_usd"), told.get("cost_certainty")
+    if cost is None:
+        return "cost unknown"
+    words = {"estimated": " (estimated)", "upper_bound": " (at most)"}
+    return dollars(cost) + words.get(str(certainty), "")
+
+
+def count(number: int, noun: str) -> str:
+    """``1 call``, ``2 calls``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def moment(timestamp: Any) -> str:
+    """A timestamp to the second: ``2026-11-22 08:20:11 UTC``."""
+    text = str(timestamp or "")
+    return f"{text[:10]} {text[11:19]} UTC" if len(text) > 19 else text
+
+
+def is_missing(value: Any) -> bool:
+    """Whether content was erased, or is not shown."""
+    return isinstance(value, dict) and any(
+        key in value for key in ("$erased", "$content", "$messages")
+    )
+
+
+def text_of(value: Any) -> str:
+    """Any content as text: a text as it is, data as compact JSON, what is gone in words."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and "$erased" in value:
+        under = value["$erased"]
+        return f"[erased under {under}]" if under else "[missing]"
+    if is_missing(value):
+        return "[content not shown]"
+    return json_text(value)
+
+
+def messages_of(prompt: Any) -> list[tuple[str, Any]]:
+    """A prompt as ``(role, content)``; a plain text is one message of the user."""
+    if not isinstance(prompt, list):
+        return [("user", prompt)] if prompt not in (None, "", []) else []
+    told = []
+    for item in prompt:
+        if isinstance(item, dict) and "role" in item:
+            rest = {key: value for key, value in item.items() if key not in ("role", "content")}
+            content = item.get("content")
+            blocks = content if isinstance(content, list) else [content] if content else []
+            told.append((str(item["role"]), [*blocks, rest] if rest else content))
+        else:
+            told.append(("message", item))
+    return told
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON."""
+    return orjson.dumps(value, default=str).decode()
+
+
+def pretty_json(value: Any) -> str:
+    """JSON to read."""
+    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+
+
+_TURNING = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
+_MOVING = {*range(32), *range(127, 160), 0x2028, 0x2029, 0xFEFF, *range(0xFFFE, 0x10000)}
+_SEEN = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _TURNING | _MOVING
+} | {code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)}
+
+
+_LINES = {code: shown for code, shown in _SEEN.items() if code not in (9, 10)}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """``text`` with every character that moves, colours or turns anything written out.
+
+    Control characters, text direction and lone surrogates become ``\\x1b`` and the like, so
+    that a record is shown and never obeyed. With ``lines`` tabs and line ends stay.
+    """
+    return text.translate(_LINES if lines else _SEEN)
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, (int, float)) else "?"
+
+
+def dollars(value: float) -> str:
+    """Nano-dollars are kept; zeros behind the cents are not."""
+    whole, _, part = f"{value:,.9f}".partition(".")
+    part = part.rstrip("0")
+    return f"${whole}.{part:0<2}" if part else f"${whole}"

@@ -1,0 +1,90 @@
+"""What the kernel tells the supervisor that the supervisor may not read by itself (SPEC 2, 9.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from remit.config import Settings
+from remit.contracts import ContractLoader, required_context
+from remit.ledger import LedgerClient
+from remit.root import Root
+from remit.supervisor import Candidate, open_threads
+
+__all__ = ["KernelContext"]
+
+_POLICY_SUFFIXES = (".md", ".txt")
+
+
+class KernelContext:
+    """Adopted policy, and what an agent's other sessions left open.
+
+    Args:
+        root: whose ``HOT/policy`` holds policy as texts, one a file.
+        ledger: the whole of it: the kernel sees all, and passes on little.
+        contracts: where ``required_context`` stands.
+        settings: of the root.
+        agent_id: whose sessions are meant.
+        shares_sessions: whether what one session of the agent left open is shown in another; not
+            for agents that serve people who must not hear of each other.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        ledger: LedgerClient,
+        contracts: ContractLoader,
+        settings: Settings,
+        agent_id: str,
+        *,
+        shares_sessions: bool,
+    ) -> None:
+        self._root = root
+        self._policy = root.tier("hot") / "policy"
+        self._ledger = ledger
+        self._contracts = contracts
+        self._settings = settings
+        self._agent_id = agent_id
+        self._shares = shares_sessions
+
+    def pushed(self, session_id: str) -> Sequence[Candidate]:
+        """Policy files, and open threads of the agent's other sessions."""
+        found = self._policies()
+        if self._shares:
+            most = self._settings.supervisor.attention.most_candidates
+            found += [
+                replace(one, kind="session")
+                for one in open_threads(self._ledger, agent_id=self._agent_id, most=most)
+                if not one.ref.startswith(f"THR-{session_id}-")
+            ]
+        return found
+
+    def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
+        """What the contract asks for, as its own tier may see it."""
+        contract = self._contracts.load(contract_id)
+        if not contract.required_context:
+            return {}
+        return required_context(
+            contract,
+            self._ledger.scoped(tier="ho2"),
+            self._root.tier("ho1"),
+            session_id=session_id,
+            max_bytes=self._settings.tools.max_output_bytes,
+        )
+
+    def _policies(self) -> list[Candidate]:
+        if not self._policy.is_dir():
+            return []
+        return [
+            Candidate(
+                kind="policy",
+                ref=f"HOT/policy/{file.name}",
+                text=file.read_text("utf-8").strip(),
+                commitment=1.0,
+                at=datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(),
+            )
+            for file in sorted(self._policy.iterdir())
+            if file.suffix in _POLICY_SUFFIXES and file.is_file() and not file.is_symlink()
+        ]

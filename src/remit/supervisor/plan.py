@@ -1,0 +1,113 @@
+"""What a turn is made of: steps, and which of them wait for which."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.errors import InvalidInputError
+from remit.supervisor.quality import check_criteria
+from remit.workorders import WorkOrderType
+
+__all__ = ["RESERVED", "Plan", "PlanStep", "Planner", "TurnContext"]
+
+RESERVED = ("scope", "verify", "consolidate")
+"""Names of the steps that the supervisor adds by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One work order of a plan.
+
+    Attributes:
+        name: unique in its plan.
+        contract_id: the order's contract; empty for ``tool_call``.
+        input: joins the turn's context as the order's ``input_context``; a ``tool_call`` finds
+            ``tool_id`` and ``arguments``, or ``tool_calls``, there.
+        tools: ids that it may use.
+        approve: of these, the ones that a person must release first.
+        depends_on: names of steps that must be completed before; their results become the order's
+            ``prior_results``. Steps that wait for nobody run at once.
+        acceptance: criteria of the quality gate; see :mod:`remit.supervisor.quality`.
+    """
+
+    name: str
+    contract_id: str = ""
+    wo_type: WorkOrderType = WorkOrderType.EXECUTE
+    input: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    approve: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    acceptance: Mapping[str, Any] = field(default_factory=dict)
+    token_budget: int | None = None
+    usd_budget: float | None = None
+    turn_limit: int = 0
+    timeout_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps, of which one gives the answer.
+
+    Attributes:
+        answer: the name of that step; the last one when left out.
+
+    Raises:
+        InvalidInputError: there is no step, two have one name, one waits for a step that is not
+            there or, in the end, for itself, or a criterion does not exist.
+    """
+
+    steps: tuple[PlanStep, ...]
+    answer: str = ""
+
+    def __post_init__(self) -> None:
+        names = [step.name for step in self.steps]
+        if not names:
+            raise InvalidInputError("The plan has no step.")
+        if len(set(names)) < len(names):
+            raise InvalidInputError("Two steps of the plan have the same name.")
+        if taken := sorted(set(names) & set(RESERVED)):
+            raise InvalidInputError(f"The name {taken[0]!r} is the supervisor's own.")
+        if self.answer and self.answer not in names:
+            raise InvalidInputError(
+                f"The plan has no step {self.answer!r} to take the answer from."
+            )
+        for step in self.steps:
+            if unknown := set(step.depends_on) - set(names):
+                raise InvalidInputError(
+                    f"The step {step.name!r} waits for {min(unknown)!r}, which is not in the plan."
+                )
+            check_criteria(step.acceptance)
+        done: set[str] = set()
+        while ready := [s for s in self.steps if s.name not in done and done >= {*s.depends_on}]:
+            done.update(step.name for step in ready)
+        if circle := sorted(set(names) - done):
+            raise InvalidInputError(f"The steps {', '.join(circle)} wait for each other.")
+
+    @property
+    def answering(self) -> PlanStep:
+        """The step that gives the answer."""
+        wanted = self.answer or self.steps[-1].name
+        return next(step for step in self.steps if step.name == wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What a planner is given.
+
+    Attributes:
+        message: what the user said.
+        classification: what it was taken for; ``None`` when it was not classified.
+        assembled: what attention chose to show.
+        tools: ids that the agent may use.
+    """
+
+    message: str
+    classification: Mapping[str, Any] | None
+    assembled: Mapping[str, Any]
+    tools: Sequence[str]
+
+
+Planner = Callable[[TurnContext], Plan | Awaitable[Plan]]
+"""Makes the plan of a turn."""

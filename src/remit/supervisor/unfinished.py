@@ -1,0 +1,134 @@
+"""A turn that began and has no end, as the ledger tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.ledger import Erased, LedgerEntry, LedgerPort
+from remit.workorders import WorkOrder, WorkOrderState, recorded_order
+
+__all__ = ["RecordedOrder", "UnfinishedTurn", "unfinished_turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOrder:
+    """An order of a turn, as it stands.
+
+    Attributes:
+        step: the name of its step in the plan.
+        attempt: which attempt of that step it is, from 1.
+        depends_on: names of the steps that it waits for.
+        planned: the ``WO_PLANNED``.
+    """
+
+    order: WorkOrder
+    step: str
+    attempt: int
+    depends_on: tuple[str, ...]
+    planned: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedTurn:
+    """What is on record of a turn that has no ``TURN_RECORDED``.
+
+    Attributes:
+        message: what the user said; empty where it was erased.
+        orders: in the order in which they were planned.
+        verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
+        waiting_for: requests that a person has not decided yet.
+    """
+
+    turn_number: int
+    message: str
+    orders: tuple[RecordedOrder, ...]
+    verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    waiting_for: tuple[str, ...] = ()
+
+    def find(self, step: str, attempt: int) -> RecordedOrder | None:
+        """The order of that step and attempt."""
+        for one in self.orders:
+            if (one.step, one.attempt) == (step, attempt):
+                return one
+        return None
+
+
+def unfinished_turn(
+    ledger: LedgerPort, session_id: str, turns_recorded: int
+) -> UnfinishedTurn | None:
+    """The session's turn that has not ended, if there is one.
+
+    Args:
+        ledger: a handle that sees the supervisor's and the worker's entries.
+        session_id: whose.
+        turns_recorded: how many turns have ended.
+    """
+    number = turns_recorded + 1
+    planned: list[LedgerEntry] = []
+    for entry in ledger.query(
+        session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
+    ):
+        told = entry.metadata.get("turn_number")
+        if told is None:
+            continue  # an order by itself, of no turn
+        if told != number:
+            break
+        planned.append(entry)
+    if not planned:
+        return None
+    orders = []
+    message: Any = ""
+    for light in reversed(planned):
+        entry = ledger.read(light.id)
+        order = recorded_order(ledger, entry.submission_id)
+        assert order is not None  # it was planned
+        message = message or order.input_context.get("user_input", "")
+        orders.append(
+            RecordedOrder(
+                order,
+                str(entry.metadata.get("step", "")),
+                int(entry.metadata.get("attempt", 1)),
+                tuple(entry.metadata.get("depends_on", ())),
+                entry,
+            )
+        )
+    verdicts = {
+        gate.submission_id: tuple(_reasons(gate.metadata["reasons"]))
+        for one in orders
+        for gate in ledger.query(work_order_id=one.order.wo_id, event_type="WO_QUALITY_GATE")
+    }
+    return UnfinishedTurn(
+        number,
+        "" if isinstance(message, Erased) else str(message),
+        tuple(orders),
+        verdicts,
+        tuple(request for one in orders for request in _undecided(ledger, one.order)),
+    )
+
+
+def _undecided(ledger: LedgerPort, order: WorkOrder) -> list[str]:
+    """Requests of an order that nobody has decided."""
+    if order.state is not WorkOrderState.EXECUTING:
+        return []
+    asked = [
+        entry.id
+        for entry in ledger.query(
+            work_order_id=order.wo_id, event_type="APPROVAL_REQUESTED", with_content=False
+        )
+    ]
+    if not asked:
+        return []
+    decided = {
+        entry.submission_id
+        for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED")
+        for entry in ledger.query(
+            work_order_id=order.wo_id, event_type=event_type, with_content=False
+        )
+    }
+    return [request for request in asked if request not in decided]
+
+
+def _reasons(told: Any) -> list[str]:
+    return ["its reasons were erased"] if isinstance(told, Erased) else list(told)

@@ -1,0 +1,62 @@
+"""The streamable HTTP transport: the SDK's, with bounded answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+__all__ = ["web_streams"]
+
+
+@asynccontextmanager
+async def web_streams(
+    url: str, headers: Mapping[str, str], limit: int, connect_s: float
+) -> AsyncIterator[Any]:
+    """Messages from and to the server at ``url``.
+
+    Args:
+        url: its MCP endpoint.
+        headers: sent with each request.
+        limit: longest message from it, bytes.
+        connect_s: longest wait for a connection, seconds. Answers may take any time: whoever
+            waits for one sets the limit.
+    """
+
+    async def bound(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.StreamError("The server compressed its answer, which nobody asked for.")
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _Bounded(response.stream, limit)
+
+    async with (
+        httpx2.AsyncClient(
+            headers={**headers, "accept-encoding": "identity"},
+            timeout=httpx2.Timeout(connect_s, read=None),
+            event_hooks={"response": [bound]},
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends in an error when it is longer than ``limit``."""
+
+    def __init__(self, body: Any, limit: int) -> None:
+        self._body = body
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._limit
+        async for chunk in self._body:
+            left -= len(chunk)
+            if left < 0:
+                raise httpx2.StreamError(f"The answer is longer than {self._limit:,} bytes.")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()

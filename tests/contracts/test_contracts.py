@@ -1,0 +1,315 @@
+"""Contracts: found in every version, validated, noticed when they change."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.contracts import ContractError, ContractLoader
+
+CONTRACT = {
+    "contract_id": "PRC-TEST-001",
+    "version": "1.0.0",
+    "prompt_pack_id": "PRM-TEST-001",
+    "boundary": {"max_tokens": 10, "temperature": 0},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "prompt_packs").mkdir()
+    return tmp_path
+
+
+def _put(folder: Path, name: str, **changes: Any) -> Path:
+    path = folder / "contracts" / name
+    path.write_text(json.dumps({**CONTRACT, **changes}))
+    return path
+
+
+def test_the_newest_version_wins_and_any_can_be_asked_for(folder: Path) -> None:
+    for version in ("1.9.0", "1.10.0", "1.10.0-rc.1", "0.99.0"):
+        _put(folder, f"PRC-TEST-001@{version}.json", version=version)
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001").version == "1.10.0"
+    assert loader.load("PRC-TEST-001", "1.9.0").version == "1.9.0"
+    with pytest.raises(ContractError) as caught:
+        loader.load("PRC-TEST-001", "3.0.0")
+    assert caught.value.code == "contract_not_found"
+
+
+def test_a_change_is_noticed(folder: Path) -> None:
+    path = _put(folder, "PRC-TEST-001.json")
+    loader = ContractLoader(folder)
+    first = loader.load("PRC-TEST-001")
+    assert loader.load("PRC-TEST-001") is first
+    path.unlink()
+    _put(folder, "PRC-TEST-001.json", version="2.0.0")
+    assert loader.load("PRC-TEST-001").version == "2.0.0"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"contract_id": "PRC-lower-001"},
+        {"version": "one"},
+        {"prompt_pack_id": "PACK-1"},
+        {"boundary": {"max_tokens": 0, "temperature": 0}},
+        {"boundary": {"max_tokens": 100_001, "temperature": 0}},
+        {"boundary": {"max_tokens": 1, "temperature": 2.5}},
+        {"boundary": {"temperature": 0}},
+        {"agent_class": "SPY"},
+        {"surprise": 1},
+        {"version": "1.0"},
+        {"version": "01.0.0"},
+        {"version": "1.0.0-01"},
+        {"version": "1.0.0-a..b"},
+        {"version": "1.0.0\n"},
+        {"contract_id": "PRC-TEST-001\n"},
+        {"output_schema": {"type": "nonsense"}},
+        {"input_schema": {"pattern": "("}},
+        {"input_schema": {"patternProperties": {"[": {}}}},
+        {"input_schema": {"$ref": "https://example.com/schema.json"}},
+        {"input_schema": {"$ref": "file:///etc/passwd"}},
+        {"input_schema": {"properties": {"a": {"$ref": "#/$defs/none"}}}},
+        {"output_schema": {"$ref": "#"}},
+        {"output_schema": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}},
+        {"boundary": {"max_tokens": 1, "temperature": 0, "structured_output": {"type": 1}}},
+        {"required_context": {"ledger_queries": [{"sql": "SELECT 1"}]}},
+        {"required_context": {"ledger_queries": [{"limit": 101}]}},
+        {"required_context": {"ledger_queries": [{"order": "random"}]}},
+        {"required_context": {"framework_refs": ["../keys"]}},
+        {"metadata": {"n": 2**60}},
+    ],
+)
+def test_a_contract_off_schema_is_refused_by_name(folder: Path, changes: dict[str, Any]) -> None:
+    _put(folder, "PRC-TEST-001.json", **changes)
+    with pytest.raises(ContractError) as caught:
+        ContractLoader(folder).load("PRC-TEST-001")
+    assert caught.value.code == "contract_schema_invalid"
+    assert "PRC-TEST-001.json" in caught.value.message
+
+
+def test_a_broken_file_harms_only_its_own_contract(folder: Path) -> None:
+    (folder / "contracts" / "PRC-BROKEN-001.json").write_text("{")
+    _put(folder, "PRC-TEST-001.json")
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001").version == "1.0.0"
+    with pytest.raises(ContractError) as caught:
+        loader.load("PRC-BROKEN-001")
+    assert caught.value.code == "contract_schema_invalid"
+
+
+def test_a_missing_pack(folder: Path) -> None:
+    with pytest.raises(ContractError) as caught:
+        ContractLoader(folder).load_pack("PRM-NONE-001")
+    assert caught.value.code == "prompt_pack_not_found"
+
+
+def test_a_schema_may_refer_to_its_own_places(folder: Path) -> None:
+    tree = {
+        "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}}},
+        "properties": {"$ref": {"$ref": "#/$defs/node"}},
+        "const": {"$ref": "https://example.com/only-data"},
+    }
+    _put(folder, "PRC-TEST-001.json", input_schema=tree)
+    assert ContractLoader(folder).load("PRC-TEST-001").input_schema == tree
+
+
+def test_a_schema_that_looks_at_one_value_too_often_is_refused(folder: Path) -> None:
+    rungs: dict[str, Any] = {"0": {"type": "string"}}
+    for number in range(1, 30):
+        rungs[str(number)] = {"allOf": [{"$ref": f"#/$defs/{number - 1}"}] * 2}
+    _put(folder, "PRC-TEST-001.json", input_schema={"$defs": rungs, "$ref": "#/$defs/29"})
+    with pytest.raises(ContractError, match="too many places at once"):
+        ContractLoader(folder).load("PRC-TEST-001")
+
+
+def test_a_prerelease_is_newest_only_where_there_is_no_release(folder: Path) -> None:
+    _put(folder, "PRC-TEST-001@2.0.0-rc.2.json", version="2.0.0-rc.2")
+    _put(folder, "PRC-TEST-001@2.0.0-rc.10.json", version="2.0.0-rc.10")
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001").version == "2.0.0-rc.10"
+    _put(folder, "PRC-TEST-001.json", version="1.0.0")
+    assert loader.load("PRC-TEST-001").version == "1.0.0"
+    assert loader.load("PRC-TEST-001", "2.0.0-rc.2").version == "2.0.0-rc.2"
+
+
+def test_precedence_is_that_of_the_standard(folder: Path) -> None:
+    ordered = [
+        "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2",
+        "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0", "2.0.0", "2.1.0", "2.1.1",
+    ]  # fmt: skip
+    for version in reversed(ordered):
+        _put(folder, f"PRC-TEST-001@{version}.json", version=version)
+    assert [one.version for one in ContractLoader(folder).list()] == ordered
+
+
+def test_build_metadata_makes_another_version_of_the_same_rank(folder: Path) -> None:
+    for version in ("1.0.0+a", "1.0.0+b", "0.9.0+z"):
+        _put(folder, f"PRC-TEST-001@{version}.json", version=version)
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001").version == "1.0.0+b"
+    assert loader.load("PRC-TEST-001", "1.0.0+a").version == "1.0.0+a"
+    with pytest.raises(ContractError):
+        loader.load("PRC-TEST-001", "1.0.0")
+
+
+def test_two_files_that_disagree_are_both_named(folder: Path) -> None:
+    _put(folder, "PRC-TEST-001.json")
+    other = _put(folder, "PRC-TEST-001@1.0.0.json")
+    _put(folder, "PRC-TEST-001@0.9.0.json", version="0.9.0")
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001").version == "1.0.0"  # the same twice does no harm
+    other.write_text(json.dumps({**CONTRACT, "metadata": {"mine": True}}))
+    for version in (None, "1.0.0"):
+        with pytest.raises(ContractError) as caught:
+            loader.load("PRC-TEST-001", version)
+        assert caught.value.code == "contract_schema_invalid"
+        assert "PRC-TEST-001.json" in caught.value.message
+        assert "PRC-TEST-001@1.0.0.json" in caught.value.message
+    assert loader.load("PRC-TEST-001", "0.9.0").version == "0.9.0"
+    assert [one.version for one in loader.list()] == ["0.9.0"]
+    assert any("are not equal" in problem for problem in loader.problems())
+
+
+def test_the_digest_is_of_what_the_contract_says_not_of_its_layout(folder: Path) -> None:
+    path = _put(folder, "PRC-TEST-001.json")
+    loader = ContractLoader(folder)
+    first = loader.load("PRC-TEST-001").digest
+    path.write_text(json.dumps(dict(reversed(CONTRACT.items())), indent=3))
+    assert loader.load("PRC-TEST-001").digest == first
+    _put(folder, "PRC-TEST-001.json", metadata={"a": 1})
+    second = loader.load("PRC-TEST-001").digest
+    assert second != first
+    assert len(second) == 64
+
+
+def test_further_folders_are_searched_and_must_agree(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name / "contracts").mkdir(parents=True)
+        (tmp_path / name / "prompt_packs").mkdir()
+    first, second = tmp_path / "first", tmp_path / "second"
+    loader = ContractLoader(first, second, tmp_path / "none")
+    _put(first, "PRC-TEST-001.json")
+    _put(second, "PRC-TEST-001.json", version="1.1.0")
+    _put(second, "PRC-OTHER-001.json", contract_id="PRC-OTHER-001")
+    (second / "prompt_packs/PRM-TEST-001.txt").write_text("hello")
+    assert loader.load("PRC-TEST-001").version == "1.1.0"
+    assert loader.load("PRC-OTHER-001").contract_id == "PRC-OTHER-001"
+    assert loader.load_pack("PRM-TEST-001").render({})[0]["content"] == "hello"
+    assert loader.problems() == []
+    (first / "prompt_packs/PRM-TEST-001.txt").write_text("good bye")
+    _put(first, "PRC-TEST-001@1.1.0.json", version="1.1.0", tier="ho2")
+    with pytest.raises(ContractError, match="are not equal"):
+        loader.load("PRC-TEST-001")
+    with pytest.raises(ContractError, match="are not equal"):
+        loader.load_pack("PRM-TEST-001")
+    assert len([one for one in loader.problems() if "are not equal" in one]) == 2
+
+
+def test_a_change_that_leaves_size_and_time_alike_is_noticed(folder: Path) -> None:
+    path = _put(folder, "PRC-TEST-001.json", tier="ho1")
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001").tier == "ho1"
+    status = path.stat()
+    for number in range(50):  # within one tick of the clock, as an editor never would
+        tier = ("ho2", "ho1")[number % 2]
+        path.write_text(json.dumps({**CONTRACT, "tier": tier}))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert loader.load("PRC-TEST-001").tier == tier
+
+
+def test_files_that_come_and_go_are_noticed_at_once(folder: Path) -> None:
+    loader = ContractLoader(folder)
+    for _ in range(50):
+        path = _put(folder, "PRC-TEST-001.json")
+        assert loader.load("PRC-TEST-001").version == "1.0.0"
+        path.unlink()
+        with pytest.raises(ContractError):
+            loader.load("PRC-TEST-001")
+
+
+def test_a_listing_is_kept_once_its_time_has_passed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _put(folder, "PRC-TEST-001.json")
+    loader = ContractLoader(folder)
+    later = time.time_ns() + 10_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    listed: list[object] = []
+    real = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda given: listed.append(given) or real(given))
+    first = loader.load("PRC-TEST-001")
+    for _ in range(10):
+        assert loader.load("PRC-TEST-001") is first
+    assert len(listed) == 1
+    _put(folder, "PRC-TEST-001@2.0.0.json", version="2.0.0")
+    assert loader.load("PRC-TEST-001").version == "2.0.0"
+    path.write_text(json.dumps({**CONTRACT, "version": "3.0.0"}))  # in place: no new listing
+    assert loader.load("PRC-TEST-001").version == "3.0.0"
+    assert len(listed) == 2
+
+
+def test_what_is_not_found_names_the_nearest_and_the_versions(folder: Path) -> None:
+    _put(folder, "PRC-TEST-001.json")
+    (folder / "prompt_packs/PRM-TEST-001.txt").write_text("x")
+    loader = ContractLoader(folder)
+    with pytest.raises(ContractError, match="Did you mean PRC-TEST-001") as caught:
+        loader.load("PRC-TSET-001")
+    assert caught.value.code == "contract_not_found"
+    with pytest.raises(ContractError, match=r"There is 1\.0\.0"):
+        loader.load("PRC-TEST-001", "9.0.0")
+    with pytest.raises(ContractError, match="Did you mean PRM-TEST-001"):
+        loader.load_pack("PRM-TEST-002")
+
+
+def test_a_broken_version_does_not_keep_a_pinned_one_from_loading(folder: Path) -> None:
+    _put(folder, "PRC-TEST-001@1.0.0.json")
+    (folder / "contracts/PRC-TEST-001@1.1.0.json").write_text("{")
+    loader = ContractLoader(folder)
+    assert loader.load("PRC-TEST-001", "1.0.0").version == "1.0.0"
+    for version in (None, "1.1.0"):
+        with pytest.raises(ContractError) as caught:
+            loader.load("PRC-TEST-001", version)
+        assert caught.value.code == "contract_schema_invalid"
+
+
+def test_a_kept_error_does_not_grow(folder: Path) -> None:
+    (folder / "contracts/PRC-TEST-001.json").write_text("{")
+    loader = ContractLoader(folder)
+    seen = []
+    for _ in range(2):
+        with pytest.raises(ContractError) as caught:
+            loader.load("PRC-TEST-001")
+        seen.append(caught.value)
+    assert seen[0] is not seen[1]
+    assert seen[0].message == seen[1].message
+
+
+def test_problems_name_each_file_once(folder: Path) -> None:
+    _put(folder, "PRC-TEST-001.json")
+    _put(folder, "PRC-OTHER-001.json")
+    (folder / "contracts/PRC-BROKEN-001.json").write_text("[]")
+    (folder / "contracts/notes.txt").write_text("not a contract")
+    (folder / "prompt_packs/PRM-BROKEN-001.txt").write_text("{% if %}")
+    found = ContractLoader(folder).problems()
+    for name in ("PRC-OTHER-001.json", "PRC-BROKEN-001.json", "PRM-BROKEN-001", "PRM-TEST-001"):
+        assert len([one for one in found if name in one.partition("Did you mean")[0]]) == 1, found
+    assert len(found) == 4
+    assert [one.contract_id for one in ContractLoader(folder).list()] == ["PRC-TEST-001"]
+
+
+def test_without_folders_there_is_nothing(tmp_path: Path) -> None:
+    loader = ContractLoader(tmp_path / "none")
+    assert loader.list() == []
+    assert loader.problems() == []
+    with pytest.raises(ContractError) as caught:
+        loader.load("PRC-TEST-001")
+    assert caught.value.code == "contract_not_found"

@@ -1,0 +1,165 @@
+"""Files that mean harm, or only look as if: refused by name, and nobody else is harmed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remit.contracts import ContractError, ContractLoader
+
+CONTRACT = {
+    "contract_id": "PRC-TEST-001",
+    "version": "1.0.0",
+    "prompt_pack_id": "PRM-TEST-001",
+    "boundary": {"max_tokens": 10, "temperature": 0},
+}
+GOOD = json.dumps(CONTRACT).encode()
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("HO1/contracts", "HO1/prompt_packs", "HO1-other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "HO1/contracts/PRC-GOOD-001.json").write_text(
+        json.dumps({**CONTRACT, "contract_id": "PRC-GOOD-001"})
+    )
+    return tmp_path / "HO1"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"[]", "is not of type 'object'"),
+        (b"null", "is not of type 'object'"),
+        (GOOD[:-1] + b', "tier": "ho1", "tier": "hot"}', "the key 'tier' twice"),
+        (GOOD[:-1] + b', "metadata": {"a": {"b": 1, "b": 2}}}', "the key 'b' twice"),
+        (GOOD[:-1] + b', "metadata": {"a": NaN}}', "is not JSON"),
+        (GOOD[:-1] + b', "metadata": {"a": "\\ud800"}}', "is not JSON"),
+        (GOOD[:-1] + b', "metadata": {"a": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}", "JSON"),
+        (GOOD[:-1] + b', "metadata": {"a": ' + b"[" * 500 + b"]" * 500 + b"}}", "plain JSON"),
+        (b"\xef\xbb\xbf" + GOOD, "byte order mark"),
+        (GOOD.decode().encode("utf-16"), "not UTF-8"),
+        (GOOD[:-1] + b', "metadata": {"a": "\xff"}}', "not UTF-8, at byte"),
+        (b" " * MIB + GOOD, f"more than {MIB} bytes"),
+        (GOOD[:-1] + b', "tier": "' + b"x" * 100_000 + b'"}', "at tier: "),
+    ],
+)
+def test_a_contract_that_is_none(folder: Path, data: bytes, told: str) -> None:
+    (folder / "contracts/PRC-TEST-001.json").write_bytes(data)
+    loader = ContractLoader(folder)
+    with pytest.raises(ContractError) as caught:
+        loader.load("PRC-TEST-001")
+    assert caught.value.code == "contract_schema_invalid"
+    assert "PRC-TEST-001.json" in caught.value.message
+    assert told in caught.value.message
+    assert len(caught.value.message) < 1_000
+    assert loader.load("PRC-GOOD-001").version == "1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\xef\xbb\xbf[system]\nhi", "byte order mark"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"x" * (MIB + 1), f"more than {MIB} bytes"),
+        (b"[system]\n{% if %}", "line 2"),
+    ],
+)
+def test_a_pack_that_is_none(folder: Path, data: bytes, told: str) -> None:
+    (folder / "prompt_packs/PRM-TEST-001.txt").write_bytes(data)
+    with pytest.raises(ContractError, match=told) as caught:
+        ContractLoader(folder).load_pack("PRM-TEST-001")
+    assert caught.value.code == "contract_schema_invalid"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../HO1-other/PRM-TEST-001", "/etc/passwd", "PRM-TEST-001.txt", "PRM-*-001", "", "PRM-T-1\n"],
+)
+def test_a_packs_name_is_no_path(folder: Path, name: str) -> None:
+    (folder.parent / "HO1-other/PRM-TEST-001.txt").write_text("secret")
+    (folder / "prompt_packs/PRM-TEST-001.txt").write_text("hello")
+    with pytest.raises(ContractError) as caught:
+        ContractLoader(folder).load_pack(name)
+    assert caught.value.code == "prompt_pack_not_found"
+    with pytest.raises(ContractError) as caught:
+        ContractLoader(folder).load(name)
+    assert caught.value.code == "contract_not_found"
+
+
+def _link_out(path: Path, outside: Path) -> None:
+    outside.write_bytes(GOOD)
+    path.symlink_to(outside)
+
+
+def _link_to_a_sibling(path: Path, outside: Path) -> None:
+    target = path.parent.parent.parent / "HO1-other" / path.name
+    target.write_bytes(GOOD)
+    path.symlink_to(f"../../HO1-other/{path.name}")
+
+
+def _link_to_nothing(path: Path, outside: Path) -> None:
+    path.symlink_to(outside)
+
+
+def _link_to_itself(path: Path, outside: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _pipe(path: Path, outside: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path, outside: Path) -> None:
+    path.mkdir()
+
+
+def _device(path: Path, outside: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        _link_out, _link_to_a_sibling, _link_to_nothing, _link_to_itself, _pipe, _folder, _device,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["contracts/PRC-TEST-001.json", "prompt_packs/PRM-TEST-001.txt"])
+def test_what_is_no_file_of_the_folder(
+    folder: Path, name: str, put: Callable[[Path, Path], None]
+) -> None:
+    put(folder / name, folder.parent / "outside")
+    loader = ContractLoader(folder)
+    load = loader.load_pack if "PRM" in name else loader.load
+    with pytest.raises(ContractError) as caught:
+        load(Path(name).stem)
+    assert caught.value.code == "contract_schema_invalid"
+    assert Path(name).name in caught.value.message
+    assert any(Path(name).name in problem for problem in loader.problems())
+
+
+def test_a_link_inside_the_folder_is_followed(folder: Path) -> None:
+    (folder / "contracts/PRC-TEST-001@1.0.0.json").write_bytes(GOOD)
+    (folder / "contracts/PRC-TEST-001.json").symlink_to("PRC-TEST-001@1.0.0.json")
+    assert ContractLoader(folder).load("PRC-TEST-001").version == "1.0.0"
+
+
+@pytest.mark.parametrize("name", ["PRC-TEST-001@2.0.0.json", "PRC-TEST-001@.json"])
+def test_a_file_is_called_after_what_it_holds(folder: Path, name: str) -> None:
+    (folder / "contracts" / name).write_bytes(GOOD)
+    with pytest.raises(ContractError, match=r"Call it PRC-TEST-001\.json"):
+        ContractLoader(folder).load("PRC-TEST-001")
+
+
+def test_copies_that_editors_leave_are_not_read(folder: Path) -> None:
+    (folder / "prompt_packs/PRM-TEST-001.txt").write_text("mine")
+    for name in ("PRM-TEST-001.txt~", "PRM-TEST-001.txt.bak", ".PRM-TEST-001.txt.swp"):
+        (folder / "prompt_packs" / name).write_text("old")
+    assert ContractLoader(folder).load_pack("PRM-TEST-001").render({})[0]["content"] == "mine"
