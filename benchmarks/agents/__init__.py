@@ -18,9 +18,9 @@ round starts all of them anew, in turned order. Pydantic AI and OpenAI's Agents 
 keep nothing and get environments below ``~/.cache/remit-bench`` (``$REMIT_BENCH_CACHE``) on first
 use; both with the SDK's default HTTP client and with its aiohttp one. Remit begins a session for
 each loop, reserves from its budgets, writes every model call twice, every tool call twice, plan,
-verdict and turn, and waits for the disk each time; classification is off, all else is default. "Foreign" is
-the part of the time in which others had the peer's core: where it is not near 0, trust no times, and
-CPU little.
+verdict and turn, and waits for the disk each time; classification is off, all else is default.
+"Foreign" is the part of the time in which others had the peer's core: where it is not near 0,
+trust no times. What Remit takes depends on the disk: look at the time of a sync.
 
 **turns** (:mod:`~benchmarks.agents.turns`): what Remit takes for a turn when the model takes no
 time, at turn 1, 100 and 1,000 of a session, plain and with a step.

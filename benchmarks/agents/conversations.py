@@ -6,19 +6,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from benchmarks.agents.runners import script
-from remit.runtime import Runtime
+from remit.runtime import Agent, Runtime
 from remit.tools import Tool
 
 FLAGS: dict[str, Any] = {
-    "supervisor.classify": False,
-    "chat.tools_allowed": [],
     # Counted and checked, but never reached: the default, 2,000,000, is a day's conversation.
     "budget.session_tokens": 10**12,
 }
-_agents: WeakKeyDictionary[Runtime, Any] = WeakKeyDictionary()
 _FUNCTIONS = {"find_city": script.find_city, "find_weather": script.find_weather}
 
 
@@ -49,31 +45,10 @@ def opened_runtime(root: Path, url: str, *, flags: Mapping[str, Any] | None = No
         flags: settings beside :data:`FLAGS`.
     """
     os.environ |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "x"}
-    return Runtime.open(
-        root,
-        create=True,
-        model=f"openai/{script.MODEL}",
-        flags={**FLAGS, **(flags or {})},
-        tools=() if hasattr(Runtime, "agent") else tools(),
-    )
+    model = f"openai/{script.MODEL}"
+    return Runtime.open(root, create=True, model=model, flags={**FLAGS, **(flags or {})})
 
 
-def begin_session(runtime: Runtime) -> Any:
-    """A new session with the agent that has the script's tools."""
-    return _agent(runtime).session()
-
-
-def go_on(runtime: Runtime, session_id: str) -> Any:
-    """A session of that agent which another process left."""
-    _agent(runtime)
-    return runtime.session(session_id)
-
-
-def _agent(runtime: Runtime) -> Any:
-    """The agent of that runtime, made once; a runtime without agents has one, ADMIN."""
-    agent = getattr(runtime, "agent", None)
-    if agent is None:
-        return runtime
-    if runtime not in _agents:
-        _agents[runtime] = agent("bench", instructions=script.INSTRUCTIONS, tools=tools())
-    return _agents[runtime]
+def agent_of(runtime: Runtime) -> Agent:
+    """The agent that has the script's instructions and tools; classification is off."""
+    return runtime.agent("bench", instructions=script.INSTRUCTIONS, tools=tools())

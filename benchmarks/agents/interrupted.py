@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.agents.conversations import begin_session, go_on, opened_runtime
+from benchmarks.agents.conversations import agent_of, opened_runtime
 from benchmarks.agents.runners import script
 
 FLAGS = {"worker.turn_limit": 10_000, "worker.timeout_s": 600, "budget.work_order_tokens": 10**9}
@@ -21,7 +21,7 @@ MS = 1e6
 def work(root: Path, url: str, steps: int) -> None:
     """Take a turn of one step more than ``steps``; the upstream does not let it end."""
     with opened_runtime(root, url, flags=FLAGS) as runtime:
-        session = begin_session(runtime)
+        session = agent_of(runtime).session()
         print(session.session_id, flush=True)
         session.turn(f"{script.question(1, steps + 1)} (hold={steps})")
 
@@ -30,7 +30,7 @@ def resume(root: Path, url: str, session_id: str) -> None:
     """Go on with the turn."""
     opening = time.monotonic_ns()
     with opened_runtime(root, url, flags=FLAGS) as runtime:
-        session = go_on(runtime, session_id)
+        session = agent_of(runtime).session(session_id)
         began = time.monotonic_ns()
         result = session.resume()
         ended = time.monotonic_ns()

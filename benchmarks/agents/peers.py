@@ -186,7 +186,7 @@ class Bench:
         return table(titles, lines)
 
     def _ratios(self) -> str:
-        lines = []
+        lines: list[tuple[str, ...]] = []
         for ours in (REMIT, REMIT_KEPT):
             for theirs in self.runs:
                 if ours in self.runs and theirs not in (REMIT, REMIT_KEPT):

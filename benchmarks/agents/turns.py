@@ -21,14 +21,14 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.agents.conversations import begin_session, opened_runtime
+from benchmarks.agents.conversations import agent_of, opened_runtime
 from benchmarks.agents.runners.script import question
 from benchmarks.agents.stepping import SteppingProvider
 from benchmarks.gateways.progress import tell
 from benchmarks.gateways.report import number, ratios, spread, table
 from benchmarks.rounds import new_directory
 from remit.exchange import PromptRequest
-from remit.runtime import Runtime
+from remit.runtime import Conversation, Runtime
 
 GROWN = (100, 1000)
 FIRST = 1
@@ -49,17 +49,18 @@ class Turns:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._agent = agent_of(runtime)
         self._number = 0
-        self._grown: dict[int, Any] = {}
+        self._grown: dict[int, Conversation] = {}
 
     async def grow(self) -> None:
         """Warm up, and have the sessions that the late turns are taken in."""
-        warm = begin_session(self._runtime)
+        warm = self._agent.session()
         for index in range(WARM_UP):
             await self._turn(warm, index % 2)
         for turns in GROWN:
             tell(f"Growing a session to {turns} turns")
-            self._grown[turns] = begin_session(self._runtime)
+            self._grown[turns] = self._agent.session()
             for _ in range(turns):
                 await self._turn(self._grown[turns], 0)
 
@@ -78,7 +79,7 @@ class Turns:
             there = (FIRST, *GROWN)
             for turns in there[:: -1 if index % 2 else 1]:
                 for what, steps in ((PLAIN, 0), (STEP, 1)):
-                    session = self._grown.get(turns) or begin_session(self._runtime)
+                    session = self._grown.get(turns) or self._agent.session()
                     await timed(what, turns, partial(self._turn, session, steps))
             await timed(CALL, FIRST, self._call)
         for found, kept in ((walls, wall), (cpus, cpu)):
@@ -86,7 +87,7 @@ class Turns:
                 for turns, times in by_turns.items():
                     kept[what][turns].append(statistics.median(times))
 
-    async def _turn(self, session: Any, steps: int) -> None:
+    async def _turn(self, session: Conversation, steps: int) -> None:
         self._number += 1
         result = await session.aturn(question(self._number, steps))
         assert result.quality_gate_passed, result
@@ -126,7 +127,7 @@ def measure(scratch: Path, given: argparse.Namespace) -> tuple[str, dict[str, An
 
 async def _run(directory: Path, rounds: int, wall: Times, cpu: Times) -> None:
     async with AsyncExitStack() as stack:
-        runtime = opened_runtime(directory / "root", "http://127.0.0.1:9", flags=_FLAGS)
+        runtime = opened_runtime(directory / "root", "http://127.0.0.1:9")
         stack.push_async_callback(asyncio.to_thread, runtime.close)
         stack.push_async_callback(runtime.aclose)
         runtime.gateway.register_provider("openai", SteppingProvider())
@@ -135,9 +136,6 @@ async def _run(directory: Path, rounds: int, wall: Times, cpu: Times) -> None:
         for index in range(rounds):
             await turns.round(wall, cpu)
             tell(f"Round {index + 1}: turns")
-
-
-_FLAGS: dict[str, Any] = {}
 
 
 def _tables(wall: Times, cpu: Times) -> str:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from remit.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.gateway import LLMGateway, RouterConfig
-from remit.leases import owner as ownership
 from remit.leases import Owner
+from remit.leases import owner as ownership
 from remit.ledger import LedgerClient
 from tests.support.wire import Raw, serve
 

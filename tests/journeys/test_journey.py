@@ -217,6 +217,42 @@ def test_turns_without_numbers_on_their_orders(ledger: LedgerClient) -> None:
     ]  # fmt: skip
 
 
+def test_orders_by_themselves(ledger: LedgerClient) -> None:
+    """The rows of a batch run at once beside a turn: each is a piece of its own."""
+    story = Story(ledger)
+    story.start()
+    first, second = story.plan(step="row"), story.plan(step="row")
+    turn = story.plan(1, "how far are you?")
+    for order in (second, first, turn):
+        story.begin(order)
+    calls = {order: story.ask(order, response=f"of {order}") for order in (first, second, turn)}
+    story.done(second)
+    story.done(turn)
+    story.gate(turn)
+    story.record(1, "how far are you?")
+    third = story.plan(step="row")
+    asked = story.write("APPROVAL_REQUESTED", "ho1", third, tool_id="x", kind="approval")
+    story.done(first)
+    journey = prompt_journey(ledger, session_id=SESSION)
+    told = [(t["kind"], t["outcome"], t["work_orders"][0]["wo_id"]) for t in journey["turns"]]
+    assert told == [
+        ("order", "completed", first), ("order", "completed", second),
+        ("turn", "answered", turn), ("order", "waiting", third),
+    ]  # fmt: skip
+    for piece in journey["turns"][:3]:
+        (order,) = piece["work_orders"]
+        assert [step["entry_id"] for step in order["steps"]] == [calls[order["wo_id"]]]
+    assert journey["totals"]["turns"] == 1
+    assert journey["totals"]["work_orders"] == 4
+    for entry_id, order in ((calls[first], first), (asked, third), (calls[turn], turn)):
+        (piece,) = prompt_journey(ledger, entry_id=entry_id)["turns"]
+        assert piece["work_orders"][0]["wo_id"] == order
+    story.write("WO_FAILED", "ho1", third, error_code="cancelled", error_message="", cost={})
+    (piece,) = prompt_journey(ledger, work_order_id=third)["turns"]
+    assert piece["work_orders"][0]["steps"][0]["status"] == "void"
+    assert piece["ended_at"] == piece["work_orders"][0]["ended_at"]
+
+
 def test_a_degraded_turn_shows_its_direct_call(ledger: LedgerClient) -> None:
     story = Story(ledger)
     story.start()

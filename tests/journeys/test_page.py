@@ -111,10 +111,10 @@ def _hostile(client: LedgerClient) -> str:
     client.write(
         LedgerEntry("EXCHANGE_ORPHANED", "x", "x", "x", metadata={
             "session_id": story.session, "work_order_id": order, "settlement": HOSTILE,
-            "settled_tokens": 0, "contract_id": HOSTILE, "dispatch_entry_id": HOSTILE})
+            "settled_tokens": 0, "contract_id": tail, "dispatch_entry_id": HOSTILE})
     )  # fmt: skip
     story.write("THREAD_OPENED", title=HOSTILE)
-    story.record(1, HOSTILE, HOSTILE, outcome=HOSTILE)
+    story.record(1, HOSTILE, HOSTILE, outcome=HOSTILE.replace("\x00", ""))
     return story.session
 
 

@@ -13,6 +13,7 @@ from remit.ledger import LedgerClient
 from tests.journeys.story import SESSION, Story, tell
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\x00\x9b31m\u202egnp.exe\u2066 </script>"
+NAMED = HOSTILE.replace("\x00", "")  # what an indexed column takes
 
 
 @pytest.fixture
@@ -54,6 +55,13 @@ def test_the_tree_tells_the_story(client: LedgerClient, story: Story) -> None:
         assert story.ids[name] in text, name
 
 
+def test_an_answer_of_text_blocks_is_its_text(client: LedgerClient) -> None:
+    story = Story(client)
+    order = story.plan(1)
+    story.ask(order, response="Plain.", content_blocks=[{"type": "text", "text": "Plain."}])
+    assert any(line.endswith("└─ answer  Plain.") for line in _tree(client))
+
+
 def test_branches_are_closed(client: LedgerClient, story: Story) -> None:
     lines = _tree(client)
     for line, following in zip(lines[1:], [*lines[2:], ""], strict=True):
@@ -88,15 +96,15 @@ def test_what_the_ledger_holds_never_moves_the_terminal(client: LedgerClient) ->
     story = Story(client)
     order = story.plan(1, HOSTILE, step=HOSTILE, wo_type=HOSTILE, depends_on=[HOSTILE])
     story.begin(order)
-    call = story.fail(order, error_code=HOSTILE, model_id=HOSTILE)
+    call = story.fail(order, error_code=HOSTILE, model_id=NAMED)
     story.ask(order, prompt=[{"role": HOSTILE, "content": HOSTILE}], response=HOSTILE,
-              model_id=HOSTILE, retry_of=call, finish_reason=HOSTILE)  # fmt: skip
+              model_id=NAMED, retry_of=call, finish_reason=HOSTILE)  # fmt: skip
     story.used(order, HOSTILE, HOSTILE, status=HOSTILE, result=HOSTILE, tool_error=HOSTILE)
     story.write("APPROVAL_REQUESTED", "ho1", order, tool_id=HOSTILE, kind=HOSTILE)
-    story.write(HOSTILE.replace("\x00", ""), "ho1", order, anything=HOSTILE)
+    story.write(NAMED, "ho1", order, anything=HOSTILE)
     story.gate(order, verdict="reject", reasons=[HOSTILE])
     story.write("DEGRADATION", "ho2", order, error_code=HOSTILE, error_message=HOSTILE)
-    story.record(1, HOSTILE, HOSTILE, outcome=HOSTILE)
+    story.record(1, HOSTILE, HOSTILE, outcome=NAMED)
     for full in (False, True):
         text = "".join(_tree(client, full=full))
         assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)

@@ -53,6 +53,7 @@ def listed(params: dict[str, Any]) -> dict[str, Any]:
     if MODE == "no object":
         page[0]["inputSchema"] = {"type": "string"}
     if MODE == "endless":
+        time.sleep(0.1)
         return {"tools": [], "nextCursor": str(start + 1)}
     return {"tools": page, **({"nextCursor": str(start + 2)} if more else {})}
 

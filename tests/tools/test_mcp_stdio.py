@@ -192,7 +192,7 @@ def test_a_server_that_never_answers() -> None:
         with pytest.raises(ToolError, match=r"did not start.*within 0\.7 s"):
             server.tools()
         assert server._process is not None
-        assert _gone(server._process._child.pid)
+        assert server._process._child.returncode is not None  # ended here, not left behind
     assert time.monotonic() - began < 15
 
 
@@ -356,3 +356,15 @@ def test_the_server_ends_with_the_process_that_started_it(how: signal.Signals | 
             program.send_signal(how)
         assert program.wait(30) == (-how if how else 0)
         assert _gone(own)
+
+
+def test_the_sdk_is_imported_only_when_it_is_used() -> None:
+    code = "import sys, remit.tools, remit.config; assert 'mcp' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_the_extra_its_absence_is_told() -> None:
+    code = "import sys; sys.modules['mcp'] = None; import remit.tools.mcp"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'remit[mcp]'" in done.stderr

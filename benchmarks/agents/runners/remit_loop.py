@@ -11,10 +11,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from benchmarks.agents.conversations import begin_session, opened_runtime
+from benchmarks.agents.conversations import agent_of, opened_runtime
 from benchmarks.agents.runners import loops
+from remit.runtime import Conversation
 
 
 @asynccontextmanager
@@ -22,10 +22,11 @@ async def begin(url: str) -> AsyncIterator[loops.Loop]:
     """The loop on an upstream, over a new root."""
     kept = "kept" in sys.argv
     runtime = opened_runtime(Path(sys.argv[4]), url)
-    sessions: dict[asyncio.Task[object] | None, Any] = {}
+    agent = agent_of(runtime)
+    sessions: dict[asyncio.Task[object] | None, Conversation] = {}
 
     async def loop(question: str) -> str:
-        session = sessions.get(asyncio.current_task()) or begin_session(runtime)
+        session = sessions.get(asyncio.current_task()) or agent.session()
         if kept:
             sessions[asyncio.current_task()] = session
         result = await session.aturn(question)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from remit.tools import ToolError
+from remit.admin.hiding import Hiding, hide_assigned
+from remit.tools import Tool, ToolError
 
-__all__ = ["RootFiles"]
+__all__ = ["RootFiles", "file_tools"]
 
-_SECRET = re.compile(
-    r"""(?ix)
-    ( [\w.-]* (?: key | token | secret | password ) ["']? \s* [=:] \s* )
-    ( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3} | "[^"\n]*" | '[^'\n]*' | [^\s,}\]]+ )"""
-)
 _MOST_FILES = 200
 
 
@@ -27,9 +22,13 @@ class RootFiles:
         root: the root's directory.
         hidden: name patterns that are never listed nor read.
         max_bytes: longest file that is read.
+        hiding: takes out keys that stand in a file without their name.
     """
 
-    def __init__(self, root: Path, hidden: Sequence[str], max_bytes: int) -> None:
+    def __init__(
+        self, root: Path, hidden: Sequence[str], max_bytes: int, hiding: Hiding | None = None
+    ) -> None:
+        self._hiding = hiding or Hiding()
         self._root = root.resolve()
         self._hidden = tuple(hidden)
         self._max_bytes = max_bytes
@@ -49,7 +48,7 @@ class RootFiles:
             raise ToolError(f"{path!r} cannot be read: {error.strerror}.") from error
         return {
             "path": file.relative_to(self._root).as_posix(),
-            "text": _SECRET.sub(r"\1[hidden]", text),
+            "text": self._hiding.text(hide_assigned(text)),
         }
 
     def list_files(self, path: str = ".") -> dict[str, Any]:
@@ -80,3 +79,65 @@ class RootFiles:
         return not any(
             fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in self._hidden
         )
+
+
+def file_tools(files: RootFiles) -> list[Tool]:
+    """``read_file`` and ``list_files``."""
+    return [
+        Tool(
+            "read_file",
+            "Read one text file of the root.",
+            {
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string", "description": "path relative to the root"}
+                },
+                "required": ["path"],
+                "additionalProperties": False,
+            },
+            files.read_file,
+            (
+                ("open notes.txt", {"path": "notes.txt"}),
+                ("show me the file config.json", {"path": "config.json"}),
+                ("what is in README.md?", {"path": "README.md"}),
+                ("read src/main.py", {"path": "src/main.py"}),
+            ),
+            lambda output: f"The file {output['path']} says: {_first_line(output['text'])}",
+            "read",
+            on_unknown="retry",
+        ),
+        Tool(
+            "list_files",
+            "List the files of the root.",
+            {
+                "type": "object",
+                "properties": {
+                    "path": {
+                        "type": "string",
+                        "description": "a directory relative to the root",
+                        "default": ".",
+                    }
+                },
+                "additionalProperties": False,
+            },
+            files.list_files,
+            (
+                ("list the files", {}),
+                ("what is in this folder?", {}),
+                ("show the directory", {}),
+                ("which files do you have?", {}),
+            ),
+            _describe_files,
+            "files",
+            on_unknown="retry",
+        ),
+    ]
+
+
+def _describe_files(output: dict[str, Any]) -> str:
+    shown = ", ".join(row["path"] for row in output["files"][:3])
+    return f"There are {output['count']} files, among them: {shown}."
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "nothing")[:200]

@@ -21,30 +21,28 @@ def ask(
     model: str | None,
     session_id: str | None,
 ) -> None:
-    """One message, one answer; exit 1 when no answer passed the quality gate."""
-    from remit.cli.printing import TurnPrinter
+    """One message, one answer.
+
+    Exit 1 when no answer passed the quality gate, or when a tool waits for a person.
+    """
+    from remit.cli.printing import TurnPrinter, turn_data
     from remit.runtime import Runtime
+    from remit.supervisor import TurnPendingError
 
     with Runtime.open(root, model=model, create=True) as runtime:
         runtime.require_model()
         with runtime.session(session_id) as conversation:
             printer = TurnPrinter(quiet=as_json)
-            result = conversation.turn(" ".join(message), on_event=printer)
+            try:
+                result = conversation.turn(" ".join(message), on_event=printer)
+            except TurnPendingError as pending:
+                if as_json:
+                    echo_json({"session_id": session_id, "waiting_for": [*pending.request_ids]})
+                raise
             printer.finish(result)
     if as_json:
-        echo_json(
-            {
-                "response": result.response,
-                "session_id": result.session_id,
-                "quality_gate_passed": result.quality_gate_passed,
-                "degraded": result.degraded,
-                "tool_results": result.tool_results,
-                "classification": result.classification,
-                "cost": result.cost_summary,
-                "work_orders": result.wo_chain_summary,
-                "turn_entry_id": result.turn_entry_id,
-            }
-        )
+        echo_json(turn_data(result))
     else:
         note(f"session {result.session_id}, {result.cost_summary['total_tokens']} tokens")
-    raise SystemExit(0 if result.quality_gate_passed or result.degraded else 1)
+    answered = result.quality_gate_passed or result.degraded
+    raise SystemExit(0 if answered and not result.waiting else 1)

@@ -12,14 +12,20 @@ import click
 from remit.cli.shared import common, note
 
 if TYPE_CHECKING:
+    from remit.approvals import Approval
     from remit.runtime import Conversation, Runtime
+    from remit.supervisor import TurnResult
+    from remit.workorders import EventSink
 
-__all__ = ["chat", "run_chat"]
+__all__ = ["Shell", "chat", "run_chat"]
 
 _HELP = """\
-/session   this session's id          /cost     what it has used
-/trace     what happened, step by step  /verify   check the whole ledger
-/help      this                       /exit     end the session"""
+/session   this session's id               /cost       what it has used
+/trace     the last turn, step by step     /verify     check the whole ledger
+/approvals what waits for a person         /approve ID let a tool run
+/deny ID [reason]  do not let it run       /resume     go on with an unfinished turn
+/cancel    end the unfinished turn         /help       this
+/exit      end the session"""
 
 
 @click.command()
@@ -42,109 +48,237 @@ def run_chat(root: Path | None, model: str | None, session_id: str | None) -> No
                 f"{conversation.session_id} on {runtime.provider_id}/{runtime.model_id}; "
                 "/help says what else there is"
             )
-            for line in _lines(runtime, conversation):
-                if line == "/exit":
-                    break
-                _answer(runtime, conversation, line)
+            shell = Shell(runtime, conversation, runtime.loaded.settings.chat.agent_id)
+            if session_id is not None:
+                shell.pick_up()
+            shell.talk()
 
 
-def _answer(runtime: Runtime, conversation: Conversation, line: str) -> None:
-    from remit.cli.printing import TurnPrinter
+class Shell:
+    """Talks to one agent in one session; a program may give its own agent this shell.
 
-    if line.startswith("/"):
-        command = _SLASH.get(line.split()[0])
-        if command is None:
-            note(f"There is no {line.split()[0]}.\n{_HELP}")
-        else:
-            command(runtime, conversation)
-        return
-    printer = TurnPrinter()
-    try:
-        result = conversation.turn(line, on_event=printer)
-    except KeyboardInterrupt:
-        note("\n[interrupted; what was sent is on record]")
-        return
-    printer.finish(result)
+    Args:
+        runtime: the open root.
+        conversation: the session.
+        agent_id: the agent that answers in it.
+    """
 
-
-def _lines(runtime: Runtime, conversation: Conversation) -> Iterator[str]:
-    """What the user types, without blank lines."""
-    if not sys.stdin.isatty():
-        for raw in sys.stdin.buffer:
-            line = raw.decode("utf-8", "replace").strip()
-            if line:
-                note(f"\n> {line}")
-                yield line
-        return
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory
-
-    history = runtime.root.path / runtime.loaded.settings.chat.history_file
-    history.touch(mode=0o600)
-    status = _Status(conversation)
-    session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(history)), bottom_toolbar=status.text
-    )
-    while True:
-        status.refresh()
-        try:
-            line = session.prompt("> ").strip()
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        if line:
-            yield line
-
-
-class _Status:
-    """The line at the bottom; the ledger is asked once a turn, not once a keystroke."""
-
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, runtime: Runtime, conversation: Conversation, agent_id: str) -> None:
+        self._runtime = runtime
         self._conversation = conversation
-        self._text = ""
+        self._agent_id = agent_id
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/session": self._show_session,
+            "/cost": self._show_cost,
+            "/trace": self._show_trace,
+            "/verify": self._show_verification,
+            "/approvals": self._show_approvals,
+            "/approve": lambda rest: self._decide(rest, granted=True),
+            "/deny": lambda rest: self._decide(rest, granted=False),
+            "/resume": lambda _: self._resume(),
+            "/cancel": self._cancel,
+            "/help": lambda _: click.echo(_HELP),
+        }
 
-    def refresh(self) -> None:
+    def pick_up(self) -> None:
+        """Go on with the turn that another process left unfinished, where that can be done."""
+        from remit.sessions import session_overview
+
+        before = self._conversation.unfinished()
+        if before is None:
+            return
+        session_id = self._conversation.session_id
+        overview = session_overview(self._runtime.ledger, session_id)
+        if self._runtime.leases.is_held(f"session:{session_id}"):
+            note("The last turn of this session is being worked on by another process.")
+        elif overview is not None and overview.agent_id != self._agent_id:
+            note(
+                f"The last turn of this session is not finished, and its agent is "
+                f"{overview.agent_id}, not {self._agent_id}: the program that has it goes on "
+                "with it. /cancel ends it."
+            )
+        elif before.waiting_for:
+            self._settle_waiting()
+        else:
+            self._resume()
+
+    def talk(self) -> None:
+        """Answer every line until ``/exit``, or until there are no more."""
+        for line in self._lines():
+            name, _, rest = line.partition(" ")
+            if name == "/exit":
+                return
+            if not line.startswith("/"):
+                self._work(lambda sink, said=line: self._conversation.turn(said, on_event=sink))
+            elif (command := self._commands.get(name)) is not None:
+                self._guarded(lambda command=command, rest=rest: command(rest.strip()))
+            else:
+                note(f"There is no {name}.\n{_HELP}")
+
+    # -- turns -------------------------------------------------------------------------------
+
+    def _work(self, begin: Callable[[EventSink], TurnResult | None]) -> None:
+        """Run a turn, print it, and go on as long as a person here decides what it waits for."""
+        from remit.cli.printing import TurnPrinter
+
+        def turn() -> None:
+            printer = TurnPrinter()
+            try:
+                result = begin(printer)
+            except KeyboardInterrupt:
+                note("\n[cancelled; what was sent is on record]")
+                return
+            if result is None:
+                note("There is no unfinished turn.")
+                return
+            printer.finish(result)
+            if result.waiting and sys.stdin.isatty():
+                self._settle_waiting()
+
+        self._guarded(turn)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """What a person can do something about is told, and the shell goes on."""
+        from remit.approvals import ApprovalError
+        from remit.errors import InvalidInputError
+        from remit.leases import LeaseBusyError
+        from remit.supervisor import TurnCancelledError, TurnPendingError
+
+        try:
+            work()
+        except TurnPendingError as error:
+            note(error.message)
+            self._tell_waiting()
+        except (TurnCancelledError, LeaseBusyError, ApprovalError, InvalidInputError) as error:
+            note(error.message)
+            if error.next_step:
+                note(f"  next: {error.next_step}")
+
+    def _resume(self) -> None:
+        self._work(lambda sink: self._conversation.resume(on_event=sink))
+
+    def _cancel(self, _: str) -> None:
+        cancelled = self._conversation.cancel()
+        note("The turn is cancelled." if cancelled else "There is no unfinished turn.")
+
+    # -- approvals ---------------------------------------------------------------------------
+
+    def _settle_waiting(self) -> None:
+        """Ask about each request in a terminal, and go on once none is left; else say how to."""
+        from remit.cli.approve import ask_person, whoami
+
+        if not sys.stdin.isatty():
+            self._tell_waiting()
+            return
+        for one in self._waiting():
+            answer = ask_person(one.tool_id, one.arguments, one.kind)
+            if answer == "later":
+                note("Later: /approvals, /approve ID, /deny ID; or `remit approve` elsewhere.")
+                return
+            self._runtime.approvals.decide(one.request_id, granted=answer == "granted", by=whoami())
+        self._resume()
+
+    def _tell_waiting(self) -> None:
+        from remit.cli.approve import call_text
+
+        for one in self._waiting():
+            note(
+                f"{call_text(one.tool_id, one.arguments)} waits: `remit approve {one.request_id}`, "
+                "or with --deny; then `remit session resume "
+                f"{self._conversation.session_id}`"
+            )
+
+    def _waiting(self) -> list[Approval]:
+        return self._runtime.approvals.pending(session_id=self._conversation.session_id)
+
+    def _decide(self, rest: str, *, granted: bool) -> None:
+        from remit.cli.approve import whoami
+
+        request_id, _, reason = rest.partition(" ")
+        here = self._waiting()
+        if not request_id and len(here) == 1:
+            request_id = here[0].request_id
+        desk = self._runtime.approvals
+        desk.decide(request_id, granted=granted, by=whoami(), reason=reason.strip())
+        decided = desk.get(request_id)
+        note(f"{decided.tool_id} is {decided.state}.")
+        if decided.session_id != self._conversation.session_id:
+            note(f"Its order goes on when {decided.session_id} is resumed.")
+        elif not self._waiting():
+            self._resume()
+
+    # -- what is shown -----------------------------------------------------------------------
+
+    def _show_approvals(self, _: str) -> None:
+        from remit.cli.approve import print_waiting
+
+        print_waiting(self._runtime.approvals.pending(), self._conversation.session_id)
+
+    def _show_session(self, _: str) -> None:
+        click.echo(f"{self._conversation.session_id}, {self._conversation.turn_count} turns")
+
+    def _show_cost(self, _: str) -> None:
+        from remit.cli.printing import cost_text
+
         cost = self._conversation.cost()
-        self._text = (
-            f" {self._conversation.session_id}  {self._conversation.turn_count} turns  "
-            f"{cost['llm_calls']} calls  {cost['total_tokens']:,} tokens"
+        click.echo(
+            f"{cost['llm_calls']} calls, {cost['input_tokens']:,} tokens in, "
+            f"{cost['output_tokens']:,} out; {cost_text(cost)}"
         )
 
-    def text(self) -> str:
-        return self._text
+    def _show_trace(self, _: str) -> None:
+        from remit.cli.trace import print_trace
+        from remit.journeys import open_journey
 
+        last = self._conversation.turn_count + (self._conversation.unfinished() is not None)
+        if not last:
+            note("There is no turn yet.")
+            return
+        ledger, session_id = self._runtime.ledger, self._conversation.session_id
+        print_trace(open_journey(ledger, session_id=session_id, turn=last))
 
-def _show_session(_: Runtime, conversation: Conversation) -> None:
-    click.echo(f"{conversation.session_id}, {conversation.turn_count} turns")
+    def _show_verification(self, _: str) -> None:
+        report = self._runtime.ledger.verify()
+        word = "verified" if report.verified else "NOT VERIFIED"
+        click.echo(f"{word}: {report.entries} entries, {report.contents} content values")
+        for problem in report.problems:
+            click.echo(f"  {problem}")
 
+    # -- lines -------------------------------------------------------------------------------
 
-def _show_cost(_: Runtime, conversation: Conversation) -> None:
-    cost = conversation.cost()
-    click.echo(
-        f"{cost['llm_calls']} calls, {cost['input_tokens']:,} tokens in, "
-        f"{cost['output_tokens']:,} out; no price is known for them yet"
-    )
+    def _lines(self) -> Iterator[str]:
+        """What the user types, without blank lines."""
+        if not sys.stdin.isatty():
+            for raw in sys.stdin.buffer:
+                line = raw.decode("utf-8", "replace").strip()
+                if line:
+                    note(f"\n> {line}")
+                    yield line
+            return
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
 
+        history = self._runtime.root.path / self._runtime.loaded.settings.chat.history_file
+        history.touch(mode=0o600)
+        session: PromptSession[str] = PromptSession(history=FileHistory(str(history)))
+        while True:
+            status = self._status()  # asked of the ledger once a turn, not once a keystroke
+            try:
+                line = session.prompt("> ", bottom_toolbar=status).strip()
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if line:
+                yield line
 
-def _show_trace(runtime: Runtime, conversation: Conversation) -> None:
-    from remit.cli.trace import print_trace, session_trace
+    def _status(self) -> str:
+        from remit.cli.printing import cost_text
 
-    print_trace(session_trace(runtime.ledger, conversation.session_id))
-
-
-def _show_verification(runtime: Runtime, _: Conversation) -> None:
-    report = runtime.ledger.verify()
-    word = "verified" if report.verified else "NOT VERIFIED"
-    click.echo(f"{word}: {report.entries} entries, {report.contents} content values")
-    for problem in report.problems:
-        click.echo(f"  {problem}")
-
-
-_SLASH: dict[str, Callable[[Runtime, Conversation], None]] = {
-    "/session": _show_session,
-    "/cost": _show_cost,
-    "/trace": _show_trace,
-    "/verify": _show_verification,
-    "/help": lambda *_: click.echo(_HELP),
-}
+        cost = self._conversation.cost()
+        waiting = len(self._waiting())
+        return (
+            f" {self._conversation.session_id}  {self._conversation.turn_count} turns  "
+            f"{cost['llm_calls']} calls  {cost['total_tokens']:,} tokens  {cost_text(cost)}"
+            + (f"  {waiting} waiting: /approvals" if waiting else "")
+        )

@@ -25,6 +25,7 @@ _COMMANDS = {
     "ledger": "remit.cli.ledger:ledger",
     "session": "remit.cli.session:session",
     "trace": "remit.cli.trace:trace",
+    "approve": "remit.cli.approve:approve",
     "model": "remit.cli.model:model",
     "witness": "remit.cli.witness:witness",
     "config": "remit.cli.config:config",

@@ -8,14 +8,25 @@ from typing import Any
 import click
 import orjson
 
+from remit.cli.approve import call_text
 from remit.cli.shared import note
+from remit.journeys.wording import dollars, visible
 from remit.supervisor import TurnResult
-from remit.workorders import AnswerRejected, Degraded, TextDelta, ToolStarted, TurnEvent
+from remit.workorders import (
+    AnswerRejected,
+    ApprovalNeeded,
+    Degraded,
+    TextDelta,
+    ToolStarted,
+    TurnEvent,
+    TurnResumed,
+)
 
-__all__ = ["TurnPrinter"]
+__all__ = ["TurnPrinter", "cost_text", "turn_data"]
 
 _MOST_ROWS = 20
 _CELL = 44
+_WIDE = 100
 
 
 class TurnPrinter:
@@ -47,6 +58,13 @@ class TurnPrinter:
         elif isinstance(event, Degraded):
             self._end_line()
             note(f"[degraded: {event.reason}]")
+        elif isinstance(event, ApprovalNeeded):
+            self._end_line()
+            note(f"[{call_text(event.tool_id, event.arguments, _WIDE)} waits for a person]")
+        elif isinstance(event, TurnResumed):
+            self._end_line()
+            said = visible(" ".join(event.user_message.split())) or "(erased)"
+            note(f"[going on with the unfinished turn: {_cut(said, _WIDE)}]")
 
     def finish(self, result: TurnResult) -> None:
         """Print what was not streamed: the answer when it differs, and the tools' data."""
@@ -57,6 +75,9 @@ class TurnPrinter:
             click.echo(result.response)
             self._shown = ""
         self._end_line()
+        for waiting in result.waiting_for:
+            shown = call_text(waiting.tool_id, waiting.arguments, _WIDE)
+            note(f"{shown} waits: `remit approve {waiting.request_id}`, or with --deny")
         for tool in result.tool_results:
             click.echo(f"  ── {tool['tool_id']} gave ({tool['status']}):")
             for line in _lines(tool["output"] if tool["status"] == "ok" else tool["error"]):
@@ -66,6 +87,27 @@ class TurnPrinter:
         if self._shown and not self._shown.endswith("\n"):
             click.echo()
         self._shown = ""
+
+
+def turn_data(result: TurnResult) -> dict[str, Any]:
+    """A turn as commands print it with ``--json``."""
+    return {
+        "response": result.response,
+        "session_id": result.session_id,
+        "quality_gate_passed": result.quality_gate_passed,
+        "degraded": result.degraded,
+        "tool_results": result.tool_results,
+        "classification": result.classification,
+        "cost": result.cost_summary,
+        "work_orders": result.wo_chain_summary,
+        "turn_entry_id": result.turn_entry_id,
+        "waiting_for": [one.request_id for one in result.waiting_for],
+    }
+
+
+def cost_text(cost: Mapping[str, Any]) -> str:
+    """What a session has cost, from :meth:`remit.runtime.Conversation.cost`."""
+    return "price unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
 
 
 def _lines(output: Any) -> list[str]:
@@ -101,5 +143,8 @@ def _table(rows: list[Mapping[str, Any]]) -> list[str]:
 
 def _cell(value: Any) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    text = " ".join(text.split())
-    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+    return _cut(" ".join(text.split()), _CELL)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

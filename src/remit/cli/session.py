@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from remit.cli.shared import common, echo_json, open_ledger, print_json_list, reads
+
+if TYPE_CHECKING:
+    from remit.ledger import LedgerClient
+    from remit.sessions import SessionOverview
+
+_UNKNOWN = "The ledger has no such session; see `remit session list`."
 
 
 @click.group()
@@ -49,7 +56,7 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
         else:
             overview = session_overview(client, session_id or "")
         if overview is None:
-            raise click.ClickException("The ledger has no such session; see `remit session list`.")
+            raise click.ClickException(_UNKNOWN)
         turns = [
             {
                 "turn_number": entry.metadata["turn_number"],
@@ -60,14 +67,39 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
             }
             for entry in client.query(session_id=overview.session_id, event_type="TURN_RECORDED")
         ]
+        unfinished = _unfinished(client, overview)
         if as_json:
-            echo_json({**overview.to_dict(), "turn_list": turns})
+            echo_json({**overview.to_dict(), "turn_list": turns, "unfinished_turn": unfinished})
             return
         click.echo(f"{overview.session_id}, {overview.turns} turns, since {overview.started_at}")
         for turn in turns:
             click.echo(f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
             click.echo(f"user:  {turn['user_message']}")
             click.echo(f"agent: {turn['response']}")
+        if unfinished is not None:
+            _print_unfinished(unfinished)
+
+
+@session.command()
+@click.argument("session_id")
+@reads
+def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
+    """End the turn of a session that runs, waits, or was interrupted."""
+    from remit.runtime import Runtime
+    from remit.sessions import session_overview
+
+    with Runtime.open(root) as runtime:
+        overview = session_overview(runtime.ledger, session_id)
+        if overview is None:
+            raise click.ClickException(_UNKNOWN)
+        # As the session's own agent: what is written belongs to it.
+        shell = runtime.loaded.settings.chat.agent_id
+        agent = runtime if overview.agent_id == shell else runtime.agent(overview.agent_id)
+        cancelled = agent.session(session_id).cancel()
+    if as_json:
+        echo_json({"session_id": session_id, "cancelled": cancelled})
+    else:
+        click.echo("cancelled" if cancelled else "There is no unfinished turn.")
 
 
 @session.command()
@@ -75,7 +107,41 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
 @click.option("--model", help="Which model answers.")
 @common
 def resume(root: Path | None, session_id: str, model: str | None) -> None:
-    """Go on with a session: the same as `remit chat --session ID`."""
+    """Go on with a session, its unfinished turn first; the same as `remit chat --session ID`."""
     from remit.cli.chat import run_chat
 
     run_chat(root, model, session_id)
+
+
+def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:
+    """The session's turn that began and has no end."""
+    from remit.approvals import ApprovalDesk
+    from remit.supervisor import unfinished_turn
+
+    ledger = client.scoped(tier="ho2")
+    turn = unfinished_turn(ledger, overview.session_id, overview.turns)
+    if turn is None:
+        return None
+    desk = ApprovalDesk(client)
+    return {
+        "turn_number": turn.turn_number,
+        "user_message": turn.message,
+        "work_orders": [
+            {"wo_id": one.order.wo_id, "step": one.step, "state": str(one.order.state)}
+            for one in turn.orders
+        ],
+        "waiting_for": [desk.get(request).to_dict() for request in turn.waiting_for],
+    }
+
+
+def _print_unfinished(turn: dict[str, Any]) -> None:
+    from remit.cli.approve import call_text
+
+    waiting = turn["waiting_for"]
+    click.echo(
+        f"\n[{turn['turn_number']}] {'waits for a person' if waiting else 'not finished yet'}"
+    )
+    click.echo(f"user:  {turn['user_message']}")
+    for one in waiting:
+        called = call_text(one["tool_id"], one["arguments"])
+        click.echo(f"waits: {called}: `remit approve {one['request_id']}`, or with --deny")

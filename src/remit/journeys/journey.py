@@ -62,7 +62,7 @@ def open_journey(
 ) -> dict[str, Any]:
     """:func:`prompt_journey`, with ``turns`` an iterator that reads each turn when it is asked for.
 
-    It can be gone through once. Memory holds one turn, whatever the session's length.
+    It can be gone through once. Memory holds one turn of it, whatever the session's length.
     """
     if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
         raise InvalidInputError("Give one of session_id, work_order_id and entry_id.")
@@ -147,6 +147,14 @@ class _Stream:
 
     def entries(self, places: Places, place: Place) -> list[LedgerEntry]:
         """What belongs to one turn, in ledger order."""
+        if place.order:
+            return list(
+                self._ledger.query(
+                    session_id=self._session,
+                    work_order_id=place.order,
+                    with_content=self._with_content,
+                )
+            )
         found = [self._read(seq) for seq in place.strays]
         if place.after < place.last:
             found += [entry for entry in self._range(place) if places.has(place, entry)]

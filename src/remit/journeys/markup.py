@@ -12,7 +12,7 @@ __all__ = ["badge", "block", "details", "esc", "facts", "ident", "said", "tone"]
 _GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered", "agrees"})
 _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
-     "resumed", "replayed"}
+     "resumed", "replayed", "void"}
 )  # fmt: skip
 
 

@@ -13,8 +13,9 @@ from remit.ledger import LedgerEntry
 __all__ = ["build_order"]
 
 _PLAN = (
-    "input_context", "constraints", "acceptance_criteria", "tier_target", "attention",
+    "input_context", "constraints", "acceptance_criteria", "tier_target", "answering", "attention",
 )  # fmt: skip
+_BEGIN = ("contract_version", "contract_digest", "prompt_pack_digest", "resumed")
 _END = ("output_result", "error_code", "error_message", "cost")
 _CALLS = frozenset({"EXCHANGE", "LLM_CALL", "EXCHANGE_ORPHANED"})
 _TOOLS = frozenset({"TOOL_INTENT", "TOOL_CALL"})
@@ -57,7 +58,7 @@ def build_order(
     steps = [
         *calls.steps(entry for entry in entries if entry.event_type in _CALLS),
         *_tools([entry for entry in entries if entry.event_type in _TOOLS]),
-        *(_approval(entry, decisions) for entry in by_event.get("APPROVAL_REQUESTED", ())),
+        *(_approval(entry, decisions, ended) for entry in by_event.get("APPROVAL_REQUESTED", ())),
         *(_resumption(entry) for entry in executing if entry.metadata.get("resumed")),
         *(_note(entry) for entry in entries if _is_note(entry, decisions)),
     ]
@@ -87,15 +88,17 @@ def build_order(
         "waiting_for": [
             step["entry_id"]
             for step in steps
-            if step["kind"] == "approval" and step["status"] == "waiting" and ended is None
+            if step["kind"] == "approval" and step["status"] == "waiting"
         ],
         "started_at": started,
         "ended_at": ended and ended.timestamp,
         "elapsed_ms": between_ms(started, ended.timestamp if ended else None),
         **tally.to_dict(),
         "planned": planned and _moment(planned, _PLAN),
-        "dispatched": next((_moment(e) for e in by_event.get("WO_DISPATCHED", ())), None),
-        "executing": [_moment(e, ("contract_version", "resumed")) for e in executing],
+        "dispatched": next(
+            (_moment(e, ("prior_results",)) for e in by_event.get("WO_DISPATCHED", ())), None
+        ),
+        "executing": [_moment(e, _BEGIN) for e in executing],
         "steps": steps,
         "ended": ended and {"event_type": ended.event_type, **_moment(ended, _END)},
     }
@@ -154,10 +157,12 @@ def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
     return steps
 
 
-def _approval(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> dict[str, Any]:
+def _approval(
+    entry: LedgerEntry, decisions: Mapping[str, LedgerEntry], ended: LedgerEntry | None
+) -> dict[str, Any]:
     told = entry.metadata
     decision = decisions.get(entry.id)
-    status = "waiting"
+    status = "waiting" if ended is None else "void"
     if decision is not None:
         status = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
     return {
@@ -170,9 +175,14 @@ def _approval(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> dict[
         "entry_id": entry.id,
         "timestamp": entry.timestamp,
         "started_at": entry.timestamp,
-        "elapsed_ms": between_ms(entry.timestamp, decision.timestamp if decision else None),
+        "elapsed_ms": _waited(entry, decision, ended),
         "decided": decision and _moment(decision, ("decided_by", "decision_reason")),
     }
+
+
+def _waited(entry: LedgerEntry, *until: LedgerEntry | None) -> float | None:
+    """How long a question stood: to its answer, else to the end of its order."""
+    return next((between_ms(entry.timestamp, one.timestamp) for one in until if one), None)
 
 
 def _resumption(entry: LedgerEntry) -> dict[str, Any]:

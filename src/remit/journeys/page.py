@@ -31,7 +31,7 @@ def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
     """:func:`journey_page` piece by piece: of an open journey, memory holds one turn."""
     yield _head(journey)
     focus = str(journey.get("focus") or "")
-    opened = (journey.get("totals") or {}).get("turns", 0) <= 1
+    opened = (journey.get("totals") or {}).get("turns", 0) == 1
     for turn in journey["turns"]:
         yield turn_panel(turn, focus=focus, opened=opened)
     yield (

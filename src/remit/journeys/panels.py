@@ -45,6 +45,8 @@ class _Panels:
         title = f"Turn {number}" if number is not None else "Turn"
         if turn.get("kind") == "call":
             title = "Outside of turns"
+        elif turn.get("kind") == "order":
+            title = "Order by itself"
         anchor = f' id="turn-{number}"' if isinstance(number, int) else ""
         parts = [
             f'<article class="turn"{anchor}><header><h2>{esc(title)}</h2>',
@@ -72,7 +74,7 @@ class _Panels:
             parts.append(f'<ol class="steps direct">{noted}</ol>')
         if turn.get("response") is not None:
             parts.append(said("assistant", turn["response"], name="main"))
-        elif turn.get("kind") != "call":
+        elif turn.get("kind") == "turn":
             parts.append('<p class="gone">No answer is on record yet.</p>')
         parts.append("</article>")
         return "".join(parts)

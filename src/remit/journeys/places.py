@@ -4,6 +4,9 @@ One pass over the session without its content finds the ends of all turns. A tur
 are those between two ends, except those of another turn's orders, and its own orders' entries
 elsewhere (an answer that came late, a call settled by recovery, two turns at once). What is
 kept is some hundred bytes a turn, so a session of any length can be told turn by turn.
+
+An order without a turn number belongs to the next turn that ends and has none with a number;
+where none does, it stands by itself, as the rows of a batch do.
 """
 
 from __future__ import annotations
@@ -29,16 +32,20 @@ class Place:
     """Where one turn lies.
 
     Attributes:
-        kind: ``turn``, or ``call`` for a call that belongs to no turn.
+        kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.
         number: the turn's; ``None`` where the ledger does not say.
+        first: sequence number of its first entry.
+        order: the work order that stands by itself.
         after: sequence number that its range begins behind.
         last: sequence number of its range's last entry.
         strays: sequence numbers of its orders' entries outside that range.
         closed: whether a ``TURN_RECORDED`` ended it.
     """
 
-    kind: Literal["turn", "call"] = "turn"
+    kind: Literal["turn", "order", "call"] = "turn"
     number: int | None = None
+    first: int = -1
+    order: str = ""
     after: int = -1
     last: int = -1
     strays: list[int] = field(default_factory=list)
@@ -65,7 +72,8 @@ class Places:
         self._loose = array("q")  # ends of calls outside of turns, behind the last turn
         self._numbered: dict[int, Place] = {}
         self._owner: dict[str, Place] = {}
-        self._open: dict[int | None, Place] = {}
+        self._open: dict[int, Place] = {}
+        self._single: dict[str, Place] = {}  # orders without a number, since the last turn's end
         self._pending: list[tuple[Place, int]] = []
         self._before = -1
         self._last = -1
@@ -88,7 +96,7 @@ class Places:
     @property
     def turns(self) -> int:
         """How many turns there are, those still open included."""
-        return len(self._turns)
+        return sum(place.kind == "turn" for place in self._turns)
 
     def of_turn(self, number: int) -> list[Place]:
         """The turns of that number: one, or more where a number was given twice."""
@@ -106,7 +114,9 @@ class Places:
 
     def at(self, seq: int) -> list[Place]:
         """The turn within whose range a sequence number lies."""
-        ends = [place for place in self if place.after < place.last]
+        ends = sorted(
+            (place for place in self if place.after < place.last), key=lambda place: place.last
+        )
         position = bisect_left(ends, seq, key=lambda place: place.last)
         found = ends[position : position + 1]
         return [place for place in found if place.after < seq]
@@ -134,7 +144,10 @@ class Places:
         order = order_of(entry)
         owner = self._owner.get(order)
         if owner is None and kind == "WO_PLANNED" and order:
-            owner = self._owner[order] = self._opened(entry.metadata.get("turn_number"))
+            number = entry.metadata.get("turn_number")
+            owner = self._owner[order] = self._opened(number, order, seq)
+        if owner is not None and owner.kind == "order":
+            return
         if owner is not None and owner.closed:
             owner.strays.append(seq)
         elif owner is not None:
@@ -156,17 +169,27 @@ class Places:
             place.after, place.last = self._before, self._last
             del self._loose[:]
             self._rest = False
-        self._turns += still_open
+        self._turns += [*still_open, *self._single.values()]
+        self._turns.sort(key=lambda place: place.first)
         self._pending.clear()
+        self._single.clear()
 
-    def _opened(self, number: int | None) -> Place:
+    def _opened(self, number: int | None, order: str, seq: int) -> Place:
         """The turn of a new order: the one of that number, whether it has ended or not."""
-        if number is not None and number not in self._open and number in self._numbered:
+        if number is None:
+            return self._single.setdefault(order, Place("order", first=seq, order=order))
+        if number not in self._open and number in self._numbered:
             return self._numbered[number]
-        return self._open.setdefault(number, Place(number=number))
+        return self._open.setdefault(number, Place(number=number, first=seq))
 
     def _close(self, seq: int, number: int | None) -> None:
-        place = self._open.pop(number, None) or self._open.pop(None, None) or Place()
+        place = self._open.pop(number, None) if number is not None else None
+        if place is None:
+            place = Place(first=min((one.first for one in self._single.values()), default=seq))
+            self._owner.update(dict.fromkeys(self._single, place))
+        else:
+            self._turns += self._single.values()
+        self._single.clear()
         place.number, place.after, place.last, place.closed = number, self._before, seq, True
         for owner, at in self._pending:
             if owner is not place:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from remit.journeys.tree import Node, Part, Tree
 from remit.journeys.wording import (
     count,
     duration,
-    is_missing,
     json_text,
     messages_of,
     moment,
@@ -18,27 +16,14 @@ from remit.journeys.wording import (
     one_cost,
     text_of,
     tokens,
-    visible,
 )
 
 __all__ = ["journey_text"]
 
-_STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
-           "name": "36"}  # fmt: skip
 _GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered"})
-_WAIT = frozenset({"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused"})
-_LEAST = 20  # columns for a text, however deep it stands
-
-_Part = tuple[str, str]
-
-
-@dataclass(slots=True)
-class _Node:
-    """A line, and the lines below it. ``body`` is content: it may be cut to the width."""
-
-    head: list[_Part]
-    body: str = ""
-    below: list[_Node] = field(default_factory=list)
+_WAIT = frozenset(
+    {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "void"}
+)
 
 
 def journey_text(
@@ -55,17 +40,18 @@ def journey_text(
         width: columns; longer texts are cut.
         full: cut nothing, and show whole prompts.
     """
-    tree = _Tree(colour, width, full, str(journey.get("focus") or ""))
+    tree = Tree(colour, width, full)
+    teller = _Teller(full, str(journey.get("focus") or ""))
     yield from tree.lines(_session(journey))
     turns = iter(journey["turns"])
     turn = next(turns, None)
     while turn is not None:
         following = next(turns, None)
-        yield from tree.branch(tree.turn(turn), "", following is None)
+        yield from tree.branch(teller.turn(turn), "", following is None)
         turn = following
 
 
-def _session(journey: Mapping[str, Any]) -> _Node:
+def _session(journey: Mapping[str, Any]) -> Node:
     totals = journey.get("totals") or {}
     parts = [
         str(journey.get("agent_id") or ""),
@@ -76,63 +62,26 @@ def _session(journey: Mapping[str, Any]) -> _Node:
         tokens(totals),
         money(totals),
     ]
-    return _Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
+    return Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
 
 
-class _Tree:
-    """Makes nodes of data, and lines of nodes."""
+class _Teller:
+    """Makes nodes of data."""
 
-    def __init__(self, colour: bool, width: int, full: bool, focus: str) -> None:
-        self._colour = colour
-        self._width = width
+    def __init__(self, full: bool, focus: str) -> None:
         self._full = full
         self._focus = focus
 
-    # -- lines -------------------------------------------------------------------------
-
-    def lines(self, node: _Node, prefix: str = "", indent: str = "") -> Iterator[str]:
-        """The lines of one node without those below it."""
-        head: list[str] = []
-        columns = _columns(prefix)
-        for text, style in node.head:
-            shown = _visible(text)
-            if shown:
-                columns += _columns(shown) + (2 if head else 0)
-                head.append(self._paint(shown, style))
-        line = prefix + "  ".join(head)
-        if not node.body:
-            yield line.rstrip()
-        elif self._full:
-            first, *rest = _lines_of(node.body)
-            yield f"{line}  {first}".rstrip()
-            for more in rest:
-                yield f"{indent}    {more}".rstrip()
-        else:
-            room = max(_LEAST, self._width - columns - 2)
-            yield f"{line}  {_cut(_visible(node.body), room)}"
-
-    def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
-        """One node and all below it."""
-        beneath = indent + ("   " if last else "│  ")
-        stem = "│" if node.below else " "
-        yield from self.lines(node, indent + ("└─ " if last else "├─ "), beneath + stem)
-        for position, item in enumerate(node.below):
-            yield from self.branch(item, beneath, position == len(node.below) - 1)
-
-    def _paint(self, text: str, style: str) -> str:
-        code = _STYLES[style]
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and code else text
-
-    # -- nodes -------------------------------------------------------------------------
-
-    def turn(self, turn: Mapping[str, Any]) -> _Node:
+    def turn(self, turn: Mapping[str, Any]) -> Node:
         """One turn."""
         number = turn.get("turn_number")
         name = f"turn {number}" if number is not None else "turn"
         if turn.get("kind") == "call":
             name = "outside of turns"
+        elif turn.get("kind") == "order":
+            name = "order by itself"
         outcome = str(turn.get("outcome") or "")
-        node = _Node(
+        node = Node(
             [
                 (name, "bold"),
                 (outcome, _style(outcome)),
@@ -155,13 +104,13 @@ class _Tree:
             node.below.append(self._content("answer", turn["response"], "bold"))
         return node
 
-    def _order(self, order: Mapping[str, Any]) -> _Node:
+    def _order(self, order: Mapping[str, Any]) -> Node:
         state = str(order.get("state") or "")
         if order.get("waiting_for"):
             state = "waiting"
         attempt = order.get("attempt") or 1
         ids = [str((order.get(key) or {}).get("entry_id") or "") for key in ("planned", "ended")]
-        node = _Node(
+        node = Node(
             [
                 self._marked(str(order["wo_id"]), "name"),
                 (str(order.get("step") or order.get("wo_type") or ""), "plain"),
@@ -175,7 +124,7 @@ class _Tree:
             ]
         )
         if order.get("depends_on"):
-            node.below.append(_Node(_dim("after"), ", ".join(map(str, order["depends_on"]))))
+            node.below.append(Node(_dim("after"), ", ".join(map(str, order["depends_on"]))))
         if self._full and order.get("planned"):
             plan = {k: v for k, v in order["planned"].items() if k not in _WHERE}
             node.below.append(self._content("plan", plan))
@@ -183,12 +132,12 @@ class _Tree:
         if ended := order.get("ended"):
             if ended["event_type"] == "WO_FAILED":
                 why = f"{ended.get('error_code')}: {text_of(ended.get('error_message'))}"
-                node.below.append(_Node([("failed", "bad"), self._id(ended["entry_id"])], why))
+                node.below.append(Node([("failed", "bad"), self._id(ended["entry_id"])], why))
             else:
                 node.below.append(self._content("result", ended.get("output_result")))
         return node
 
-    def _step(self, step: Mapping[str, Any]) -> _Node:
+    def _step(self, step: Mapping[str, Any]) -> Node:
         kind = step.get("kind")
         when = (_at(step), duration(step.get("elapsed_ms")))
         if kind == "model_call":
@@ -196,7 +145,7 @@ class _Tree:
         if kind == "tool_call":
             status = str(step.get("status"))
             entry = step.get("entry_id") or "".join(step["intent_entry_ids"][-1:])
-            node = _Node(
+            node = Node(
                 [("tool", "plain"), (str(step.get("tool_id")), "name"), (status, _style(status)),
                  *_dim(*when), self._id(entry)]
             )  # fmt: skip
@@ -211,15 +160,15 @@ class _Tree:
         if kind == "orphaned_call":
             settled = f"settled at {step.get('settled_tokens')} tokens"
             head = [("model call without an answer: its process died", "bad")]
-            return _Node([*head, *_dim(_at(step), settled), self._id(step["entry_id"])])
+            return Node([*head, *_dim(_at(step), settled), self._id(step["entry_id"])])
         if kind == "resumed":
             head = [("resumed by another process", "wait")]
-            return _Node([*head, *_dim(_at(step)), self._id(step["entry_id"])])
+            return Node([*head, *_dim(_at(step)), self._id(step["entry_id"])])
         return self._note({**(step.get("details") or {}), **step})
 
-    def _call(self, step: Mapping[str, Any], when: tuple[str, str]) -> _Node:
+    def _call(self, step: Mapping[str, Any], when: tuple[str, str]) -> Node:
         outcome = str(step.get("outcome"))
-        node = _Node(
+        node = Node(
             [
                 ("model", "plain"),
                 (str(step.get("model_id") or ""), "name"),
@@ -233,12 +182,12 @@ class _Tree:
             why = f"{attempt.get('error_code')}: {text_of(attempt.get('error_message', ''))}"
             head = [("attempt before", "bad"), (str(attempt.get("model_id") or ""), "name")]
             when_failed = _dim(_at(attempt), duration(attempt.get("elapsed_ms")))
-            node.below.append(_Node([*head, *when_failed, self._id(attempt["entry_id"])], why))
+            node.below.append(Node([*head, *when_failed, self._id(attempt["entry_id"])], why))
         told = messages_of(step.get("prompt"))
         if self._full:
             below = [self._content(role, content) for role, content in told]
             node.below.append(
-                _Node([("prompt", "dim"), *_dim(count(len(told), "message"))], "", below)
+                Node([("prompt", "dim"), *_dim(count(len(told), "message"))], "", below)
             )
         elif told:
             role, content = told[-1]
@@ -247,18 +196,18 @@ class _Tree:
         uses = step.get("content_blocks")
         if step.get("error_message"):
             why = f"{step.get('error_code')}: {text_of(step['error_message'])}"
-            node.below.append(_Node([("error", "bad")], why))
-        elif uses and not is_missing(uses):
+            node.below.append(Node([("error", "bad")], why))
+        elif _holds_more_than_text(uses):
             node.below.append(self._content("answer", uses))
         elif step.get("response") is not None:
             node.below.append(self._content("answer", step["response"]))
         return node
 
-    def _approval(self, step: Mapping[str, Any], when: tuple[str, str]) -> _Node:
+    def _approval(self, step: Mapping[str, Any], when: tuple[str, str]) -> Node:
         status, decided = str(step["status"]), step.get("decided") or {}
         asked = "approval" if step.get("approval_kind") != "unknown_outcome" else "question"
         by = f"by {decided['decided_by']}" if decided.get("decided_by") else ""
-        node = _Node(
+        node = Node(
             [(asked, "plain"), (str(step.get("tool_id") or ""), "name"), (status, _style(status)),
              (by, "plain"), *_dim(*when), self._id(decided.get("entry_id") or step["entry_id"])]
         )  # fmt: skip
@@ -268,38 +217,38 @@ class _Tree:
             node.below.append(self._content("because", decided["decision_reason"]))
         return node
 
-    def _gate(self, gate: Mapping[str, Any]) -> _Node:
+    def _gate(self, gate: Mapping[str, Any]) -> Node:
         verdict = str(gate.get("verdict"))
         reasons = gate.get("reasons")
         why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else text_of(reasons)
         head = [("gate", "plain"), (verdict, _style(verdict)), *_dim(_at(gate))]
-        return _Node([*head, self._id(gate["entry_id"])], why if reasons else "")
+        return Node([*head, self._id(gate["entry_id"])], why if reasons else "")
 
-    def _verdict(self, name: str, style: str, event: Mapping[str, Any]) -> _Node:
+    def _verdict(self, name: str, style: str, event: Mapping[str, Any]) -> Node:
         why = event.get("reasons") or event.get("error_message") or ""
         why = "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
         code = str(event.get("error_code") or "")
-        return _Node([(name, style), *_dim(_at(event), code), self._id(event["entry_id"])], why)
+        return Node([(name, style), *_dim(_at(event), code), self._id(event["entry_id"])], why)
 
-    def _left_out(self, items: list[dict[str, Any]]) -> _Node:
-        node = _Node([("left out", "dim"), *_dim(count(len(items), "item"))])
+    def _left_out(self, items: list[dict[str, Any]]) -> Node:
+        node = Node([("left out", "dim"), *_dim(count(len(items), "item"))])
         for item in items if self._full else ():
             parts = [str(item.get(key) or "") for key in ("kind", "ref")]
-            node.below.append(_Node(_dim(*parts), text_of(item.get("why", ""))))
+            node.below.append(Node(_dim(*parts), text_of(item.get("why", ""))))
         return node
 
-    def _note(self, note: Mapping[str, Any]) -> _Node:
+    def _note(self, note: Mapping[str, Any]) -> Node:
         told = {k: v for k, v in note.items() if k not in (*_WHERE, *_NOT_TOLD)}
         head = [(str(note.get("event_type")), "wait"), *_dim(_at(note)), self._id(note["entry_id"])]
-        return _Node(head, json_text(told) if told else "")
+        return Node(head, json_text(told) if told else "")
 
-    def _content(self, label: str, value: Any, style: str = "dim") -> _Node:
-        return _Node([(label, style)], text_of(value) or "(empty)")
+    def _content(self, label: str, value: Any, style: str = "dim") -> Node:
+        return Node([(label, style)], text_of(value) or "(empty)")
 
-    def _id(self, entry_id: Any) -> _Part:
+    def _id(self, entry_id: Any) -> Part:
         return self._marked(str(entry_id or ""), "dim")
 
-    def _marked(self, name: str, style: str) -> _Part:
+    def _marked(self, name: str, style: str) -> Part:
         focused = self._focus and self._focus in name.split("…")
         return (f"▶ {name}", "bold") if focused else (name, style)
 
@@ -309,6 +258,13 @@ _NOT_TOLD = (
     "event_type", "kind", "details", "started_at", "elapsed_ms", "session_id", "scope", "wo_id",
     "work_order_id", "agent_id",
 )  # fmt: skip
+
+
+def _holds_more_than_text(blocks: Any) -> bool:
+    """Whether an answer's blocks say what its text does not."""
+    return isinstance(blocks, list) and any(
+        not isinstance(block, dict) or block.get("type") != "text" for block in blocks
+    )
 
 
 def _used(told: Mapping[str, Any]) -> str:
@@ -322,37 +278,9 @@ def _at(told: Mapping[str, Any]) -> str:
     return f"+{duration(told['offset_ms'])}" if told.get("offset_ms") is not None else ""
 
 
-def _dim(*parts: str) -> list[_Part]:
+def _dim(*parts: str) -> list[Part]:
     return [(part, "dim") for part in parts if part.strip()]
 
 
 def _style(state: str) -> str:
     return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
-
-
-def _visible(text: str) -> str:
-    """One line that can only be read."""
-    return visible(" ".join(text.split()))
-
-
-def _lines_of(text: str) -> list[str]:
-    return [visible(line.expandtabs(4)) for line in text.splitlines()] or [""]
-
-
-def _columns(text: str) -> int:
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
-
-
-def _cut(text: str, room: int) -> str:
-    if _columns(text) <= room:
-        return text
-    kept, columns = [], 1
-    for char in text:
-        columns += _columns(char)
-        if columns > room:
-            break
-        kept.append(char)
-    return "".join(kept) + "…"

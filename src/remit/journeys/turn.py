@@ -58,6 +58,8 @@ def build_turn(
     ended = None
     if record is not None:
         ended = record.timestamp
+    elif place.kind == "order":
+        ended = built[0]["ended_at"] if built else None
     elif place.kind == "call" and entries:
         ended = entries[-1].timestamp
     last = ended or (entries[-1].timestamp if entries else None)
@@ -126,8 +128,12 @@ def _outcome(
 ) -> str:
     if place.kind == "call":
         return str(direct[-1]["outcome"]) if direct else "noted"
+    if any(order["waiting_for"] for order in orders) and "TURN_RECORDED" not in own:
+        return "waiting"
+    if place.kind == "order":
+        return str(orders[0]["state"]) if orders else "noted"
     if "TURN_RECORDED" not in own:
-        return "waiting" if any(order["waiting_for"] for order in orders) else "open"
+        return "open"
     if "DEGRADATION" in own:
         return "degraded"
     return "escalated" if "ESCALATION" in own else "answered"

@@ -59,14 +59,20 @@ class LeaseOffice:
         Raises:
             LeaseBusyError: another holder did not let go in time.
         """
-        lease = await self._take(name, wait_s)
+        owner = Owner.current().encode()
+        try:
+            lease = await self._take(name, owner, wait_s)
+        except asyncio.CancelledError:
+            # What was handed over is done, whoever waits: let go of what may have been taken.
+            await asyncio.shield(self._let_go(name, owner))
+            raise
         keeper = asyncio.create_task(self._keep(lease, on_stop))
         try:
             yield lease
         finally:
             keeper.cancel()
             with contextlib.suppress(LedgerError):  # it runs out by itself
-                await asyncio.shield(self._let_go(lease))
+                await asyncio.shield(self._let_go(name, owner))
 
     def is_held(self, name: str) -> bool:
         """Whether somebody works on ``name`` just now."""
@@ -84,10 +90,9 @@ class LeaseOffice:
         self._ledger.transact(ask)
         return True
 
-    async def _take(self, name: str, wait_s: float) -> Lease:
+    async def _take(self, name: str, owner: str, wait_s: float) -> Lease:
         deadline = time.monotonic() + wait_s
         pause = _FIRST_WAIT_S
-        owner = Owner.current().encode()
 
         def take(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
@@ -148,11 +153,9 @@ class LeaseOffice:
         )
         return bool(rows) and bool(rows[0][0])
 
-    async def _let_go(self, lease: Lease) -> None:
+    async def _let_go(self, name: str, owner: str) -> None:
         await self._ledger.atransact(
-            lambda tx: tx.execute(
-                "DELETE FROM leases WHERE name = ? AND owner = ?", (lease.name, lease.owner)
-            )
+            lambda tx: tx.execute("DELETE FROM leases WHERE name = ? AND owner = ?", (name, owner))
         )
 
 

@@ -19,7 +19,7 @@ __all__ = ["OutputError", "json_output"]
 
 # Deeper values have no canonical encoding, and Python's own stack would end soon after.
 _MAX_DEPTH = 200
-_AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal, PurePath)
+_AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
 _text: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -131,4 +131,6 @@ def _shown(value: Any) -> Any:
         return value.value
     if isinstance(value, _AS_TEXT):
         return _text.dump_python(value, mode="json")
+    if isinstance(value, PurePath):
+        return str(value)
     return value

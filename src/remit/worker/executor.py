@@ -12,7 +12,7 @@ from remit.config import WorkerSettings
 from remit.contracts import ContractError
 from remit.exchange import GatewayPort
 from remit.ledger import LedgerPort, LedgerWriteError
-from remit.tools import UnknownToolError
+from remit.tools import ToolError, UnknownToolError
 from remit.worker.errors import WorkFailedError, WorkLostError, WorkParkedError
 from remit.worker.ports import BudgetPort, ContractPort, ToolPort
 from remit.worker.run import Means, Run
@@ -110,7 +110,7 @@ class HO1Executor:
             error = failed
         except ContractError as failed:
             error = WorkFailedError(failed.code, failed.message)
-        except UnknownToolError as failed:
+        except (UnknownToolError, ToolError) as failed:
             error = WorkFailedError("tool_not_allowed", failed.message)
         except asyncio.CancelledError:
             await run.end(WorkOrderState.FAILED, None, _CANCELLED, started)

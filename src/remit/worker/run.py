@@ -204,6 +204,7 @@ class Run:
 
     async def _run_tools(self) -> dict[str, Any]:
         """The tools of a ``tool_call`` order, one after the other."""
+        self._toolbox.available()  # one that does not exist fails before any runs
         context = self._order.input_context
         wanted = context.get("tool_calls") or [context]
         for number, call in enumerate(wanted):

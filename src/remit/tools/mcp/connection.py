@@ -123,9 +123,9 @@ class Connection:
             await self._stopping.wait()
 
     def _lost(self, problem: str) -> None:
-        self._problem = self._problem or problem
-        self._over = True
-        self._stop()
+        if not self._over:
+            self._problem = problem
+            self._stop()
 
     def _stop(self) -> None:
         self._over = True

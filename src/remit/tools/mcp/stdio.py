@@ -50,20 +50,26 @@ async def stdio_streams(
     try:
         yield receive, sending
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _whole(_end(process, lines, tasks, patience_s))  # it must not outlive us
         for stream in (send, receive, sending, to_send):
             stream.close()
-        lines.close()
-        try:
-            await _whole(process.stop(patience_s))  # it must not outlive us
-        finally:
-            asyncio.get_running_loop().remove_reader(process.stderr)
-            for _ in range(_LAST_READS):
-                if not _hear(process):
-                    break
-            process.close()
+
+
+async def _end(
+    process: ServerProcess, lines: _Lines, tasks: list[asyncio.Task[None]], patience_s: float
+) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    lines.close()
+    try:
+        await process.stop(patience_s)
+    finally:
+        asyncio.get_running_loop().remove_reader(process.stderr)
+        for _ in range(_LAST_READS):
+            if not _hear(process):
+                break
+        process.close()
 
 
 async def _whole(work: Coroutine[Any, Any, None]) -> None:

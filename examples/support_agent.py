@@ -1,0 +1,87 @@
+"""A support agent that looks up orders by itself, and refunds only what a person released.
+
+    python support_agent.py "Order 1002 came broken, I want my money back."
+
+The refund waits. In a second terminal, `remit approve` shows it, and lets it through or not; this
+program then goes on. It may be stopped meanwhile, even killed: `--session SES-…` goes on where it
+stopped, in any process, and no refund is ever made twice. `remit trace SES-…` shows it all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from remit import Runtime
+from remit.tools import ToolError, current_call, tool
+
+POLL_S = 0.5  # how often it looks whether somebody has decided
+SHOP = Path("shop.db")
+TABLES = """
+CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, paid_usd REAL, state TEXT);
+CREATE TABLE refunds (key TEXT PRIMARY KEY, order_id INTEGER, reason TEXT);
+INSERT INTO orders VALUES (1001, 'kettle', 39.9, 'on its way'), (1002, 'teapot', 24.5, 'delivered');
+"""
+
+
+@tool(examples=[("where is order 1001?", {"order_id": 1001})], on_unknown="retry")
+def look_up_order(order_id: int) -> dict[str, object]:
+    """What was ordered, what was paid for it, and where it is."""
+    with closing(sqlite3.connect(SHOP)) as shop:
+        found = shop.execute("SELECT item, paid_usd, state FROM orders WHERE id = ?", [order_id])
+        if (row := found.fetchone()) is None:
+            raise ToolError(f"There is no order {order_id}.")  # the model reads this
+        return dict(zip(("item", "paid_usd", "state"), row, strict=True))
+
+
+@tool(on_unknown="retry")  # after a crash it may run again: the key makes that harmless
+def refund(order_id: int, reason: str) -> str:
+    """Pay back the whole price of an order."""
+    call = current_call()
+    assert call is not None, "only agents call this"
+    with closing(sqlite3.connect(SHOP)) as shop, shop:
+        row = (call.idempotency_key, order_id, reason)
+        shop.execute("INSERT OR IGNORE INTO refunds VALUES (?, ?, ?)", row)
+    return f"Order {order_id} is refunded."
+
+
+def main() -> None:
+    """Ask, wait for a person where one is needed, answer."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("message", nargs="?", default="Where is order 1001?")
+    options.add_argument("--root", help="default: the nearest .remit, made when there is none")
+    options.add_argument("--model", help="'anthropic', 'openai', 'local', or a model's name")
+    options.add_argument("--session", help="go on with this session")
+    given = options.parse_args()
+    if not SHOP.exists():
+        with closing(sqlite3.connect(SHOP)) as shop:
+            shop.executescript(TABLES)
+
+    with Runtime.open(given.root, model=given.model, create=True) as runtime:
+        runtime.require_model()
+        agent = runtime.agent(
+            "support",
+            instructions="You serve the customers of a tea shop. Look an order up before you "
+            "speak of it. Refund what arrived broken.",
+            tools=[look_up_order, refund],
+            approve=["refund"],
+        )
+        session = agent.session(given.session)
+        print(f"session {session.session_id}", flush=True)
+        result = session.resume() if session.unfinished() else session.turn(given.message)
+        while result is not None and result.waiting:
+            for call in result.waiting_for:
+                print(f"{call.request_id} waits: {call.tool_id} {dict(call.arguments)}", flush=True)
+            while runtime.approvals.pending(session_id=session.session_id):
+                time.sleep(POLL_S)
+            result = session.resume()
+        print(result.response if result else "Somebody else has ended that turn.")
+        session.end()
+    print(f"remit trace {session.session_id} shows how that came about.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""``remit approve``: what waits for a person, and the person's word."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads
+
+if TYPE_CHECKING:
+    from remit.approvals import Approval
+
+__all__ = ["approve", "ask_person", "call_text", "print_waiting", "whoami"]
+
+_LONGEST_LINE = 100
+
+
+@click.command()
+@click.argument("request_id", required=False, metavar="[ID]")
+@click.option("--deny", is_flag=True, help="Say no.")
+@click.option("--by", help="Who decides (default: the user who runs this).")
+@click.option("--reason", default="", help="A word for the record, and for the model when denied.")
+@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+@click.option("--run", is_flag=True, help="Then go on with the session, here and at once.")
+@click.option("--model", help="With --run: which model answers.")
+@reads
+def approve(
+    root: Path | None,
+    as_json: bool,
+    request_id: str | None,
+    deny: bool,
+    by: str | None,
+    reason: str,
+    yes: bool,
+    run: bool,
+    model: str | None,
+) -> None:
+    """Let a tool run that waits for a person, or not. Without an ID: what waits."""
+    from remit.approvals import ApprovalDesk
+
+    if request_id is None:
+        if deny or run or by or reason:
+            raise click.UsageError("Name a request; `remit approve` alone lists what waits.")
+        with open_ledger(root) as client:
+            waiting = ApprovalDesk(client).pending()
+        if as_json:
+            echo_json({"approvals": [one.to_dict() for one in waiting]})
+        else:
+            print_waiting(waiting)
+        return
+    with open_ledger(root, signing=True) as client:
+        desk = ApprovalDesk(client)
+        request = desk.get(request_id)
+        if not as_json:
+            _print_request(request)
+        if request.state == "pending" and not yes and sys.stdin.isatty():
+            click.confirm("Deny it?" if deny else "Let it run?", abort=True, err=as_json)
+        desk.decide(request_id, granted=not deny, by=by or whoami(), reason=reason)
+        decided = desk.get(request_id)
+    if not as_json:
+        click.echo(f"{decided.state} by {decided.decided_by}")
+    turn = _go_on(root, decided, model, as_json) if run else None
+    if as_json:
+        echo_json({**decided.to_dict(), **({"turn": turn} if run else {})})
+    elif not run:
+        note(f"Its order goes on {_when(root, decided)}.")
+
+
+def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
+    """A line for each request; those of ``session_id`` are marked."""
+    from remit.journeys.wording import moment
+
+    if not waiting:
+        click.echo("Nothing waits for a person.")
+        return
+    for one in waiting:
+        mark = "here" if one.session_id == session_id else one.session_id
+        asks = "" if one.kind == "approval" else "  (may have run before a crash)"
+        click.echo(
+            f"{one.request_id}  {moment(one.requested_at)}  {mark}  {one.agent_id}  "
+            f"{call_text(one.tool_id, one.arguments, _LONGEST_LINE)}{asks}"
+        )
+    note("\nDecide with `remit approve ID`, or `remit approve ID --deny --reason WHY`.")
+
+
+def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
+    """A tool's call as people write one: ``refund(order=12)``; cut above ``most`` characters."""
+    from remit.journeys.wording import is_missing, json_text, text_of, visible
+
+    if isinstance(arguments, Mapping) and not is_missing(arguments):
+        told = ", ".join(f"{name}={json_text(value)}" for name, value in arguments.items())
+    else:
+        told = text_of(arguments) if isinstance(arguments, Mapping) else str(arguments)
+    text = visible(f"{tool_id}({told})")
+    return text if not most or len(text) <= most else f"{text[: most - 1]}…"
+
+
+def ask_person(
+    tool_id: str, arguments: Any, kind: str = "approval"
+) -> Literal["granted", "denied", "later"]:
+    """The question in a terminal; nothing but a clear yes lets the tool run."""
+    whole = call_text(tool_id, arguments)
+    shown = call_text(tool_id, arguments, _LONGEST_LINE)
+    if shown != whole:
+        click.echo(whole)
+    if kind == "unknown_outcome":
+        click.echo("It began before a crash; nobody knows whether it took effect.")
+        question = f"Let {shown} run again?"
+    else:
+        question = f"Let {shown} run?"
+    while True:
+        try:
+            said = click.prompt(f"{question} [y/N/later]", default="n", show_default=False)
+        except (click.Abort, KeyboardInterrupt):
+            click.echo()
+            return "later"
+        word = said.strip().lower()
+        if word in ("y", "yes"):
+            return "granted"
+        if word in ("n", "no"):
+            return "denied"
+        if word in ("l", "later"):
+            return "later"
+
+
+def whoami() -> str:
+    """The name of who sits here, for the record."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user id without a name
+        return "local operator"
+
+
+def _print_request(request: Approval) -> None:
+    from remit.journeys.wording import moment, pretty_json, text_of, visible
+
+    click.echo(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
+    click.echo(f"session    {request.session_id} of {visible(request.agent_id)}")
+    click.echo(f"order      {request.wo_id}")
+    click.echo(f"tool       {visible(request.tool_id)}")
+    if request.kind == "unknown_outcome":
+        click.echo("           it began before a crash; nobody knows whether it took effect")
+    told = request.arguments
+    text = pretty_json(told) if isinstance(told, Mapping) else text_of(str(told))
+    for number, line in enumerate(visible(text, lines=True).splitlines()):
+        click.echo(f"{'' if number else 'arguments':<11}{line}")
+    if request.decided_by:
+        click.echo(f"decided    {request.decided_at} by {visible(request.decided_by)}")
+
+
+def _when(root: Path | None, request: Approval) -> str:
+    """When the order goes on: this program has only the shell's own agent."""
+    _, loaded = open_settings(root)
+    if request.agent_id == loaded.settings.chat.agent_id:
+        return f"when its session is resumed: `remit session resume {request.session_id}`"
+    return (
+        f"when {request.session_id} is resumed by the program of the agent {request.agent_id}: "
+        "`conversation.resume()`"
+    )
+
+
+def _go_on(
+    root: Path | None, request: Approval, model: str | None, as_json: bool
+) -> dict[str, Any] | None:
+    from remit.cli.printing import TurnPrinter, turn_data
+    from remit.runtime import Runtime
+
+    with Runtime.open(root, model=model) as runtime:
+        if request.agent_id != runtime.loaded.settings.chat.agent_id:
+            note(f"It is decided. Its order goes on {_when(root, request)}.")
+            raise SystemExit(1)
+        runtime.require_model()
+        printer = TurnPrinter(quiet=as_json)
+        result = runtime.session(request.session_id).resume(on_event=printer)
+        if result is None:
+            note("The session has no unfinished turn.")
+            return None
+        printer.finish(result)
+    return turn_data(result)

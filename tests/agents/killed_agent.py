@@ -1,0 +1,106 @@
+"""A program with an agent that pays and looks things up, and that is killed at a chosen step.
+
+Steps are the writes to the ledger and the effects of tools, in the order in which they happen;
+the process kills itself with SIGKILL before or after the one that it was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from remit.ledger import committer
+from remit.runtime import Runtime
+from remit.tools import Tool, current_call
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+
+class Killer:
+    """Counts steps, and ends the process at one of them."""
+
+    def __init__(self, at: int, when: str) -> None:
+        self._at, self._when, self._count = at, when, 0
+
+    def step(self) -> Callable[[], None]:
+        """A step begins; call the result when it has ended."""
+        self._count += 1
+        mine = self._count == self._at
+        if mine and self._when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def ended() -> None:
+            if mine and self._when == "after":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return ended
+
+
+def patch(killer: Killer) -> None:
+    """Count what is handed to the ledger's writer."""
+    kind = committer.GroupCommitter
+    hand_over = kind.hand_over
+
+    def handed(self: Any, unit: Any) -> asyncio.Future[Any]:
+        ended = killer.step()
+        future = hand_over(self, unit)
+        future.add_done_callback(lambda _: ended())
+        return future
+
+    kind.hand_over = handed  # type: ignore[method-assign]
+
+
+def main(root: str, effects: str, at: str, when: str, policy: str, session_id: str) -> None:
+    """Start a turn, or go on with one, and print what came of it."""
+    killer = Killer(int(at), when)
+
+    def effect(name: str, text: str) -> dict[str, Any]:
+        call = current_call()
+        assert call is not None
+        ended = killer.step()
+        with Path(effects).open("a") as file:
+            file.write(json.dumps({"tool": name, "key": call.idempotency_key}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        ended()
+        return {"done": text}
+
+    tools = [
+        Tool("look", "Look.", TEXT, lambda text: effect("look", text), on_unknown="retry"),
+        Tool("pay", "Pay.", TEXT, lambda text: effect("pay", text), on_unknown=policy),  # type: ignore[arg-type]
+    ]
+    with Runtime.open(root, create=True, flags={"gateway.retry_base_ms": 1}) as runtime:
+        agent = runtime.agent("payer", instructions="Pay.", tools=tools, max_retries=0)
+        if session_id == "new":
+            session = agent.session()
+            print(session.session_id, flush=True)
+            patch(killer)
+            result = session.turn("pay and look")
+        else:
+            session = agent.session(session_id)
+            patch(killer)
+            resumed = session.resume()
+            if resumed is None:
+                print("NOTHING")
+                return
+            result = resumed
+        print(
+            json.dumps(
+                {
+                    "response": result.response,
+                    "passed": result.quality_gate_passed,
+                    "waiting": [one.request_id for one in result.waiting_for],
+                    "steps": killer._count,
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,197 @@
+"""Tools that need a person: parked, decided once, gone on with."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.approvals import ApprovalError
+from remit.runtime import Runtime
+from remit.supervisor import Plan, PlanStep, TurnPendingError
+from remit.tools import Tool
+from remit.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import message, tool_use
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+FLAGS = {"supervisor.classify": False}
+
+
+class _Till:
+    """Two tools with effects that can be counted."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.seen: list[str] = []
+        self.tools = [
+            Tool("pay", "Pay.", TEXT, lambda text: self.paid.append(text) or {"paid": text}),
+            Tool("see", "See.", TEXT, lambda text: self.seen.append(text) or {"saw": text}),
+        ]
+
+    def agent(self, runtime: Runtime, **more: Any) -> Any:
+        return runtime.agent("till", instructions="Pay.", tools=self.tools, approve=["pay"], **more)
+
+
+def _both(text: str = "Done.") -> tuple[dict[str, Any], dict[str, Any]]:
+    first = message(
+        "I will.", tool_use("pay", {"text": "bill"}, "t1"), tool_use("see", {"text": "it"}, "t2")
+    )
+    return first, message(text)
+
+
+def test_the_turn_waits_and_goes_on_when_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = _Till()
+    heard: list[Any] = []
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        session = till.agent(runtime).session()
+        waiting = session.turn("pay the bill", on_event=heard.append)
+        (request,) = waiting.waiting_for
+        assert waiting.waiting
+        assert (waiting.turn_entry_id, waiting.quality_gate_passed) == ("", False)
+        assert (till.paid, till.seen) == ([], ["it"])  # what needs no person has run
+        assert [e.request_id for e in heard if isinstance(e, ApprovalNeeded)] == [
+            request.request_id
+        ]
+        with pytest.raises(TurnPendingError, match=request.request_id):
+            session.turn("something else")
+        still = session.resume()
+        assert still is not None
+        assert still.waiting  # nobody has decided
+        (pending,) = runtime.approvals.pending()
+        assert (pending.tool_id, pending.arguments) == ("pay", {"text": "bill"})
+        runtime.approvals.decide(request.request_id, granted=True, by="Ann", reason="known bill")
+        result = session.resume()
+        assert result is not None
+        assert (result.response, result.turn_number) == ("Done.", 1)
+        assert (till.paid, till.seen) == (["bill"], ["it"])
+        assert len(server.calls) == 2
+        assert session.resume() is None
+        decided = runtime.approvals.get(request.request_id)
+        assert (decided.state, decided.decided_by) == ("granted", "Ann")
+        requests = runtime.ledger.read_by_event_type("APPROVAL_REQUESTED")
+        (turn,) = runtime.ledger.read_by_event_type("TURN_RECORDED")
+        (gate,) = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
+        verified = runtime.ledger.verify()
+    assert len(requests) == 1
+    assert turn.metadata["response"] == "Done."
+    assert gate.metadata["verdict"] == "accept"
+    assert verified.verified
+
+
+def test_a_denial_is_told_to_the_model_with_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = _Till()
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both("Refused."), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        session = till.agent(runtime).session()
+        (request,) = session.turn("pay the bill").waiting_for
+        runtime.approvals.decide(request.request_id, granted=False, by="Ann", reason="too much")
+        result = session.resume()
+        told = server.calls[-1].body["messages"][-1]["content"][0]
+    assert result is not None
+    assert result.response == "Refused."
+    assert till.paid == []
+    assert told["is_error"]
+    assert told["content"] == "refused: approval_denied: Ann said no: too much"
+
+
+def test_a_request_is_decided_once_whoever_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = _Till()
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+        session = till.agent(runtime).session()
+        (request,) = session.turn("pay the bill").waiting_for
+        outcomes: list[str] = []
+        together = threading.Barrier(8)
+
+        def decide(number: int) -> None:
+            together.wait()
+            try:
+                runtime.approvals.decide(
+                    request.request_id, granted=bool(number % 2), by=f"person {number}"
+                )
+                outcomes.append("decided")
+            except ApprovalError:
+                outcomes.append("late")
+
+        threads = [threading.Thread(target=decide, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["decided", *["late"] * 7]
+        assert runtime.approvals.pending() == []
+
+
+def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    till = _Till()
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+        session = till.agent(runtime).session()
+        (request,) = session.turn("pay the bill").waiting_for
+        desk = runtime.approvals
+        for odd in ("LED-00000000", "LED-7fffffff", "nonsense", ""):
+            with pytest.raises(ApprovalError, match="not a request"):
+                desk.decide(odd, granted=True, by="Ann")
+        with pytest.raises(ApprovalError, match="Nobody"):
+            desk.decide(request.request_id, granted=True, by=" ")
+        assert session.cancel()
+        assert desk.get(request.request_id).state == "void"
+        with pytest.raises(ApprovalError, match="has ended"):
+            desk.decide(request.request_id, granted=True, by="Ann")
+        (turn,) = runtime.ledger.read_by_event_type("TURN_RECORDED")
+        assert turn.metadata["outcome"] == "cancelled"
+        assert session.turn("and now?").response == "Done."
+    assert till.paid == []
+
+
+def test_a_tool_call_order_that_is_denied_fails_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = _Till()
+
+    def planner(_: Any) -> Plan:
+        step = PlanStep(
+            "pay", wo_type=WorkOrderType.TOOL_CALL, tools=("pay",), approve=("pay",),
+            input={"tool_id": "pay", "arguments": {"text": "rent"}},
+        )  # fmt: skip
+        return Plan((step,))
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x"), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        session = till.agent(runtime, planner=planner, max_retries=0).session()
+        (request,) = session.turn("pay the rent").waiting_for
+        runtime.approvals.decide(request.request_id, granted=False, by="Ann")
+        result = session.resume()
+        assert server.calls == []
+    assert result is not None
+    assert result.wo_chain_summary[0]["error"]["code"] == "approval_denied"
+    assert till.paid == []
+
+
+def test_an_approval_of_an_order_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    till = _Till()
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+        session = till.agent(runtime).session()
+        parked = session.work("pay the bill", key="bill-1")
+        assert parked.state is WorkOrderState.EXECUTING
+        runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
+        done = session.work("pay the bill", key="bill-1")
+        again = session.work("pay the bill", key="bill-1")
+    assert done.state is WorkOrderState.COMPLETED
+    assert done.output_result["text"] == "Done."
+    assert again.output_result == done.output_result
+    assert till.paid == ["bill"]

@@ -1,0 +1,228 @@
+"""kill -9 at every step of a tool-using turn: nothing that was completed is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.approvals import ApprovalDesk
+from remit.budget import audit_budgets
+from remit.config import default_settings
+from remit.ledger import LedgerClient
+from tests.support.postgres import PostgresServer
+from tests.support.wire import Step, WireServer, message, serve, tool_use
+
+_ROUNDS: list[dict[str, Any]] = [
+    message("", tool_use("look", {"text": "a"}, "t1"), tool_use("pay", {"text": "b"}, "t2")),
+    message("Now pay.", tool_use("pay", {"text": "c"}, "t3")),
+    message("", tool_use("look", {"text": "d"}, "t4")),
+    message("All paid."),
+]
+_STEPS = 28  # of an undisturbed turn; the test below holds it to that
+
+
+def _by_conversation(body: dict[str, Any]) -> dict[str, Any]:
+    """The answer that the conversation so far calls for, whoever asks and however often."""
+    answered = sum(turn["role"] == "assistant" for turn in body["messages"])
+    blocks = [block for block in _ROUNDS[answered]["content"] if block.get("text") != ""]
+    return {**_ROUNDS[answered], "content": blocks}
+
+
+@pytest.fixture
+def upstream() -> Iterator[WireServer]:
+    script: Step = _by_conversation
+    with serve(script) as server:
+        yield server
+
+
+class _Case:
+    """One root, its processes, and what their tools did outside."""
+
+    def __init__(
+        self, directory: Path, server: WireServer, policy: str, database: str = ""
+    ) -> None:
+        self.root = directory / "root"
+        self.ledger_at = database or str(self.root / "ledger.db")
+        self.effects = directory / "effects"
+        self.policy = policy
+        self.environment = {
+            **os.environ,
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": "sk-secret",
+        }
+        if database:
+            self.environment["REMIT_DATABASE_URL"] = database
+        self.session = "new"
+
+    def run(self, at: int = 0, when: str = "before") -> dict[str, Any] | None:
+        """One process; ``None`` when it was killed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.agents.killed_agent", str(self.root), str(self.effects),
+             str(at), when, self.policy, self.session],
+            capture_output=True, text=True, env=self.environment, timeout=120,
+            cwd=Path(__file__).parents[2], check=False,
+        )  # fmt: skip
+        lines = done.stdout.splitlines()
+        if self.session == "new" and lines:
+            self.session = lines[0]
+        if done.returncode == -signal.SIGKILL:
+            return None
+        assert done.returncode == 0, done.stderr
+        if lines[-1] == "NOTHING":
+            return {"response": "", "passed": False, "waiting": [], "nothing": True}
+        result: dict[str, Any] = json.loads(lines[-1])
+        return result
+
+    def ledger(self) -> LedgerClient:
+        """The record that the processes leave."""
+        return LedgerClient(self.ledger_at, settings=default_settings().ledger)
+
+    def decide(self, request_ids: list[str], *, granted: bool) -> None:
+        """What a person does, from another process."""
+        with self.ledger() as ledger:
+            for request_id in request_ids:
+                ApprovalDesk(ledger).decide(request_id, granted=granted, by="a person")
+
+    def ran(self) -> Counter[tuple[str, str]]:
+        """How often each tool call took effect, by tool and key."""
+        if not self.effects.exists():
+            return Counter()
+        rows = [json.loads(line) for line in self.effects.read_text().splitlines()]
+        return Counter((row["tool"], row["key"]) for row in rows)
+
+
+def _check(case: _Case) -> None:
+    """What must hold at the end, whatever happened."""
+    with case.ledger() as ledger:
+        assert ledger.verify().verified
+        exchanges = [
+            entry
+            for entry in ledger.read_by_event_type("EXCHANGE")
+            if entry.metadata["outcome"] == "success"
+        ]
+        prompts = [entry.metadata["context_hash"] for entry in exchanges]
+        assert len(prompts) == len(set(prompts)), "a completed model call was made again"
+        told = [e.metadata["exchange_entry_id"] for e in ledger.read_by_event_type("LLM_CALL")]
+        assert len(told) == len(set(told))
+        assert {entry.id for entry in exchanges} <= set(told)
+        keys = [e.metadata["idempotency_key"] for e in ledger.read_by_event_type("TOOL_CALL")]
+        assert len(keys) == len(set(keys))
+        ended = [
+            *ledger.read_by_event_type("WO_COMPLETED"),
+            *ledger.read_by_event_type("WO_FAILED"),
+        ]
+        assert len({entry.submission_id for entry in ended}) == len(ended)
+        assert len(ledger.read_by_event_type("TURN_RECORDED")) == 1
+        spent = sum(
+            entry.metadata["input_tokens"] + entry.metadata["output_tokens"]
+            for entry in ledger.read_by_event_type("EXCHANGE")
+        )
+        assert sum(entry.metadata["cost"]["total_tokens"] for entry in ended) == spent
+        assert audit_budgets(ledger).equal
+
+
+def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path, upstream: WireServer) -> None:
+    case = _Case(tmp_path, upstream, "ask")
+    result = case.run()
+    assert result is not None
+    assert (result["response"], result["steps"]) == ("All paid.", _STEPS)
+    assert sorted(case.ran().values()) == [1, 1, 1, 1]
+    _check(case)
+
+
+# What is durable after one step is what is durable before the next: "before" adds the first.
+_PLACES = [(1, "before"), *((at, "after") for at in range(1, _STEPS + 1)), (13, "before")]
+
+
+@pytest.mark.parametrize(("at", "when"), _PLACES)
+def test_killed_at_a_step_it_goes_on_without_repeating(
+    tmp_path: Path, upstream: WireServer, at: int, when: str
+) -> None:
+    case = _Case(tmp_path, upstream, "ask")
+    assert case.run(at, when) is None
+    asked = 0
+    result = case.run()
+    assert result is not None
+    while result["waiting"]:
+        asked += 1
+        case.decide(result["waiting"], granted=False)
+        result = case.run()
+        assert result is not None
+    if result.get("nothing"):
+        # Nothing was planned yet, or the turn had been delivered already.
+        with case.ledger() as ledger:
+            if not ledger.read_by_event_type("WO_PLANNED"):
+                assert not case.ran()
+                return
+    else:
+        assert result["response"] == "All paid."
+    ran = case.ran()
+    assert all(number == 1 for (tool, _), number in ran.items() if tool == "pay")
+    assert all(number <= 2 for number in ran.values())
+    # Two payments were wanted; where nobody knows, a person said no.
+    payments = sum(tool == "pay" for tool, _ in ran)
+    assert 2 - asked <= payments <= 2
+    assert len({key for tool, key in ran if tool == "look"}) == 2
+    _check(case)
+
+
+@pytest.mark.parametrize("at", [10, 16, 22])
+def test_the_same_on_postgresql(
+    tmp_path: Path, upstream: WireServer, postgres: PostgresServer, at: int
+) -> None:
+    case = _Case(tmp_path, upstream, "ask", postgres.database())
+    assert case.run(at, "after") is None
+    result = case.run()
+    assert result is not None
+    if result["waiting"]:  # granted: whoever decides takes the risk that it runs a second time
+        case.decide(result["waiting"], granted=True)
+        result = case.run()
+    assert result is not None
+    assert result["response"] == "All paid."
+    assert len({key for tool, key in case.ran() if tool == "pay"}) == 2
+    _check(case)
+
+
+@pytest.mark.parametrize("policy", ["retry", "fail"])
+def test_a_tool_of_unknown_outcome_follows_its_policy(
+    tmp_path: Path, upstream: WireServer, policy: str
+) -> None:
+    killed_in_effect = 0
+    for at in range(8, 16):
+        directory = tmp_path / str(at)
+        directory.mkdir()
+        case = _Case(directory, upstream, policy)
+        assert case.run(at, "after") is None
+        before = case.ran()
+        with case.ledger() as ledger:
+            intents = Counter(
+                e.metadata["idempotency_key"] for e in ledger.read_by_event_type("TOOL_INTENT")
+                if e.metadata["tool_id"] == "pay"
+            )  # fmt: skip
+            called = {e.metadata["idempotency_key"] for e in ledger.read_by_event_type("TOOL_CALL")}
+        unknown = [key for key in intents if key not in called]
+        result = case.run()
+        assert result is not None
+        if not unknown:
+            assert result["response"] == "All paid."
+            continue
+        killed_in_effect += 1
+        after = case.ran()
+        key = ("pay", unknown[0])
+        if policy == "retry":
+            assert result["response"] == "All paid."
+            assert after[key] == before[key] + 1
+        else:
+            assert "tool_outcome_unknown" in result["response"]
+            assert after[key] == before[key]
+        _check(case)
+    assert killed_in_effect

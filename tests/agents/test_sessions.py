@@ -1,0 +1,244 @@
+"""Sessions over several processes: serialised, resumed, and summed up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.config import LeaseSettings
+from remit.leases import LeaseBusyError, LeaseExpiredError, LeaseOffice, Owner
+from remit.ledger import LedgerClient
+from remit.supervisor import TurnCancelledError
+from remit.tools import Tool
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import Raw, message, serve, tool_use
+
+_TALKER = """
+import sys
+from remit.runtime import Runtime
+with Runtime.open(sys.argv[1], flags={"supervisor.classify": False}) as runtime:
+    session = runtime.session(sys.argv[2])
+    for number in range(int(sys.argv[3])):
+        session.turn(f"{sys.argv[4]} {number}")
+"""
+
+
+def test_two_processes_in_one_session_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo = lambda body: message(f"You said {body['messages'][-1]['content']}")  # noqa: E731
+    turns = 8
+    with anthropic_runtime(tmp_path / "root", monkeypatch, echo) as (runtime, server):
+        session = runtime.session()
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", _TALKER, str(tmp_path / "root"), session.session_id,
+                 str(turns), name],
+                env={**os.environ, "ANTHROPIC_BASE_URL": server.url},
+            )
+            for name in ("left", "right")
+        ]  # fmt: skip
+        for process in processes:
+            assert process.wait(120) == 0
+        session.end()
+        recorded = runtime.ledger.read_by_event_type("TURN_RECORDED")
+        planned = [e.submission_id for e in runtime.ledger.read_by_event_type("WO_PLANNED")]
+        exchanges = runtime.ledger.read_by_event_type("EXCHANGE")
+        (end,) = runtime.ledger.read_by_event_type("SESSION_END")
+    assert [e.metadata["turn_number"] for e in recorded] == list(range(1, 2 * turns + 1))
+    assert len(planned) == len(set(planned)) == 2 * turns
+    for entry in recorded:  # nobody got another's answer
+        assert entry.metadata["response"] == f"You said {entry.metadata['user_message']}"
+    # every turn saw all turns before it, whichever process they were made by
+    for number, exchange in enumerate(exchanges):
+        said = [one["content"] for one in exchange.metadata["prompt"] if one["role"] == "user"]
+        assert said == [e.metadata["user_message"] for e in recorded[: number + 1]]
+    assert end.metadata["turn_count"] == 2 * turns
+    total = end.metadata["total_cost"]
+    assert total["llm_calls"] == len(exchanges)
+    assert total["input_tokens"] == sum(e.metadata["input_tokens"] for e in exchanges)
+    assert total["output_tokens"] == sum(e.metadata["output_tokens"] for e in exchanges)
+
+
+def test_the_end_of_a_session_sums_up_what_its_exchanges_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priced = {**message("Hello."), "model": "claude-sonnet-5"}
+    with anthropic_runtime(
+        tmp_path / "root", monkeypatch, priced, flags={"supervisor.classify": False}
+    ) as (runtime, _):
+        with runtime.session() as session:
+            results = [session.turn(f"hello {number}") for number in range(7)]
+            running = session.cost()
+        (end,) = runtime.ledger.read_by_event_type("SESSION_END")
+        exchanges = runtime.ledger.read_by_event_type("EXCHANGE")
+    exact = sum(Decimal(str(e.metadata["cost_usd"])) for e in exchanges)
+    assert exact > 0
+    assert end.metadata["total_cost"]["cost_usd"] == running["cost_usd"] == float(exact)
+    told = sum(Decimal(str(result.cost_summary["cost_usd"])) for result in results)
+    assert told == exact
+
+
+def test_a_turn_that_runs_elsewhere_can_be_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Raw(delay_s=30)
+    flags = {"supervisor.classify": False, "leases.poll_s": 0.05}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, slow, flags=flags) as (runtime, server):
+        session = runtime.session()
+        heard: list[BaseException] = []
+
+        def talk() -> None:
+            try:
+                session.turn("take your time")
+            except BaseException as error:
+                heard.append(error)
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        while not server.calls:
+            time.sleep(0.01)
+        assert runtime.session(session.session_id).cancel()
+        thread.join(20)
+        assert isinstance(heard[0], TurnCancelledError)
+        (turn,) = runtime.ledger.read_by_event_type("TURN_RECORDED")
+        (failed,) = runtime.ledger.read_by_event_type("WO_FAILED")
+        assert not session.cancel()  # nothing runs any more
+        assert session.unfinished() is None
+    assert turn.metadata["outcome"] == "cancelled"
+    assert failed.metadata["error_code"] == "cancelled"
+
+
+def test_a_tool_may_not_start_a_turn_in_its_own_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[Any] = []
+    inner: list[str] = []
+
+    def recurse() -> str:
+        try:
+            return str(sessions[0].turn("and again").response)
+        except Exception as error:
+            inner.append(str(error))
+            raise
+
+    script = (message("", tool_use("recurse", {})), message("No way."))
+    script[0]["content"] = script[0]["content"][1:]
+    tool = Tool("recurse", "Call yourself.", {"type": "object"}, recurse)
+    with anthropic_runtime(
+        tmp_path / "root", monkeypatch, *script, tools=[tool],
+        flags={"supervisor.classify": False},
+    ) as (runtime, _):  # fmt: skip
+        sessions.append(runtime.session())
+        result = sessions[0].turn("go")
+        (call,) = runtime.ledger.read_by_event_type("TOOL_CALL")
+    assert result.response == "No way."
+    assert "may not start a turn" in inner[0]
+    assert call.metadata["status"] == "error"
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+_SETTINGS = LeaseSettings(lasts_s=0.6, poll_s=0.05, session_wait_s=1.0)
+
+
+async def test_one_holder_at_a_time(ledger: LedgerClient) -> None:
+    office = LeaseOffice(ledger, _SETTINGS)
+    most = inside = 0
+
+    async def work() -> None:
+        nonlocal most, inside
+        async with office.hold("x", wait_s=30):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.01)
+            inside -= 1
+
+    await asyncio.gather(*(work() for _ in range(12)))
+    assert most == 1
+    assert not office.is_held("x")
+
+
+async def test_a_lease_lasts_as_long_as_its_holder_works(ledger: LedgerClient) -> None:
+    office = LeaseOffice(ledger, _SETTINGS)
+    async with office.hold("x", wait_s=0) as lease:
+        await asyncio.sleep(3 * _SETTINGS.lasts_s)
+        lease.check()
+        with pytest.raises(LeaseBusyError):
+            async with office.hold("x", wait_s=0.1):
+                pass
+
+
+async def test_what_a_dead_process_held_is_free_at_once(ledger: LedgerClient) -> None:
+    office = LeaseOffice(ledger, _SETTINGS)
+    dead = subprocess.run(
+        [sys.executable, "-c", "from remit.leases import Owner; print(Owner.current().encode())"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    far = time.time_ns() // 1_000_000 + 3_600_000
+    ledger.transact(
+        lambda tx: tx.execute(
+            "INSERT INTO leases (name, owner, until_ms) VALUES (?, ?, ?)",
+            ("x", dead.stdout.strip(), far),
+        )
+    )
+    async with office.hold("x", wait_s=0):
+        pass
+
+
+async def test_of_a_holder_on_another_machine_the_time_decides(ledger: LedgerClient) -> None:
+    office = LeaseOffice(ledger, _SETTINGS)
+    other = Owner("elsewhere", "another-boot", "pid:[1]", 1, "1", "t").encode()
+    until = time.time_ns() // 1_000_000 + 300
+    ledger.transact(
+        lambda tx: tx.execute(
+            "INSERT INTO leases (name, owner, until_ms) VALUES (?, ?, ?)", ("x", other, until)
+        )
+    )
+    with pytest.raises(LeaseBusyError):
+        async with office.hold("x", wait_s=0):
+            pass
+    async with office.hold("x", wait_s=10):
+        pass
+
+
+async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> None:
+    office = LeaseOffice(ledger, _SETTINGS)
+    async with office.hold("x", wait_s=0) as lease:
+        ledger.transact(lambda tx: tx.execute("UPDATE leases SET owner = 'another'"))
+        await asyncio.sleep(_SETTINGS.lasts_s)
+        with pytest.raises(LeaseExpiredError):
+            lease.check()
+    assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
+
+
+def test_a_cancelled_wait_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(Raw(delay_s=30)), LedgerClient(tmp_path / "ledger.db") as ledger:
+        office = LeaseOffice(ledger, _SETTINGS)
+
+        async def wait() -> None:
+            async with office.hold("x", wait_s=0):
+                waiting = asyncio.create_task(_enter(office))
+                await asyncio.sleep(0.1)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            assert not office.is_held("x")
+
+        asyncio.run(wait())
+
+
+async def _enter(office: LeaseOffice) -> None:
+    async with office.hold("x", wait_s=30):
+        pass

@@ -1,0 +1,113 @@
+"""``examples/support_agent.py``: a refund waits for a person, outlives a crash, and is made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.examples.playing import (
+    DIALECTS,
+    Asked,
+    Model,
+    Use,
+    begin,
+    decide,
+    ended,
+    entries,
+    kill,
+    line,
+    playing,
+    remit,
+    rows,
+    run,
+    sound,
+)
+
+EXAMPLE = "support_agent.py"
+COMPLAINT = "Order 1002 came broken, I want my money back."
+
+
+def clerk(asked: Asked) -> str | Use:
+    """Looks an order up; refunds it when it was broken; says what came of it."""
+    if asked.results:
+        return f"Here is what I found: {asked.results[-1]}"
+    if COMPLAINT in asked.text:
+        return "refund", {"order_id": 1002, "reason": "broken"}
+    return "look_up_order", {"order_id": 1001}
+
+
+def _waiting(place: Path, model: Model) -> tuple[str, str]:
+    """Start it, and kill it when it waits; its session and the request."""
+    program = begin(place, model, EXAMPLE, COMPLAINT)
+    session = line(program, "session SES-").split()[1]
+    request = line(program, "LED-")
+    assert "refund {'order_id': 1002, 'reason': 'broken'}" in request
+    kill(program)
+    return session, request.split()[0]
+
+
+def _refunds(place: Path) -> list[tuple[object, ...]]:
+    return rows(place / "shop.db", "SELECT order_id, reason FROM refunds")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_needs_no_person_is_answered_at_once(tmp_path: Path, dialect: str) -> None:
+    with playing(dialect, clerk) as model:
+        printed = run(tmp_path, model, EXAMPLE)
+    assert "kettle" in printed
+    assert [one.tools for one in model.asked] == [["look_up_order", "refund"]] * 2
+    (call,) = entries(tmp_path, "TOOL_CALL")
+    assert call.metadata["tool_id"] == "look_up_order"
+    assert not _refunds(tmp_path)
+    sound(tmp_path)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_refund_is_released_after_a_crash_and_made_once(tmp_path: Path, dialect: str) -> None:
+    with playing(dialect, clerk) as model:
+        session, request = _waiting(tmp_path, model)
+        assert not _refunds(tmp_path)
+        decide(tmp_path, request)
+        printed = run(tmp_path, model, EXAMPLE, "--session", session)
+        assert "Order 1002 is refunded." in printed
+        assert _refunds(tmp_path) == [(1002, "broken")]
+        assert len(model.asked) == 2  # what was answered before the crash was not asked again
+    (turn,) = entries(tmp_path, "TURN_RECORDED")
+    assert turn.metadata["user_message"] == COMPLAINT
+    (granted,) = entries(tmp_path, "APPROVAL_GRANTED")
+    assert granted.metadata["decided_by"] == "Ada"
+    shown = remit(tmp_path, "trace", session)
+    assert "Ada" in shown
+    assert "refund" in shown
+    sound(tmp_path)
+
+
+def test_a_refund_that_is_denied_is_not_made(tmp_path: Path) -> None:
+    with playing("anthropic", clerk) as model:
+        session, request = _waiting(tmp_path, model)
+        decide(tmp_path, request, granted=False, reason="it was used for years")
+        printed = run(tmp_path, model, EXAMPLE, "--session", session)
+    assert "Ada said no: it was used for years" in printed
+    assert not _refunds(tmp_path)
+    assert not entries(tmp_path, "TOOL_INTENT")
+    sound(tmp_path)
+
+
+def test_it_goes_on_by_itself_once_somebody_has_decided(tmp_path: Path) -> None:
+    with playing("openai", clerk) as model:
+        program = begin(tmp_path, model, EXAMPLE, COMPLAINT)
+        line(program, "session SES-")
+        decide(tmp_path, line(program, "LED-").split()[0])
+        assert "Order 1002 is refunded." in ended(program)
+    assert _refunds(tmp_path) == [(1002, "broken")]
+    sound(tmp_path)
+
+
+def test_a_session_goes_on_with_a_further_message(tmp_path: Path) -> None:
+    with playing("anthropic", clerk) as model:
+        first = run(tmp_path, model, EXAMPLE, "Where is order 1001?")
+        session = first.split()[1]
+        run(tmp_path, model, EXAMPLE, "And what did it cost?", "--session", session)
+        assert "Where is order 1001?" in model.asked[-1].text
+    assert [turn.metadata["turn_number"] for turn in entries(tmp_path, "TURN_RECORDED")] == [1, 2]
