@@ -117,10 +117,9 @@ def test_trace_shows_each_step_and_its_hashes(remit: Run, talked: Path) -> None:
     (session,) = _json(remit, "session", "list")["sessions"]
     trace = _json(remit, "trace", session["session_id"], "--verify")
     assert [turn["turn_number"] for turn in trace["turns"][:2]] == [1, 2]
-    steps = [s["event_type"] for o in trace["turns"][1]["work_orders"] for s in o["steps"]]
-    assert "TOOL_CALL" in steps
-    assert "WO_QUALITY_GATE" in steps
-    assert all(item["agrees"] for item in trace["trace_hashes"])
+    kinds = [s["kind"] for o in trace["turns"][1]["work_orders"] for s in o["steps"]]
+    assert "tool_call" in kinds
+    assert trace["turns"][1]["gates"][0]["trace_hash_agrees"] is True
     assert "list_sessions" in remit("trace", session["session_id"]).stdout
     assert remit("trace", "SES-UNKNOWN1").returncode == 1
 

@@ -57,10 +57,11 @@ Player = Callable[[Asked], str | Use | Sequence[Use] | dict[str, Any]]
 
 @dataclass
 class Model:
-    """A played model behind a real HTTP server."""
+    """A played model behind a real HTTP server; what is no stream takes ``delay_s``."""
 
     dialect: str
     url: str
+    delay_s: float = 0.0
     asked: list[Asked] = field(default_factory=list)
 
     @property
@@ -83,9 +84,9 @@ class Model:
 
 @contextmanager
 def playing(dialect: str, player: Player, *, delay_s: float = 0.0) -> Iterator[Model]:
-    """Serve a model that ``player`` plays; answers that are no stream take ``delay_s``."""
+    """Serve a model that ``player`` plays."""
     read, say = (_messages, _message) if dialect == "anthropic" else (_chat, _completion)
-    model = Model(dialect, "")
+    model = Model(dialect, "", delay_s)
 
     def step(body: dict[str, Any]) -> dict[str, Any] | Raw:
         asked = read(body)
@@ -93,7 +94,7 @@ def playing(dialect: str, player: Player, *, delay_s: float = 0.0) -> Iterator[M
         answer = say(player(asked))
         if body.get("stream"):
             return (message_stream if dialect == "anthropic" else completion_stream)(answer)
-        return Raw(json.dumps(answer).encode(), delay_s=delay_s)
+        return Raw(json.dumps(answer).encode(), delay_s=model.delay_s)
 
     with serve(step) as server:
         model.url = server.url
@@ -140,7 +141,10 @@ def _completion(answer: Any) -> dict[str, Any]:
     uses = [answer] if isinstance(answer[0], str) else answer
     return completion(
         "",
-        [function_call(name, json.dumps(given), f"call_{n}") for n, (name, given) in enumerate(uses)],
+        [
+            function_call(name, json.dumps(given), f"call_{n}")
+            for n, (name, given) in enumerate(uses)
+        ],
     )
 
 
@@ -189,24 +193,12 @@ def kill(program: subprocess.Popen[str]) -> None:
 def remit(place: Path, *arguments: str, status: int = 0) -> str:
     """Run a command on the root; what it printed on standard output."""
     command = [sys.executable, "-m", "remit", *arguments, "--root", "root"]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run(
+        command, cwd=place, capture_output=True, text=True, timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
-
-
-_DECIDE = """
-import json, sys
-from remit import Runtime
-with Runtime.open("root") as runtime:
-    runtime.approvals.decide(sys.argv[1], by="Ada", **json.loads(sys.argv[2]))
-"""
-
-
-def decide(place: Path, request: str, *, granted: bool = True, reason: str = "") -> None:
-    """Grant or deny a request in the name of Ada, in a process of its own."""
-    told = json.dumps({"granted": granted, "reason": reason})
-    command = [sys.executable, "-c", _DECIDE, request, told]
-    subprocess.run(command, cwd=place, check=True, timeout=PATIENCE_S)
 
 
 def entries(place: Path, event_type: str) -> list[LedgerEntry]:

@@ -12,7 +12,6 @@ from tests.examples.playing import (
     Model,
     Use,
     begin,
-    decide,
     ended,
     entries,
     kill,
@@ -45,6 +44,13 @@ def _waiting(place: Path, model: Model) -> tuple[str, str]:
     assert "refund {'order_id': 1002, 'reason': 'broken'}" in request
     kill(program)
     return session, request.split()[0]
+
+
+def decide(place: Path, request: str, *more: str) -> None:
+    """As a person does in another terminal, who first looks at what waits."""
+    assert f"{request}  " in remit(place, "approve")
+    remit(place, "approve", request, "--by", "Ada", *more)
+    assert "Nothing waits" in remit(place, "approve")
 
 
 def _refunds(place: Path) -> list[tuple[object, ...]]:
@@ -86,7 +92,7 @@ def test_a_refund_is_released_after_a_crash_and_made_once(tmp_path: Path, dialec
 def test_a_refund_that_is_denied_is_not_made(tmp_path: Path) -> None:
     with playing("anthropic", clerk) as model:
         session, request = _waiting(tmp_path, model)
-        decide(tmp_path, request, granted=False, reason="it was used for years")
+        decide(tmp_path, request, "--deny", "--reason", "it was used for years")
         printed = run(tmp_path, model, EXAMPLE, "--session", session)
     assert "Ada said no: it was used for years" in printed
     assert not _refunds(tmp_path)

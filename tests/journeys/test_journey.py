@@ -166,6 +166,18 @@ def test_a_resumed_order(story: Story) -> None:
     assert (tool["tool_id"], tool["status"]) == ("send_mail", "ok")
 
 
+def test_a_tool_that_ran_again(ledger: LedgerClient) -> None:
+    story = Story(ledger)
+    order = story.plan(1)
+    begun = [story.intend(order, "key"), story.intend(order, "key")]  # the first was lost
+    first = story.used(order, "key", result=1)
+    second = story.used(order, "key", result=2)
+    story.record(1)
+    one, two = _turn(story, 1)["work_orders"][0]["steps"]
+    assert (one["intent_entry_ids"], one["entry_id"], one["result"]) == (begun, first, 1)
+    assert (two["intent_entry_ids"], two["entry_id"], two["result"]) == ([], second, 2)
+
+
 def test_refusals_rejections_and_the_escalation(story: Story) -> None:
     turn = _turn(story, 4)
     assert [gate["verdict"] for gate in turn["gates"]] == ["reject", "reject"]

@@ -125,7 +125,7 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
             },
             overview,
             (
-                ("give me an overview of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+                ("overview of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
                 ("what did this session cost so far?", {}),
                 ("how many turns does SES-7K2M4QX9 have?", {"session_id": "SES-7K2M4QX9"}),
                 ("summarize this session", {}),

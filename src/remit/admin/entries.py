@@ -97,8 +97,7 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
     return [
         Tool(
             "query_ledger",
-            "Show the latest entries recorded in the ledger, the newest first. Full texts stay in "
-            "the ledger.",
+            "Show the latest entries recorded in the ledger, a line each, the newest first.",
             {
                 "type": "object",
                 "properties": {
@@ -126,9 +125,8 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
         ),
         Tool(
             "query_ledger_full",
-            "Read ledger entries whole, with the full content of their prompts, answers and "
-            "results: one by its id, or the latest few. What is too long is cut, and it is said "
-            "where.",
+            "Read the full content, the whole text of a record: one by its id, or of the latest "
+            "few. What is too long is cut, and it is said where.",
             {
                 "type": "object",
                 "properties": {
@@ -151,9 +149,9 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
             query_ledger_full,
             (
                 ("show the full content of LED-0000002a", {"entry_id": "LED-0000002a"}),
-                ("give me the whole text of an entry", {}),
-                ("full entries with their content", {}),
-                ("show LED-00000007 in full", {"entry_id": "LED-00000007"}),
+                ("whole text of LED-00000010", {"entry_id": "LED-00000010"}),
+                ("full TOOL_CALL with its content", {"event_type": "TOOL_CALL"}),
+                ("LED-00000007 in full", {"entry_id": "LED-00000007"}),
             ),
             _describe_whole,
             "content",

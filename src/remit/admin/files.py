@@ -86,7 +86,7 @@ def file_tools(files: RootFiles) -> list[Tool]:
     return [
         Tool(
             "read_file",
-            "Read one text file of the root.",
+            "Read one text file by its path.",
             {
                 "type": "object",
                 "properties": {
@@ -108,7 +108,7 @@ def file_tools(files: RootFiles) -> list[Tool]:
         ),
         Tool(
             "list_files",
-            "List the files of the root.",
+            "List all files and directories of the root.",
             {
                 "type": "object",
                 "properties": {

@@ -14,6 +14,7 @@ from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads
 
 if TYPE_CHECKING:
     from remit.approvals import Approval
+    from remit.ledger import LedgerClient
 
 __all__ = ["approve", "ask_person", "call_text", "print_waiting", "whoami"]
 
@@ -56,19 +57,21 @@ def approve(
     with open_ledger(root, signing=True) as client:
         desk = ApprovalDesk(client)
         request = desk.get(request_id)
+        agent_id = _agent_of(client, request)
         if not as_json:
-            _print_request(request)
+            _print_request(request, agent_id)
         if request.state == "pending" and not yes and sys.stdin.isatty():
             click.confirm("Deny it?" if deny else "Let it run?", abort=True, err=as_json)
         desk.decide(request_id, granted=not deny, by=by or whoami(), reason=reason)
         decided = desk.get(request_id)
     if not as_json:
         click.echo(f"{decided.state} by {decided.decided_by}")
-    turn = _go_on(root, decided, model, as_json) if run else None
+    when = _when(root, decided, agent_id)
+    turn = _go_on(root, decided, agent_id, when, model, as_json) if run else None
     if as_json:
         echo_json({**decided.to_dict(), **({"turn": turn} if run else {})})
     elif not run:
-        note(f"Its order goes on {_when(root, decided)}.")
+        note(f"Its order goes on {when}.")
 
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
@@ -79,10 +82,10 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
         click.echo("Nothing waits for a person.")
         return
     for one in waiting:
-        mark = "here" if one.session_id == session_id else one.session_id
+        mark = "this session" if one.session_id == session_id else one.session_id
         asks = "" if one.kind == "approval" else "  (may have run before a crash)"
         click.echo(
-            f"{one.request_id}  {moment(one.requested_at)}  {mark}  {one.agent_id}  "
+            f"{one.request_id}  {moment(one.requested_at)}  {mark}  "
             f"{call_text(one.tool_id, one.arguments, _LONGEST_LINE)}{asks}"
         )
     note("\nDecide with `remit approve ID`, or `remit approve ID --deny --reason WHY`.")
@@ -136,11 +139,19 @@ def whoami() -> str:
         return "local operator"
 
 
-def _print_request(request: Approval) -> None:
+def _agent_of(client: LedgerClient, request: Approval) -> str:
+    """The agent of the request's session: who can go on with it."""
+    from remit.sessions import session_overview
+
+    overview = session_overview(client, request.session_id)
+    return overview.agent_id if overview is not None else request.agent_id
+
+
+def _print_request(request: Approval, agent_id: str) -> None:
     from remit.journeys.wording import moment, pretty_json, text_of, visible
 
     click.echo(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
-    click.echo(f"session    {request.session_id} of {visible(request.agent_id)}")
+    click.echo(f"session    {request.session_id} of {visible(agent_id)}")
     click.echo(f"order      {request.wo_id}")
     click.echo(f"tool       {visible(request.tool_id)}")
     if request.kind == "unknown_outcome":
@@ -153,26 +164,31 @@ def _print_request(request: Approval) -> None:
         click.echo(f"decided    {request.decided_at} by {visible(request.decided_by)}")
 
 
-def _when(root: Path | None, request: Approval) -> str:
+def _when(root: Path | None, request: Approval, agent_id: str) -> str:
     """When the order goes on: this program has only the shell's own agent."""
     _, loaded = open_settings(root)
-    if request.agent_id == loaded.settings.chat.agent_id:
+    if agent_id == loaded.settings.chat.agent_id:
         return f"when its session is resumed: `remit session resume {request.session_id}`"
     return (
-        f"when {request.session_id} is resumed by the program of the agent {request.agent_id}: "
+        f"when {request.session_id} is resumed by the program of the agent {agent_id}: "
         "`conversation.resume()`"
     )
 
 
 def _go_on(
-    root: Path | None, request: Approval, model: str | None, as_json: bool
+    root: Path | None,
+    request: Approval,
+    agent_id: str,
+    when: str,
+    model: str | None,
+    as_json: bool,
 ) -> dict[str, Any] | None:
     from remit.cli.printing import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
     with Runtime.open(root, model=model) as runtime:
-        if request.agent_id != runtime.loaded.settings.chat.agent_id:
-            note(f"It is decided. Its order goes on {_when(root, request)}.")
+        if agent_id != runtime.loaded.settings.chat.agent_id:
+            note(f"It is decided. Its order goes on {when}.")
             raise SystemExit(1)
         runtime.require_model()
         printer = TurnPrinter(quiet=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from remit.approvals import Approval
     from remit.runtime import Conversation, Runtime
     from remit.supervisor import TurnResult
-    from remit.workorders import EventSink
 
 __all__ = ["Shell", "chat", "run_chat"]
 
@@ -109,22 +109,22 @@ class Shell:
             if name == "/exit":
                 return
             if not line.startswith("/"):
-                self._work(lambda sink, said=line: self._conversation.turn(said, on_event=sink))
+                self._work(partial(self._conversation.turn, line))
             elif (command := self._commands.get(name)) is not None:
-                self._guarded(lambda command=command, rest=rest: command(rest.strip()))
+                self._guarded(partial(command, rest.strip()))
             else:
                 note(f"There is no {name}.\n{_HELP}")
 
     # -- turns -------------------------------------------------------------------------------
 
-    def _work(self, begin: Callable[[EventSink], TurnResult | None]) -> None:
+    def _work(self, begin: Callable[..., TurnResult | None]) -> None:
         """Run a turn, print it, and go on as long as a person here decides what it waits for."""
         from remit.cli.printing import TurnPrinter
 
         def turn() -> None:
             printer = TurnPrinter()
             try:
-                result = begin(printer)
+                result = begin(on_event=printer)
             except KeyboardInterrupt:
                 note("\n[cancelled; what was sent is on record]")
                 return
@@ -146,6 +146,8 @@ class Shell:
 
         try:
             work()
+        except KeyboardInterrupt:
+            note("\n[interrupted]")
         except TurnPendingError as error:
             note(error.message)
             self._tell_waiting()
@@ -155,7 +157,7 @@ class Shell:
                 note(f"  next: {error.next_step}")
 
     def _resume(self) -> None:
-        self._work(lambda sink: self._conversation.resume(on_event=sink))
+        self._work(self._conversation.resume)
 
     def _cancel(self, _: str) -> None:
         cancelled = self._conversation.cancel()

@@ -239,6 +239,8 @@ class WorkerSettings(_Section):
     """``[worker]``: bounds of a work order."""
 
     turn_limit: int = Field(ge=1, description="most model calls of one order")
+    tool_limit: int = Field(ge=1, description="most tool calls of one order; further are refused")
+    tools_at_once: int = Field(ge=1, description="tool calls of one order that run side by side")
     timeout_s: float = Field(gt=0, description="longest order")
     small_model: SmallModelSettings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from remit.supervisor import (
     SingleOrders,
     SupervisorJournal,
     TurnResult,
+    consolidate,
 )
 from remit.tools import ToolDispatcher
 from remit.worker import HO1Executor
@@ -134,7 +136,11 @@ class Agent:
         )
         journal = SupervisorJournal(ledger, session.session_id, shape.agent_id, shape.agent_class)
         orders = SingleOrders(self._worker, journal, parts.leases, wait_s, tokens_per_order)
-        return Conversation(session, supervisor, orders, shape.answer, parts.leases)
+        ending = None
+        if shape.supervisor.consolidate:
+            turns = shape.supervisor.context_turns
+            ending = functools.partial(consolidate, orders, journal, session, turns)
+        return Conversation(session, supervisor, orders, shape.answer, parts.leases, ending)
 
     def run(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """One message, one answer, in a session of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -41,12 +41,14 @@ class Conversation:
         orders: SingleOrders,
         step: PlanStep,
         leases: LeaseOffice,
+        ending: Callable[[], Coroutine[Any, Any, Any]] | None = None,
     ) -> None:
         self._session = session
         self._supervisor = supervisor
         self._orders = orders
         self._step = step
         self._leases = leases
+        self._ending = ending
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -189,10 +191,15 @@ class Conversation:
         return self._session.total_cost()
 
     def end(self) -> None:
-        """Write ``SESSION_END``. Ending twice is harmless."""
+        """Write ``SESSION_END``. Ending twice is harmless.
+
+        Where ``[supervisor] consolidate`` says so, what the session leaves open is found first.
+        """
         if not self._ended:
             self._ended = True
             self._session.refresh()
+            if self._ending is not None:
+                run_blocking(self._ending())
             self._session.end()
 
     def _refuse_inner_turn(self) -> None:

@@ -1,6 +1,7 @@
 """HO2, the supervisor: plans a turn, has it worked on, checks it, delivers (SPEC 9.1)."""
 
 from remit.supervisor.attention import Candidate
+from remit.supervisor.consolidation import consolidate
 from remit.supervisor.journal import SupervisorJournal
 from remit.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.supervisor.quality import check_criteria
@@ -24,6 +25,7 @@ __all__ = [
     "TurnResult",
     "UnfinishedTurn",
     "check_criteria",
+    "consolidate",
     "open_threads",
     "thread_tools",
     "unfinished_turn",

@@ -90,7 +90,9 @@ class Run:
             order.constraints.turn_limit or means.config.turn_limit,
             means.model,
         )
-        self._toolbox = Toolbox(means.tools, order, self._journal, recorded, guarded, on_event)
+        self._toolbox = Toolbox(
+            means.tools, order, self._journal, recorded, guarded, means.config, on_event
+        )
 
     async def work(self) -> Any:
         """Do what is left to do; gives the order's result.

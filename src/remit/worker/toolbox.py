@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from remit.canonical import canonical_json
+from remit.config import WorkerSettings
 from remit.errors import InvalidInputError
 from remit.ledger import Erased, LedgerEntry
 from remit.tools import Tool, ToolCall, ToolResult
@@ -33,6 +34,7 @@ class Toolbox:
         journal: where intent and result are noted.
         recorded: what the order did before.
         guard: called before a tool runs; raises when the order is no longer this worker's.
+        config: how many may run, and how many at once.
         on_event: hears of starts and ends.
 
     Attributes:
@@ -47,6 +49,7 @@ class Toolbox:
         journal: Journal,
         recorded: RecordedRun,
         guard: Callable[[], None],
+        config: WorkerSettings,
         on_event: EventSink | None,
     ) -> None:
         self._port = tools
@@ -56,6 +59,9 @@ class Toolbox:
         self._journal = journal
         self._recorded = recorded
         self._guard = guard
+        self._limit = config.tool_limit
+        self._at_once = asyncio.Semaphore(config.tools_at_once)
+        self._begun = len(recorded.intents)
         self._on_event = on_event or (lambda _: None)
         self.calls = 0
         self.results: list[dict[str, Any]] = []
@@ -123,6 +129,14 @@ class Toolbox:
                 error=f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}.",
             )
             return await self._ended(tool_id, given, size, result, key)
+        if key not in self._recorded.intents:
+            self._begun += 1
+        if self._begun > self._limit:
+            result = ToolResult(
+                "refused",
+                error=f"tool_limit: this work order may make {self._limit} tool calls, and has.",
+            )
+            return await self._ended(tool_id, given, size, result, key)
         barred = await self._barred(tool_id, given, key)
         if barred is not None:
             return await self._ended(tool_id, given, size, barred, key)
@@ -180,6 +194,12 @@ class Toolbox:
     async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
         attempt = self._recorded.intents[key] + 1
         again = {"attempt": attempt} if attempt > 1 else {}
+        async with self._at_once:
+            return await self._run_now(tool_id, given, size, key, again)
+
+    async def _run_now(
+        self, tool_id: str, given: dict[str, Any], size: int, key: str, again: dict[str, int]
+    ) -> ToolResult:
         self._guard()
         await self._journal.write(
             "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again

@@ -16,6 +16,7 @@ from remit.errors import RemitError
 from remit.runtime import Runtime
 from remit.server.api.access import allow, failures
 from remit.server.api.answers import answer
+from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
 from remit.server.api.errors import error_body, told
 from remit.server.api.guard import Guard
@@ -59,6 +60,7 @@ def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Guard:
         session_routes(ledger),
         budget_routes(ledger, budgeter, keys),
         key_routes(keys, budgeter),
+        approval_routes(ledger, runtime.approvals),
         _health_routes(runtime, keys),
     ]
     for router in routers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from remit.approvals import ApprovalError
 from remit.auth import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
 from remit.errors import InvalidInputError, RemitError
 from remit.ledger import (
@@ -25,6 +26,7 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (VirtualKeyNotFoundError, 404, "not_found"),
     (SessionNotFoundError, 404, "not_found"),
     (VirtualKeyError, 409, "conflict"),
+    (ApprovalError, 409, "conflict"),
     (AuthUnavailableError, 503, "unavailable"),
     (LedgerWriteError, 503, "unavailable"),
     (LedgerClosedError, 503, "unavailable"),

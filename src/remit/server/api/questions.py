@@ -9,7 +9,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from remit.gateway import MAX_ID_CHARS
 
 __all__ = [
+    "ApprovalQuery",
     "BudgetChange",
+    "Decision",
     "EntryQuery",
     "Flag",
     "KeyQuery",
@@ -21,6 +23,7 @@ __all__ = [
 
 _DEFAULT_LIMIT = 50
 _MOST = 500
+_MOST_REASON = 2000
 
 
 def _flag(value: object) -> object:
@@ -90,6 +93,23 @@ class EntryQuery(Page):
     )
     order: Literal["asc", "desc"] = Field("asc", description="`desc`: newest first")
     content: Flag = Field(False, description="content in place, instead of its commitments")
+
+
+class ApprovalQuery(Page):
+    """Which requests."""
+
+    state: Literal["pending", "granted", "denied", "void", "all"] = Field(
+        "pending", description="`void`: the order ended before anybody decided"
+    )
+
+
+class Decision(_Body):
+    """What a person says to a request."""
+
+    grant: bool = Field(description="whether the tool may run")
+    reason: str = Field(
+        "", max_length=_MOST_REASON, description="for the record, and for the model when denied"
+    )
 
 
 class PrefixQuery(Page):

@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
+    "ApprovalPage",
+    "ApprovalShape",
     "Audit",
     "BudgetPage",
     "BudgetSet",
@@ -240,6 +242,32 @@ class KeyRevoked(BaseModel):
     id: str
     name: str
     entry: str
+
+
+class ApprovalShape(BaseModel):
+    """A tool call that waits, or waited, for a person. What there is not is empty."""
+
+    request_id: str = Field(description="the entry that asks")
+    wo_id: str
+    session_id: str
+    agent_id: str
+    tool_id: str
+    arguments: Any = Field(description="an object, or the marker of what was erased")
+    kind: Literal["approval", "unknown_outcome"] = Field(
+        description="`unknown_outcome`: it began before a crash; nobody knows whether it took "
+        "effect"
+    )
+    requested_at: str
+    state: Literal["pending", "granted", "denied", "void"]
+    decided_by: str
+    decision_reason: str
+    decided_at: str
+
+
+class ApprovalPage(_Answer):
+    """Requests: what waits, the oldest first; what is decided, the latest first."""
+
+    approvals: list[ApprovalShape]
 
 
 class Breaker(BaseModel):

@@ -1,0 +1,82 @@
+"""What a session leaves open, found by a model under PRC-CONSOLIDATE-001 when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.sessions import SessionManager
+from remit.supervisor.journal import SupervisorJournal
+from remit.supervisor.plan import PlanStep
+from remit.supervisor.single import SingleOrders
+from remit.supervisor.threads import open_threads
+from remit.workorders import WorkOrder, WorkOrderState
+
+__all__ = ["consolidate"]
+
+_STEP = PlanStep("consolidate", "PRC-CONSOLIDATE-001")
+
+
+async def consolidate(
+    orders: SingleOrders, journal: SupervisorJournal, session: SessionManager, most_turns: int
+) -> WorkOrder | None:
+    """Have the session's turns read, and what they leave open put on record as threads.
+
+    Done once for a state of the session; a failure leaves the threads as they are.
+
+    Args:
+        orders: has the work done.
+        journal: of the session.
+        session: whose turns are read.
+        most_turns: how many of the latest.
+
+    Returns:
+        The order; ``None`` when there is nothing to read.
+    """
+    turns = session.recent_turns(most_turns)
+    if not turns:
+        return None
+    known = open_threads(journal.ledger, session_id=journal.session_id)
+    order = await orders.arun(
+        _STEP,
+        {
+            "turns": [
+                {"user_message": turn.user_message, "response": turn.response} for turn in turns
+            ],
+            "open_threads": [{"id": one.ref, "title": one.text} for one in known],
+        },
+        key=f"consolidate-{session.turn_count}",
+    )
+    if order.state is WorkOrderState.COMPLETED:
+        titles = {one.text for one in known}
+        ids = {one.ref for one in known}
+        await _record(journal, order.output_result, session.turn_count, titles, ids)
+    return order
+
+
+async def _record(
+    journal: SupervisorJournal,
+    found: Mapping[str, Any],
+    turn_count: int,
+    titles: set[str],
+    ids: set[str],
+) -> None:
+    entries = []
+    for number, thread in enumerate(found["open_threads"]):
+        if thread["title"] in titles:
+            continue  # it is open already
+        told: dict[str, Any] = {
+            "thread_id": f"THR-{journal.session_id}-{turn_count:03d}-end-{number}",
+            "title": thread["title"],
+            "commitment": thread["commitment"],
+        }
+        if thread.get("due"):
+            told["due"] = thread["due"]
+        entries.append(journal.entry("THREAD_OPENED", "", told))
+    entries += [
+        journal.entry("THREAD_CLOSED", "", {"thread_id": thread_id})
+        for thread_id in found["closed_threads"]
+        if thread_id in ids
+    ]
+    if entries:
+        await journal.write_all(entries)

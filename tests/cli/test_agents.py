@@ -1,0 +1,457 @@
+"""Turns that wait for a person, from process to process: what one begins another goes on with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.approvals import ApprovalDesk
+from remit.ledger import LedgerClient
+from tests.agents.test_turns import _by_kind
+from tests.cli.conftest import Run
+from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
+
+TOP = Path(__file__).parents[2]
+PROGRAM = '''
+import sys, time
+from remit import Runtime
+from remit.cli.chat import Shell
+
+root, counter, what, *session = sys.argv[1:]
+
+def refund(order: int, note: str = "") -> str:
+    """Pay an order back."""
+    with open(counter, "a") as file:
+        file.write(f"{order}\\n")
+    return "paid back"
+
+with Runtime.open(root, create=True) as runtime:
+    agent = runtime.agent("clerk", tools=[refund], approve=["refund"])
+    if what == "begin":
+        conversation = agent.session()
+        result = conversation.turn("refund order 12")
+        print(conversation.session_id, result.waiting_for[0].request_id, flush=True)
+        time.sleep(600)
+    elif what == "go on":
+        result = agent.session(*session).resume()
+        print(result.response)
+    else:
+        with agent.session(*session) as conversation:
+            shell = Shell(runtime, conversation, agent.agent_id)
+            shell.pick_up()
+            shell.talk()
+'''
+ASKS = anthropic_answer(tool_use("refund", {"order": 12}))
+PAID = anthropic_answer("Order 12 is paid back.")
+
+
+@dataclass
+class Clerk:
+    """The program above, its root, and what its tool did."""
+
+    root: Path
+    counter: Path
+    server: WireServer
+    remit: Run
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "ANTHROPIC_BASE_URL": self.server.url,
+            "ANTHROPIC_API_KEY": "sk-secret",
+            "PYTHONPATH": str(TOP),
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+            "USER": "ann",
+            "LOGNAME": "ann",
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-c", PROGRAM, str(self.root), str(self.counter), *arguments]
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        result = subprocess.run(
+            self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=120,
+            env=self.environment(), check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        return result
+
+    def begin_and_die(self) -> tuple[str, str]:
+        """A turn that waits, in a process that is killed: its session, and the request."""
+        with subprocess.Popen(
+            self.command("begin"), stdout=subprocess.PIPE, text=True, env=self.environment()
+        ) as process:
+            assert process.stdout is not None
+            session, request = process.stdout.readline().split()
+            process.send_signal(signal.SIGKILL)
+        return session, request
+
+    def cli(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        env = {**self.environment(), **more}
+        return self.remit(*arguments, "--root", str(self.root), **env)
+
+    def json(self, *arguments: str) -> Any:
+        result = self.cli(*arguments, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def refunds(self) -> list[str]:
+        return self.counter.read_text().split() if self.counter.exists() else []
+
+    def turns(self, session: str) -> list[dict[str, Any]]:
+        with LedgerClient(self.root / "ledger.db") as ledger:
+            assert ledger.verify().verified
+            found = ledger.query(event_type="TURN_RECORDED", session_id=session)
+            return [entry.metadata for entry in found]
+
+
+@pytest.fixture
+def clerk(remit: Run, tmp_path: Path) -> Iterator[Callable[..., Clerk]]:
+    """Makes a :class:`Clerk` whose model answers by a script."""
+    with contextlib.ExitStack() as stack:
+
+        def make(*script: Step) -> Clerk:
+            server = stack.enter_context(serve(*(script or (ASKS, PAID))))
+            return Clerk(tmp_path / "root", tmp_path / "counter", server, remit)
+
+        yield make
+
+
+def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -> None:
+    it = clerk()
+    session, request = it.begin_and_die()
+    assert it.refunds() == []
+    (waiting,) = it.json("approve")["approvals"]
+    assert (waiting["request_id"], waiting["tool_id"]) == (request, "refund")
+    assert (waiting["arguments"], waiting["state"]) == ({"order": 12}, "pending")
+    assert f"{request}" in it.cli("approve").stdout
+    assert "refund(order=12)" in it.cli("approve").stdout
+
+    shown = it.json("session", "show", session)["unfinished_turn"]
+    assert shown["user_message"] == "refund order 12"
+    assert [one["request_id"] for one in shown["waiting_for"]] == [request]
+    assert (
+        f"waits: refund(order=12): `remit approve {request}`"
+        in it.cli("session", "show", session).stdout
+    )
+
+    decided = it.cli("approve", request, "--reason", "a good customer")
+    assert decided.returncode == 0, decided.stderr
+    for text in ("refund", '"order": 12', session, "clerk", "granted by ann"):
+        assert text in decided.stdout
+    assert "the program of the agent clerk" in decided.stderr
+    again = it.cli("approve", request)
+    assert again.returncode == 1
+    assert "is decided already" in again.stderr
+    assert it.refunds() == []
+
+    assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
+    assert it.refunds() == ["12"]
+    (turn,) = it.turns(session)
+    assert turn["user_message"] == "refund order 12"
+    assert turn["response"] == "Order 12 is paid back."
+    assert len(it.server.calls) == 2
+    assert it.cli("approve").stdout == "Nothing waits for a person.\n"
+    assert it.json("session", "show", session)["unfinished_turn"] is None
+
+
+def test_a_denial_is_told_to_the_model_with_its_reason(clerk: Callable[..., Clerk]) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        said = json.dumps(body["messages"][-1])
+        told = "I may not." if "no receipt" in said else "Something else."
+        return anthropic_answer(told)(body)  # type: ignore[operator]
+
+    it = clerk(ASKS, answer)
+    session, request = it.begin_and_die()
+    denied = it.json("approve", request, "--deny", "--by", "Bea", "--reason", "no receipt")
+    assert (denied["state"], denied["decided_by"]) == ("denied", "Bea")
+    assert denied["decision_reason"] == "no receipt"
+    assert it.run("go on", session).stdout == "I may not.\n"
+    assert it.refunds() == []
+
+
+def test_a_session_that_waits_is_cancelled(clerk: Callable[..., Clerk]) -> None:
+    it = clerk()
+    session, request = it.begin_and_die()
+    asked = it.cli("ask", "hello", "--session", session, "--json")
+    assert asked.returncode == 1
+    assert json.loads(asked.stdout) == {"session_id": session, "waiting_for": [request]}
+    assert it.json("session", "cancel", session) == {"session_id": session, "cancelled": True}
+    (turn,) = it.turns(session)
+    assert turn["outcome"] == "cancelled"
+    assert turn["provenance"]["agent_id"] == "clerk"
+    late = it.cli("approve", request)
+    assert late.returncode == 1
+    assert "has ended" in late.stderr
+    assert it.cli("session", "cancel", session).stdout == "There is no unfinished turn.\n"
+    assert it.refunds() == []
+
+
+def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[..., Clerk]) -> None:
+    it = clerk()
+    session, request = it.begin_and_die()
+    result = it.cli("approve", request, "--run")
+    assert result.returncode == 1
+    assert "the agent clerk" in result.stderr
+    shell = it.cli("session", "resume", session)
+    assert shell.returncode == 0
+    assert "its agent is clerk" in shell.stderr
+    assert it.turns(session) == []  # neither ended it, and what was decided stays decided
+    assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
+    assert it.refunds() == ["12"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (("LED-00000000",), 1, "is not a request for approval"),
+        (("LED-0000ffff",), 1, "is not a request for approval"),
+        (("nonsense",), 1, "is not a request for approval"),
+        (("--deny",), 2, "Name a request"),
+        (("--run",), 2, "Name a request"),
+    ],
+)
+def test_what_cannot_be_approved(
+    clerk: Callable[..., Clerk], arguments: tuple[str, ...], code: int, word: str
+) -> None:
+    it = clerk()
+    it.begin_and_die()
+    result = it.cli("approve", *arguments)
+    assert result.returncode == code
+    assert word in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_what_a_model_wrote_moves_nothing_in_the_terminal(clerk: Callable[..., Clerk]) -> None:
+    evil = {"order": 12, "note": "\x1b[2K\r\u202eLet nothing(run)"}
+    it = clerk(anthropic_answer(tool_use("refund", evil)), PAID)
+    _, request = it.begin_and_die()
+    for shown in (it.cli("approve").stdout, it.cli("approve", request).stdout):
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        assert "Let nothing(run)" in shown
+
+
+# -- the shell ---------------------------------------------------------------------------
+
+
+def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk]) -> None:
+    it = clerk(ASKS, PAID, anthropic_answer("Hello."))
+    result = it.run(
+        "talk",
+        stdin="refund order 12\nhello\n/approvals\n/approve LED-00000000\n/trace\n"
+        "/approve\nhello\n/cost\n/resume\n/cancel\n",
+    )
+    assert "[refund(order=12) waits for a person]" in result.stderr
+    assert "`remit approve LED-" in result.stderr
+    assert "The last turn of this session waits for LED-" in result.stderr
+    assert "this session  refund(order=12)" in result.stdout
+    assert "'LED-00000000' is not a request for approval" in result.stderr
+    assert "[going on with the unfinished turn: refund order 12]" in result.stderr
+    assert "Order 12 is paid back." in result.stdout
+    assert result.stdout.index("Order 12 is paid back.") < result.stdout.index("Hello.")
+    assert "3 calls, 33 tokens in, 21 out; " in result.stdout
+    assert result.stderr.count("There is no unfinished turn.") == 2
+    assert "Traceback" not in result.stderr
+    assert it.refunds() == ["12"]
+
+
+def test_cancelling_and_denying_in_the_shell(clerk: Callable[..., Clerk]) -> None:
+    it = clerk(ASKS, ASKS, anthropic_answer("As you wish."))
+    result = it.run("talk", stdin="refund it\n/cancel\nrefund it\n/deny  \n")
+    assert "The turn is cancelled." in result.stderr
+    assert "refund is denied." in result.stderr
+    assert "As you wish." in result.stdout
+    with LedgerClient(it.root / "ledger.db") as ledger:
+        states = [one.state for one in ApprovalDesk(ledger).list()]
+        outcomes = [
+            entry.metadata.get("outcome") for entry in ledger.read_by_event_type("TURN_RECORDED")
+        ]
+    assert states == ["denied", "void"]
+    assert outcomes == ["cancelled", None]
+    assert it.refunds() == []
+
+
+def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: Path) -> None:
+    """The shell is killed while the model thinks; the next one ends the turn."""
+    root = str(tmp_path / "root")
+    heard: list[int] = []
+
+    def slow(body: dict[str, Any]) -> Any:
+        heard.append(1)
+        if len(heard) == 1:
+            time.sleep(3)
+        return anthropic_answer("Good day.")(body)  # type: ignore[operator]
+
+    with serve(_by_kind(slow)) as server:
+        env = {**os.environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-secret"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "remit", "chat", "--root", root],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            process.stdin.write(b"hello\n")
+            process.stdin.flush()
+            end = time.monotonic() + 60
+            while not heard:
+                assert time.monotonic() < end
+                time.sleep(0.02)
+            process.kill()
+        listed = remit("session", "list", "--json", "--root", root)
+        (session,) = json.loads(listed.stdout)["sessions"]
+        name = session["session_id"]
+        assert "not finished yet" in remit("session", "show", name, "--root", root).stdout
+        result = remit("session", "resume", name, "--root", root, stdin="/session\n", **env)
+    assert result.returncode == 0, result.stderr
+    assert "[going on with the unfinished turn: hello]" in result.stderr
+    assert "Good day." in result.stdout
+    assert f"{name}, 1 turns" in result.stdout
+
+
+class Terminal:
+    """A program at a terminal of its own."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._near, far = pty.openpty()
+        self.process = subprocess.Popen(
+            command, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True,
+            preexec_fn=_own_terminal,
+        )  # fmt: skip
+        os.close(far)
+        self._seen = ""
+
+    def wait_for(self, text: str) -> None:
+        """Read until ``text`` is there, from where the last one was found."""
+        end = time.monotonic() + 60
+        while text not in self._seen:
+            assert time.monotonic() < end, self._seen
+            if select.select([self._near], [], [], 0.1)[0]:
+                try:
+                    self._seen += os.read(self._near, 65536).decode("utf-8", "replace")
+                except OSError as error:
+                    raise AssertionError(f"{text!r} did not come: {self._seen}") from error
+        self._seen = self._seen.split(text, 1)[1]
+
+    def type(self, text: str) -> None:
+        """What somebody types."""
+        os.write(self._near, text.encode())
+
+    def close(self) -> int:
+        """End what still runs; its exit code."""
+        try:
+            return self.process.wait(30)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            os.close(self._near)
+
+
+def _own_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
+    it = clerk(ASKS, PAID, ASKS, anthropic_answer("Not this time."), ASKS, PAID)
+    terminal = Terminal(it.command("talk"), it.environment() | {"TERM": "xterm"})
+    terminal.wait_for("> ")
+    terminal.type("refund order 12\r")
+    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
+    assert it.refunds() == []
+    terminal.type("perhaps\r")
+    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
+    terminal.type("y\r")
+    terminal.wait_for("Order 12 is paid back.")
+    assert it.refunds() == ["12"]
+    terminal.wait_for("> ")
+    terminal.type("refund order 12 again\r")
+    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
+    terminal.type("\r")  # what is not a clear yes is no
+    terminal.wait_for("Not this time.")
+    terminal.wait_for("> ")
+    terminal.type("refund order 12 at last\r")
+    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
+    terminal.type("later\r")
+    terminal.wait_for("Later: /approvals")
+    terminal.wait_for("1 waiting")
+    terminal.type("/exit\r")
+    assert terminal.close() == 0
+    assert it.refunds() == ["12"]
+    with LedgerClient(it.root / "ledger.db") as ledger:
+        found = [(one.state, one.decided_by) for one in ApprovalDesk(ledger).list()]
+        (begun,) = ledger.read_by_event_type("SESSION_START")
+    assert found == [("pending", ""), ("denied", "ann"), ("granted", "ann")]
+    # The next one asks before anything else.
+    terminal = Terminal(it.command("talk", begun.submission_id), it.environment())
+    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
+    terminal.type("yes\r")
+    terminal.wait_for("Order 12 is paid back.")
+    terminal.wait_for("> ")
+    terminal.type("\x04")
+    assert terminal.close() == 0
+    assert it.refunds() == ["12", "12"]
+
+
+def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
+    asked: list[int] = []
+
+    def slow(body: dict[str, Any]) -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            time.sleep(5)
+        return anthropic_answer("Here I am.")(body)  # type: ignore[operator]
+
+    it = clerk(slow)
+    terminal = Terminal(it.command("talk"), it.environment() | {"TERM": "xterm"})
+    terminal.wait_for("> ")
+    terminal.type("think\r")
+    end = time.monotonic() + 60
+    while not asked:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    terminal.type("\x03")
+    terminal.wait_for("[cancelled; what was sent is on record]")
+    terminal.wait_for("> ")
+    terminal.type("still there?\r")
+    terminal.wait_for("Here I am.")
+    terminal.wait_for("> ")
+    terminal.type("/exit\r")
+    assert terminal.close() == 0
+    with LedgerClient(it.root / "ledger.db") as ledger:
+        turns = [entry.metadata for entry in ledger.read_by_event_type("TURN_RECORDED")]
+    assert [turn.get("outcome") for turn in turns] == ["cancelled", None]
+    assert turns[1]["response"] == "Here I am."
+
+
+def test_ask_says_which_request_an_answer_waits_for() -> None:
+    from remit.cli.printing import turn_data
+    from remit.supervisor import TurnResult
+    from remit.workorders import ApprovalNeeded
+
+    needed = ApprovalNeeded("LED-00000007", "WO-SES-A-001", "refund", {"order": 12}, "approval")
+    result = TurnResult("Waiting.", (), {}, "SES-A", False, waiting_for=(needed,))
+    assert turn_data(result)["waiting_for"] == ["LED-00000007"]
+
+
+def test_costs_are_told_in_words() -> None:
+    from remit.cli.printing import cost_text
+
+    assert cost_text({"cost_usd": None}) == "price unknown"
+    assert cost_text({"cost_usd": 0.0}) == "$0.00"
+    assert cost_text({"cost_usd": 0.0123}) == "$0.0123"
