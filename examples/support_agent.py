@@ -2,9 +2,9 @@
 
     python support_agent.py "Order 1002 came broken, I want my money back."
 
-The refund waits. In a second terminal, `remit approve` shows it, and lets it through or not; this
-program then goes on. It may be stopped meanwhile, even killed: `--session SES-…` goes on where it
-stopped, in any process, and no refund is ever made twice. `remit trace SES-…` shows it all.
+The refund waits. In a second terminal, `remit approve` shows it, `remit approve LED-…` releases it
+(`--deny` does not), and this program goes on. It may be killed meanwhile: `--session SES-…` goes on
+where it stopped, and no refund is ever made twice. `remit trace SES-…` shows all that happened.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def main() -> None:
         result = session.resume() if session.unfinished() else session.turn(given.message)
         while result is not None and result.waiting:
             for call in result.waiting_for:
-                print(f"{call.request_id} waits: {call.tool_id} {dict(call.arguments)}", flush=True)
+                what = f"{call.tool_id} {dict(call.arguments)}"
+                print(f"remit approve {call.request_id}   # it waits: {what}", flush=True)
             while runtime.approvals.pending(session_id=session.session_id):
                 time.sleep(POLL_S)
             result = session.resume()

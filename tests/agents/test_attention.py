@@ -72,7 +72,8 @@ def test_commitment_time_and_recency_count() -> None:
         return choose([], 0, candidates, SETTINGS, 0, NOW).chosen[0].ref
 
     assert first(_candidate("new"), _candidate("old", 500)) == "new"
-    assert first(_candidate("loose", commitment=0.3), _candidate("bound", commitment=1.0)) == "bound"
+    loose, bound = _candidate("loose", commitment=0.3), _candidate("bound", commitment=1.0)
+    assert first(loose, bound) == "bound"
     assert first(_candidate("whenever"), _candidate("soon", due="2026-05-01T18:00Z")) == "soon"
 
 
@@ -99,9 +100,7 @@ def test_what_was_left_out_of_a_turn_is_on_record(
         turns = runtime.ledger.read_by_event_type("TURN_RECORDED")
     told = planned[-1].metadata["attention"]
     assert told["turns_shown"] == 1
-    assert told["left_out"] == [
-        {"kind": "turn", "ref": turns[0].id, "why": "budget", "tokens": 18}
-    ]
+    assert told["left_out"] == [{"kind": "turn", "ref": turns[0].id, "why": "budget", "tokens": 18}]
 
 
 def test_a_thread_stays_open_across_sessions_of_its_agent_until_it_is_closed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
@@ -237,17 +238,15 @@ def test_an_order_that_has_ended_is_given_back_as_it_ended(
 def test_whoever_lost_the_order_stops_before_the_next_step(
     ledger: LedgerClient, root: Root
 ) -> None:
-    class _Taken(RemitError):
+    class _TakenError(RemitError):
         pass
 
     def guard() -> None:
         if bench.shouted:
-            raise _Taken("Somebody else has it.")
+            raise _TakenError("Somebody else has it.")
 
     with serve(*_script()) as server:
         bench = _Bench(ledger, root, anthropic_provider(server.url))
-        import asyncio
-
         with pytest.raises(RemitError, match="Somebody else"):
             asyncio.run(_with_guard(bench.executor, guard, bench))
         assert len(server.calls) == 1
@@ -282,6 +281,7 @@ def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(
         with pytest.raises(_Died):
             session.turn("first")
         agent._worker.aexecute = whole  # type: ignore[method-assign]
+        runtime.ledger.flush()
         assert session.unfinished() is not None
         assert list(runtime.unfinished()) == [session.session_id]
         assert session.turn("second").response == "Hello."
@@ -303,7 +303,6 @@ def test_an_agent_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             {"contract": "PRC-NOSUCH-001"},
             {"mcp": ["nowhere"]},
             {"acceptance": {"nonsense": 1}},
-            {"model": "nobody/knows"},
         ):
             with pytest.raises(RemitError) as told:
                 runtime.agent("a", **wrong)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ import pytest
 from remit.config import LeaseSettings
 from remit.leases import LeaseBusyError, LeaseExpiredError, LeaseOffice, Owner
 from remit.ledger import LedgerClient
+from remit.sessions import SessionNotFoundError
 from remit.supervisor import TurnCancelledError
 from remit.tools import Tool
 from tests.support.agents import anthropic_runtime
@@ -146,6 +147,18 @@ def test_a_tool_may_not_start_a_turn_in_its_own_session(
     assert call.metadata["status"] == "error"
 
 
+def test_no_agent_goes_on_with_anothers_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        session = runtime.agent("payer").session()
+        with pytest.raises(SessionNotFoundError, match="the agent payer"):
+            runtime.session(session.session_id)
+        with pytest.raises(SessionNotFoundError, match="the agent payer"):
+            runtime.agent("another").session(session.session_id)
+        assert runtime.agent("payer").session(session.session_id).turn("x").response == "x"
+
+
 # -- leases --------------------------------------------------------------------------------------
 
 _SETTINGS = LeaseSettings(lasts_s=0.6, poll_s=0.05, session_wait_s=1.0)
@@ -165,6 +178,7 @@ async def test_one_holder_at_a_time(ledger: LedgerClient) -> None:
 
     await asyncio.gather(*(work() for _ in range(12)))
     assert most == 1
+    ledger.flush()  # it is given back behind all that was written
     assert not office.is_held("x")
 
 
@@ -233,6 +247,7 @@ def test_a_cancelled_wait_leaves_nothing_behind(
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
+            ledger.flush()
             assert not office.is_held("x")
 
         asyncio.run(wait())

@@ -10,11 +10,12 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -73,7 +74,6 @@ class Clerk:
             "ANTHROPIC_BASE_URL": self.server.url,
             "ANTHROPIC_API_KEY": "sk-secret",
             "PYTHONPATH": str(TOP),
-            "PROMPT_TOOLKIT_NO_CPR": "1",
             "USER": "ann",
             "LOGNAME": "ann",
         }
@@ -321,90 +321,107 @@ def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: 
     assert f"{name}, 1 turns" in result.stdout
 
 
+TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is a signal
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+PROMPT = "tokens"  # of the status line below it: the prompt waits
+
+
 class Terminal:
     """A program at a terminal of its own."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._near, far = pty.openpty()
+        termios.tcsetwinsize(far, (40, 120))
         self.process = subprocess.Popen(
-            command, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True,
-            preexec_fn=_own_terminal,
+            [sys.executable, "-c", TERMINAL, *command], stdin=far, stdout=far, stderr=far,
+            env={**environment, "TERM": "xterm"}, start_new_session=True,
         )  # fmt: skip
         os.close(far)
         self._seen = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._near)
 
     def wait_for(self, text: str) -> None:
         """Read until ``text`` is there, from where the last one was found."""
         end = time.monotonic() + 60
         while text not in self._seen:
             assert time.monotonic() < end, self._seen
-            if select.select([self._near], [], [], 0.1)[0]:
-                try:
-                    self._seen += os.read(self._near, 65536).decode("utf-8", "replace")
-                except OSError as error:
-                    raise AssertionError(f"{text!r} did not come: {self._seen}") from error
+            try:
+                self._seen += self._read()
+            except OSError as error:
+                raise AssertionError(f"{text!r} did not come: {self._seen}") from error
         self._seen = self._seen.split(text, 1)[1]
 
     def type(self, text: str) -> None:
         """What somebody types."""
         os.write(self._near, text.encode())
 
-    def close(self) -> int:
-        """End what still runs; its exit code."""
-        try:
-            return self.process.wait(30)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
-            os.close(self._near)
+    def end(self, text: str) -> int:
+        """Type the last thing; the exit code."""
+        self.type(text)
+        end = time.monotonic() + 60
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self._seen
+            with contextlib.suppress(OSError):
+                self._read()
+        return self.process.returncode
 
-
-def _own_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    def _read(self) -> str:
+        if not select.select([self._near], [], [], 0.1)[0]:
+            return ""
+        text = os.read(self._near, 65536).decode("utf-8", "replace")
+        if "\x1b[6n" in text:  # asks where the cursor stands; a terminal answers
+            self.type("\x1b[1;1R")
+        return text
 
 
 def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
     it = clerk(ASKS, PAID, ASKS, anthropic_answer("Not this time."), ASKS, PAID)
-    terminal = Terminal(it.command("talk"), it.environment() | {"TERM": "xterm"})
-    terminal.wait_for("> ")
-    terminal.type("refund order 12\r")
-    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
-    assert it.refunds() == []
-    terminal.type("perhaps\r")
-    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
-    terminal.type("y\r")
-    terminal.wait_for("Order 12 is paid back.")
-    assert it.refunds() == ["12"]
-    terminal.wait_for("> ")
-    terminal.type("refund order 12 again\r")
-    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
-    terminal.type("\r")  # what is not a clear yes is no
-    terminal.wait_for("Not this time.")
-    terminal.wait_for("> ")
-    terminal.type("refund order 12 at last\r")
-    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
-    terminal.type("later\r")
-    terminal.wait_for("Later: /approvals")
-    terminal.wait_for("1 waiting")
-    terminal.type("/exit\r")
-    assert terminal.close() == 0
+    question = "Let refund(order=12) run? [y/N/later]"
+    with Terminal(it.command("talk"), it.environment()) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type("refund order 12\r")
+        terminal.wait_for(question)
+        assert it.refunds() == []
+        terminal.type("perhaps\r")
+        terminal.wait_for(question)
+        terminal.type("y\r")
+        terminal.wait_for("Order 12 is paid back.")
+        assert it.refunds() == ["12"]
+        terminal.wait_for(PROMPT)
+        terminal.type("refund order 12 again\r")
+        terminal.wait_for(question)
+        terminal.type("\r")  # what is not a clear yes is no
+        terminal.wait_for("Not this time.")
+        terminal.wait_for(PROMPT)
+        terminal.type("refund order 12 at last\r")
+        terminal.wait_for(question)
+        terminal.type("later\r")
+        terminal.wait_for("Later: /approvals")
+        terminal.wait_for(PROMPT)
+        assert terminal.end("/exit\r") == 0
     assert it.refunds() == ["12"]
     with LedgerClient(it.root / "ledger.db") as ledger:
         found = [(one.state, one.decided_by) for one in ApprovalDesk(ledger).list()]
         (begun,) = ledger.read_by_event_type("SESSION_START")
     assert found == [("pending", ""), ("denied", "ann"), ("granted", "ann")]
     # The next one asks before anything else.
-    terminal = Terminal(it.command("talk", begun.submission_id), it.environment())
-    terminal.wait_for("Let refund(order=12) run? [y/N/later]")
-    terminal.type("yes\r")
-    terminal.wait_for("Order 12 is paid back.")
-    terminal.wait_for("> ")
-    terminal.type("\x04")
-    assert terminal.close() == 0
+    with Terminal(it.command("talk", begun.submission_id), it.environment()) as terminal:
+        terminal.wait_for(question)
+        terminal.type("yes\r")
+        terminal.wait_for("Order 12 is paid back.")
+        terminal.wait_for(PROMPT)
+        assert terminal.end("\x04") == 0
     assert it.refunds() == ["12", "12"]
 
 
@@ -418,21 +435,20 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
         return anthropic_answer("Here I am.")(body)  # type: ignore[operator]
 
     it = clerk(slow)
-    terminal = Terminal(it.command("talk"), it.environment() | {"TERM": "xterm"})
-    terminal.wait_for("> ")
-    terminal.type("think\r")
-    end = time.monotonic() + 60
-    while not asked:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    terminal.type("\x03")
-    terminal.wait_for("[cancelled; what was sent is on record]")
-    terminal.wait_for("> ")
-    terminal.type("still there?\r")
-    terminal.wait_for("Here I am.")
-    terminal.wait_for("> ")
-    terminal.type("/exit\r")
-    assert terminal.close() == 0
+    with Terminal(it.command("talk"), it.environment()) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type("think\r")
+        end = time.monotonic() + 60
+        while not asked:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        terminal.type("\x03")
+        terminal.wait_for("[cancelled; what was sent is on record]")
+        terminal.wait_for(PROMPT)
+        terminal.type("still there?\r")
+        terminal.wait_for("Here I am.")
+        terminal.wait_for(PROMPT)
+        assert terminal.end("/exit\r") == 0
     with LedgerClient(it.root / "ledger.db") as ledger:
         turns = [entry.metadata for entry in ledger.read_by_event_type("TURN_RECORDED")]
     assert [turn.get("outcome") for turn in turns] == ["cancelled", None]

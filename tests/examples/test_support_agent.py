@@ -1,7 +1,9 @@
-"""``examples/support_agent.py``: a refund waits for a person, outlives a crash, and is made once."""
+"""``examples/support_agent.py``: a refund waits for a person, outlives a crash, is made once."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from tests.examples.playing import (
     rows,
     run,
     sound,
+    until,
 )
 
 EXAMPLE = "support_agent.py"
@@ -40,10 +43,10 @@ def _waiting(place: Path, model: Model) -> tuple[str, str]:
     """Start it, and kill it when it waits; its session and the request."""
     program = begin(place, model, EXAMPLE, COMPLAINT)
     session = line(program, "session SES-").split()[1]
-    request = line(program, "LED-")
+    request = line(program, "remit approve LED-")
     assert "refund {'order_id': 1002, 'reason': 'broken'}" in request
     kill(program)
-    return session, request.split()[0]
+    return session, request.split()[2]
 
 
 def decide(place: Path, request: str, *more: str) -> None:
@@ -89,6 +92,27 @@ def test_a_refund_is_released_after_a_crash_and_made_once(tmp_path: Path, dialec
     sound(tmp_path)
 
 
+def test_a_refund_made_just_before_the_crash_is_not_made_again(tmp_path: Path) -> None:
+    with playing("anthropic", clerk) as model:
+        session, request = _waiting(tmp_path, model)
+        decide(tmp_path, request)
+        with closing(sqlite3.connect(tmp_path / "root/ledger.db")) as ledger:
+            with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+                shop.execute("BEGIN IMMEDIATE")  # the refund cannot be made yet
+                program = begin(tmp_path, model, EXAMPLE, "--session", session)
+                until(lambda: bool(entries(tmp_path, "TOOL_INTENT")))
+                ledger.execute("BEGIN IMMEDIATE")  # what comes of it cannot be written down
+            until(lambda: bool(_refunds(tmp_path)))
+            kill(program)
+        assert not entries(tmp_path, "TOOL_CALL")
+
+        printed = run(tmp_path, model, EXAMPLE, "--session", session)
+    assert "Order 1002 is refunded." in printed
+    assert [one.metadata.get("attempt") for one in entries(tmp_path, "TOOL_INTENT")] == [None, 2]
+    assert _refunds(tmp_path) == [(1002, "broken")]
+    sound(tmp_path)
+
+
 def test_a_refund_that_is_denied_is_not_made(tmp_path: Path) -> None:
     with playing("anthropic", clerk) as model:
         session, request = _waiting(tmp_path, model)
@@ -104,7 +128,7 @@ def test_it_goes_on_by_itself_once_somebody_has_decided(tmp_path: Path) -> None:
     with playing("openai", clerk) as model:
         program = begin(tmp_path, model, EXAMPLE, COMPLAINT)
         line(program, "session SES-")
-        decide(tmp_path, line(program, "LED-").split()[0])
+        decide(tmp_path, line(program, "remit approve LED-").split()[2])
         assert "Order 1002 is refunded." in ended(program)
     assert _refunds(tmp_path) == [(1002, "broken")]
     sound(tmp_path)

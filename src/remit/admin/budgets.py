@@ -51,7 +51,7 @@ def budget_tools(ledger: LedgerClient) -> list[Tool]:
         Tool(
             "budget_status",
             "Show budgets: what was spent, is reserved and may be spent, in tokens and US dollars; "
-            "of all sessions, keys, users and teams, or of one session.",
+            "of all keys, users and teams, or of one conversation.",
             {
                 "type": "object",
                 "properties": {

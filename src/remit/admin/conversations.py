@@ -107,8 +107,9 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
             (
                 ("which sessions exist?", {}),
                 ("list my conversations", {}),
-                ("show sessions", {}),
+                ("show all sessions", {}),
                 ("how many sessions are there?", {}),
+                ("every session, please", {}),
             ),
             _describe_sessions,
             "sessions",
@@ -117,7 +118,7 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
         Tool(
             "session_overview",
             "Sum up one session: turns, cost, tokens, models, tools used, open approvals, and a "
-            "turn that has not ended. Without an id: this session.",
+            "turn that has not ended. Without an id: the current one.",
             {
                 "type": "object",
                 "properties": {"session_id": SESSION_ID},
@@ -126,7 +127,7 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
             overview,
             (
                 ("overview of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
-                ("what did this session cost so far?", {}),
+                ("cost and tokens of this session", {}),
                 ("how many turns does SES-7K2M4QX9 have?", {"session_id": "SES-7K2M4QX9"}),
                 ("summarize this session", {}),
             ),
@@ -137,8 +138,8 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
         Tool(
             "reconstruct_session",
             "Read a conversation from the ledger: both sides of every turn, in full, or of a "
-            f"window of turns. Without a window: the last {_SHOWN_TURNS}. Without an id: this "
-            "session.",
+            f"window of turns. Without a window: the last {_SHOWN_TURNS}. Without an id: the "
+            "current one.",
             {
                 "type": "object",
                 "properties": {

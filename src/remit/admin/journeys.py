@@ -76,8 +76,8 @@ def journey_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
         Tool(
             "trace_prompt_journey",
             "Trace how a prompt became an answer: planned, dispatched, asked, answered, tools "
-            "used, checked, delivered, with the ids of the entries. Of a session, a work order or "
-            "an entry; with nothing named, the last turn of this session.",
+            "used, checked, delivered, with the ids of what is on record. With nothing named, the "
+            "last turn.",
             {
                 "type": "object",
                 "properties": {

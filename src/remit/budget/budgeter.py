@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import time
 from collections.abc import Sequence
@@ -86,6 +87,11 @@ class TokenBudgeter:
         """:meth:`allocate` without blocking the event loop."""
         entry, row = _allocation(scope, token_limit, turn_limit, limits)
         return await self._ledger.atransact(lambda tx: _allocate(tx, entry, row))
+
+    def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
+        """:meth:`allocate` before whatever is written later, without waiting for it."""
+        entry, row = _allocation(scope, None, None, limits)
+        return self._ledger.transact_soon(lambda tx: _allocate(tx, entry, row))
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
         """Whether a call of this size would be allowed just now. Holds nothing.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from remit.config import LeaseSettings
 from remit.leases.lease import Lease, LeaseBusyError
@@ -64,7 +65,7 @@ class LeaseOffice:
             lease = await self._take(name, owner, wait_s)
         except asyncio.CancelledError:
             # What was handed over is done, whoever waits: let go of what may have been taken.
-            await asyncio.shield(self._let_go(name, owner))
+            self._let_go(name, owner)
             raise
         keeper = asyncio.create_task(self._keep(lease, on_stop))
         try:
@@ -72,7 +73,7 @@ class LeaseOffice:
         finally:
             keeper.cancel()
             with contextlib.suppress(LedgerError):  # it runs out by itself
-                await asyncio.shield(self._let_go(name, owner))
+                self._let_go(name, owner)
 
     def is_held(self, name: str) -> bool:
         """Whether somebody works on ``name`` just now."""
@@ -82,13 +83,14 @@ class LeaseOffice:
     def request_stop(self, name: str) -> bool:
         """Ask whoever holds ``name`` to end; whether there was anybody to ask."""
 
-        def ask(tx: Transaction) -> None:
+        def ask(tx: Transaction) -> bool:
+            rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
+            if not rows or _is_free(str(rows[0][0]), int(rows[0][1])):
+                return False
             tx.execute("UPDATE leases SET stop = 1 WHERE name = ?", (name,))
+            return True
 
-        if not self.is_held(name):
-            return False
-        self._ledger.transact(ask)
-        return True
+        return self._ledger.transact(ask)
 
     async def _take(self, name: str, owner: str, wait_s: float) -> Lease:
         deadline = time.monotonic() + wait_s
@@ -153,10 +155,17 @@ class LeaseOffice:
         )
         return bool(rows) and bool(rows[0][0])
 
-    async def _let_go(self, name: str, owner: str) -> None:
-        await self._ledger.atransact(
+    def _let_go(self, name: str, owner: str) -> None:
+        """Give the lease back, behind all that was written while it was held."""
+        self._ledger.transact_soon(
             lambda tx: tx.execute("DELETE FROM leases WHERE name = ? AND owner = ?", (name, owner))
-        )
+        ).add_done_callback(_heard)
+
+
+def _heard(future: asyncio.Future[Any]) -> None:
+    """A lease that could not be given back runs out by itself."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _is_free(owner: str, until_ms: int) -> bool:

@@ -19,6 +19,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, Event
+from remit.ledger.ordered import OrderedWriter
 from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, VerificationReport
 from remit.ledger.retention import RetentionSchedule
@@ -47,6 +48,7 @@ __all__ = [
     "LedgerPort",
     "LedgerWriteError",
     "NoSignerError",
+    "OrderedWriter",
     "Prepared",
     "Problem",
     "RecordTooLargeError",

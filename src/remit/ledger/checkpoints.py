@@ -180,7 +180,7 @@ class CheckpointKeeper:
         self._run = run
         self._every_entries = every_entries
         self._every_s = every_s
-        self._covered = 0  # of what this process wrote, and in the beginning unknown
+        self._covered: int | None = None  # unknown in the beginning
         self._deadline: float | None = None
 
     def wait_s(self) -> float | None:
@@ -189,15 +189,14 @@ class CheckpointKeeper:
 
     def tick(self, *, closing: bool = False) -> None:
         """Write a checkpoint when one is due; after each commit, on time, and at the end."""
+        if not self._store.size:
+            return
+        if self._covered is None:  # the first commit of this process: what is covered already?
+            latest = Checkpoints(self._store, self._signer.verifier_key).latest()
+            self._covered = latest.checkpoint.size if latest else 0
         new = self._store.size - self._covered
         if new <= 0:
             return
-        if self._covered == 0:  # the first commit of this process: what is covered already?
-            latest = Checkpoints(self._store, self._signer.verifier_key).latest()
-            self._covered = latest.checkpoint.size if latest else 0
-            new = self._store.size - self._covered
-            if new <= 0:
-                return
         if self._deadline is None:
             self._deadline = time.monotonic() + self._every_s
         if new >= self._every_entries or closing or time.monotonic() >= self._deadline:

@@ -162,6 +162,19 @@ class LedgerClient:
         sealed = await self._committer.asubmit(self._unit(batch, subject_id))
         return self._finish(batch, sealed)
 
+    def hand_over(
+        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> asyncio.Future[Any]:
+        """Have ``entries`` written, all or none, and do not wait for it.
+
+        What is handed over later, by this thread, is committed later or together with them: who
+        waits for a later write waits for these. Their ids are not told.
+
+        Raises:
+            InvalidInputError: an entry cannot be recorded as it is; nothing is written.
+        """
+        return self._committer.hand_over(self._unit(list(entries), subject_id))
+
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
 
@@ -183,6 +196,10 @@ class LedgerClient:
         """:meth:`transact` without blocking the event loop."""
         result: _T = await self._committer.asubmit(Unit(call=call))
         return result
+
+    def transact_soon(self, call: Callable[[Transaction], Any]) -> asyncio.Future[Any]:
+        """:meth:`atransact` before whatever is written later, without waiting for it."""
+        return self._committer.hand_over(Unit(call=call))
 
     def step(self, opener: StageOpener, step: Any) -> asyncio.Future[Any]:
         """Have one step done in the next transaction, together with all others of its kind.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -34,6 +35,12 @@ class LedgerPort(Protocol):
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> list[str]:
         """Append all entries in one transaction without blocking the event loop."""
+        ...
+
+    def hand_over(
+        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> asyncio.Future[Any]:
+        """Have all entries written in one transaction, before whatever is written later."""
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
@@ -98,6 +105,13 @@ class ScopedLedger:
         """Append entries of this tier in one transaction, or none."""
         owned = [self._owned(entry) for entry in entries]
         return await self._ledger.awrite_many(owned, subject_id=subject_id)
+
+    def hand_over(
+        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> asyncio.Future[Any]:
+        """:meth:`LedgerClient.hand_over` of entries of this tier."""
+        owned = [self._owned(entry) for entry in entries]
+        return self._ledger.hand_over(owned, subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id, when this tier may see it.

@@ -1,10 +1,11 @@
 """Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
 
-from remit.sessions.manager import SessionManager, Turn, new_session_id
+from remit.sessions.manager import SessionManager, SessionNotFoundError, Turn, new_session_id
 from remit.sessions.overview import SessionOverview, list_sessions, session_overview
 
 __all__ = [
     "SessionManager",
+    "SessionNotFoundError",
     "SessionOverview",
     "Turn",
     "list_sessions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,23 +72,32 @@ class SessionManager:
 
     def exists(self) -> bool:
         """Whether the ledger has this session."""
-        return any(
-            True
-            for _ in self._ledger.query(
-                session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
-            )
+        return any(True for _ in self._started())
+
+    def _started(self) -> Iterator[LedgerEntry]:
+        return self._ledger.query(
+            session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
         )
 
     def require(self) -> None:
-        """Make sure that the session exists.
+        """Make sure that the session exists, and is this agent's.
 
         Raises:
-            SessionNotFoundError: it does not.
+            SessionNotFoundError: it does not, or is another agent's: whose tools and contract are
+                not these.
         """
-        if not self.exists():
+        started = next(self._started(), None)
+        if started is None:
             raise SessionNotFoundError(
                 f"The ledger has no session {self.session_id}.",
                 next_step="`remit session list` shows what there is.",
+            )
+        provenance = started.metadata.get("provenance") or {}
+        owner, own = provenance.get("agent_id"), self._provenance["agent_id"]
+        if owner != own:
+            raise SessionNotFoundError(
+                f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
+                next_step=f"Go on with it by the program that makes the agent {owner}.",
             )
 
     def start(self) -> str:
@@ -98,8 +108,11 @@ class SessionManager:
     def turn_count(self) -> int:
         """Turns recorded so far."""
         if self._turn_count is None:
-            latest = self.recent_turns(1)
-            self._turn_count = latest[-1].turn_number if latest else 0
+            latest = self._ledger.query(
+                session_id=self.session_id, event_type="TURN_RECORDED", order="desc", limit=1,
+                with_content=False,
+            )  # fmt: skip
+            self._turn_count = max((entry.metadata["turn_number"] for entry in latest), default=0)
         return self._turn_count
 
     def refresh(self) -> None:

@@ -134,7 +134,7 @@ class OrderDesk:
             orders[step.name] = self._orders[order.wo_id] = order
             waits[step.name] = step.depends_on
         if len(plan.steps) > 1 and entries:
-            await self._journal.write_all(entries)
+            self._journal.soon(entries)
             entries = []
         await self._run_all(orders, waits, {plan.answering.name: listen}, entries)
         self._steps.update(orders)
@@ -199,7 +199,7 @@ class OrderDesk:
         self._guard()
         self._orders[order.wo_id] = order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id, told)
-        await self._journal.write_all([*entries, dispatched])
+        self._journal.soon([*entries, dispatched])  # the worker's first step waits for it
         order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
         return await self._work(_with_prior(order, prior), listen)
 

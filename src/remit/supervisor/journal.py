@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry, LedgerPort, OrderedWriter
 from remit.workorders import WorkOrder, plan_of, trace_hash, work_order_id
 
 __all__ = ["SupervisorJournal"]
@@ -30,6 +30,7 @@ class SupervisorJournal:
         self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
     ) -> None:
         self.ledger = ledger
+        self._writer = OrderedWriter(ledger)
         self.session_id = session_id
         self.agent_id = agent_id
         self._provenance = {
@@ -40,25 +41,44 @@ class SupervisorJournal:
 
     def last_number(self) -> int:
         """The number of the session's latest numbered work order; 0 when there is none."""
-        for entry in self.ledger.query(
-            session_id=self.session_id, event_type="WO_PLANNED", order="desc", with_content=False
-        ):
-            head, _, number = entry.submission_id.rpartition("-")
-            if head == f"WO-{self.session_id}" and number.isdigit():
-                return int(number)
-        return 0
+        after: str | None = None
+        most: int | None = 1  # nearly always it is the latest one
+        while True:
+            for entry in self.ledger.query(
+                session_id=self.session_id, event_type="WO_PLANNED", order="desc", after=after,
+                limit=most, with_content=False,
+            ):  # fmt: skip
+                head, _, number = entry.submission_id.rpartition("-")
+                if head == f"WO-{self.session_id}" and number.isdigit():
+                    return int(number)
+                after = entry.id
+            if most is None or after is None:
+                return 0
+            most = None
 
     def order_id(self, number: int) -> str:
         """The id of the session's order with that number."""
         return work_order_id(self.session_id, number)
 
     async def write(self, event_type: str, submission_id: str = "", **metadata: Any) -> str:
-        """Append one entry; returns its id."""
-        return await self.ledger.awrite(self.entry(event_type, submission_id, metadata))
+        """Append one entry and wait until it, and all before it, is durable; returns its id."""
+        return (await self._writer.write([self.entry(event_type, submission_id, metadata)]))[-1]
 
     async def write_all(self, entries: Sequence[LedgerEntry]) -> None:
-        """Append entries from :meth:`entry`, all or none."""
-        await self.ledger.awrite_many(entries)
+        """Append entries from :meth:`entry`, all or none, and wait for them."""
+        await self._writer.write(entries)
+
+    def soon(self, entries: Sequence[LedgerEntry]) -> None:
+        """Append entries, all or none, before whatever is written later, without waiting."""
+        self._writer.soon(entries)
+
+    async def settle(self) -> None:
+        """Wait for what was handed over.
+
+        Raises:
+            LedgerWriteError: some of it could not be written.
+        """
+        await self._writer.settle()
 
     def entry(self, event_type: str, submission_id: str, metadata: dict[str, Any]) -> LedgerEntry:
         """An entry, not yet written."""
@@ -78,7 +98,7 @@ class SupervisorJournal:
         """That an order was written, whole, with its place in the plan."""
         return self.entry("WO_PLANNED", order.wo_id, {**plan_of(order), **about})
 
-    async def checked(
+    def checked(
         self,
         last: WorkOrder,
         ids: list[str],
@@ -87,12 +107,12 @@ class SupervisorJournal:
         attempt: int,
         further: Sequence[LedgerEntry] = (),
     ) -> None:
-        """Close a chain of orders and put the verdict on its result on record."""
+        """Close a chain of orders and put the verdict on its result on record, without waiting."""
         trace = {"work_order_ids": ids, "trace_hash": trace_hash(self.ledger, ids)}
         chain = {**trace, "cost": cost, "outcome": str(last.state)}
         verdict = "reject" if reasons else "accept"
         gate = {**trace, "verdict": verdict, "reasons": reasons, "attempt": attempt}
-        await self.ledger.awrite_many(
+        self.soon(
             [
                 self.entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
                 self.entry("WO_QUALITY_GATE", last.wo_id, gate),

@@ -259,6 +259,7 @@ class HO2Supervisor:
         entry_id = ""
         if not turn.waiting:
             entry_id = await self._session.aadd_turn(message, turn.response)
+            await self._journal.settle()  # the turn stands behind it in the same queue
         orders = turn.desk.orders
         return TurnResult(
             response=turn.response,
@@ -388,7 +389,7 @@ class HO2Supervisor:
                 self._session.turn_count + 1,
             )
         ]
-        await self._journal.checked(
+        self._journal.checked(
             order, [one.wo_id for one in orders], total_cost(orders), reasons, attempt,
             [] if reasons else threads,
         )  # fmt: skip

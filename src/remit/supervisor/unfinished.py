@@ -66,6 +66,15 @@ def unfinished_turn(
         turns_recorded: how many turns have ended.
     """
     number = turns_recorded + 1
+    latest = next(
+        ledger.query(
+            session_id=session_id, event_type="WO_PLANNED", order="desc", limit=1,
+            with_content=False,
+        ),
+        None,
+    )  # fmt: skip
+    if latest is None or latest.metadata.get("turn_number") not in (None, number):
+        return None  # nearly always
     planned: list[LedgerEntry] = []
     for entry in ledger.query(
         session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False

@@ -127,7 +127,7 @@ class ModelCalls:
             structured_output=None if tools else structured,
             output_schema=schema or request.output_schema,
         )
-        await self._journal.flush()  # what came before stands before it
+        self._journal.flush()  # what came before stands before it
         self._guard()
         self.made += 1
         response = await self._gateway.aroute(self._bounded(request), on_text=on_text)
@@ -147,10 +147,7 @@ class ModelCalls:
 
     def _bounded(self, request: PromptRequest) -> PromptRequest:
         """``max_tokens`` never above what the order has left beside the prompt."""
-        if self._budgeter is None:
-            return request
-        scope = BudgetScope(self._order.session_id, self._order.wo_id, self._agent_id)
-        left = self._budgeter.check(scope).remaining
+        left = self._left()
         if left is None:
             return request
         try:
@@ -159,3 +156,16 @@ class ModelCalls:
             return request  # the gateway refuses it, with the reason on record
         most = left if request.max_tokens is None else min(request.max_tokens, left)
         return replace(request, max_tokens=max(1, most))
+
+    def _left(self) -> int | None:
+        """Tokens that the order has left; ``None`` without a limit."""
+        if self._budgeter is None:
+            return None
+        order = self._order
+        if self.made == 1:  # its own account may still be on its way to the ledger
+            left = self._budgeter.check(BudgetScope(order.session_id)).remaining
+            own = order.constraints.token_budget or None
+            known = [one for one in (left, own) if one is not None]
+            return min(known, default=None)
+        scope = BudgetScope(order.session_id, order.wo_id, self._agent_id)
+        return self._budgeter.check(scope).remaining

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
 from remit.exchange import PromptResponse
-from remit.ledger import LedgerEntry, LedgerPort, ScopedLedger
+from remit.ledger import LedgerEntry, LedgerPort, OrderedWriter, ScopedLedger
 from remit.workorders import WorkOrder
 
 __all__ = ["Journal", "Usage"]
@@ -46,16 +47,23 @@ class Journal:
             "work_order_id": order.wo_id,
             "session_id": order.session_id,
         }
+        self._writer = OrderedWriter(self.ledger)
         self._noted: list[LedgerEntry] = []
         self.prompts_used: list[str] = []
 
     async def write(self, event_type: str, **metadata: Any) -> str:
-        """Append one entry of the order, and what was noted before it; returns its id."""
-        entry = self._entry(event_type, metadata)
-        if not self._noted:
-            return await self.ledger.awrite(entry)
+        """Append one entry and wait until it, and all before it, is durable; returns its id."""
         noted, self._noted = self._noted, []
-        return (await self.ledger.awrite_many([*noted, entry]))[-1]
+        return (await self._writer.write([*noted, self._entry(event_type, metadata)]))[-1]
+
+    def soon(self, event_type: str, **metadata: Any) -> None:
+        """Append one entry, before whatever is written later, without waiting for it."""
+        noted, self._noted = self._noted, []
+        self._writer.soon([*noted, self._entry(event_type, metadata)])
+
+    def joined(self, future: asyncio.Future[Any]) -> None:
+        """Have another write that is under way waited for together with the journal's."""
+        self._writer.joined(future)
 
     def note(self, event_type: str, **metadata: Any) -> None:
         """Have an entry written together with the next one.
@@ -64,11 +72,16 @@ class Journal:
         """
         self._noted.append(self._entry(event_type, metadata))
 
-    async def flush(self) -> None:
-        """Write what was noted."""
+    def flush(self) -> None:
+        """Hand over what was noted, before whatever is written later."""
         if self._noted:
             noted, self._noted = self._noted, []
-            await self.ledger.awrite_many(noted)
+            self._writer.soon(noted)
+
+    async def settle(self) -> None:
+        """Wait until all is durable."""
+        self.flush()
+        await self._writer.settle()
 
     def _entry(self, event_type: str, metadata: dict[str, Any]) -> LedgerEntry:
         return LedgerEntry(

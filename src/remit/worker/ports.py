@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -15,8 +16,8 @@ __all__ = ["BudgetPort", "ContractPort", "ToolPort"]
 class BudgetPort(Protocol):
     """The worker asks and allocates; only the gateway debits."""
 
-    async def aallocate(self, scope: BudgetScope, *, limits: BudgetLimits) -> str:
-        """Set the limits of the narrowest scope named."""
+    def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
+        """Set the limits of the narrowest scope named, before whatever is written later."""
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -104,12 +103,12 @@ class Run:
         """
         order = self._order
         if order.wo_type is WorkOrderType.TOOL_CALL:
-            await self._begin({})
+            self._begin({})
             return await self._run_tools()
         try:
             contract, pack = self._contract()
         except ContractError:
-            await self._begin({})
+            self._begin({})
             raise
         self._journal.prompts_used = [contract.prompt_pack_id]
         pinned = {
@@ -117,21 +116,20 @@ class Run:
             "contract_digest": contract.digest,
             "prompt_pack_digest": pack.digest,
         }
+        self._begin(pinned)
         problem = first_problem(contract.input_schema or {}, dict(order.input_context))
         if problem:
-            await self._begin(pinned)
             raise WorkFailedError("input_schema_invalid", problem)
-        # They share a transaction; neither waits for the other.
-        await asyncio.gather(self._begin(pinned), self._allocate())
+        self._allocate()
         return await self._ask(contract, pack)
 
     async def begin_anyway(self) -> None:
         """Put on record that the order was taken up, when it is only to be ended."""
-        await self._begin({})
+        self._begin({})
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
         """Leave the order as it is, waiting."""
-        await self._journal.flush()
+        await self._journal.settle()
         return replace(self._order, waiting_for=request_ids)
 
     async def end(
@@ -168,10 +166,10 @@ class Run:
             cost=cost,
         )
 
-    async def _begin(self, pinned: Mapping[str, str]) -> None:
+    def _begin(self, pinned: Mapping[str, str]) -> None:
         """Say that the order is worked on; and what is durable but was not told yet."""
         if self.recorded.began is None:
-            await self._journal.write("WO_EXECUTING", **pinned)
+            self._journal.soon("WO_EXECUTING", **pinned)
             return
         for entry in self.recorded.unnoted:
             told = entry.metadata
@@ -180,7 +178,7 @@ class Run:
                 exchange_entry_id=entry.id,
                 **{key: told[key] for key in _TOLD_OF_CALLS},
             )
-        await self._journal.write("WO_EXECUTING", **pinned, resumed=True)
+        self._journal.soon("WO_EXECUTING", **pinned, resumed=True)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
         """The contract and its pack; of an order that began, the very same.
@@ -277,7 +275,7 @@ class Run:
             messages.append({"role": "user", "content": results})
             answer = None
 
-    async def _allocate(self) -> None:
+    def _allocate(self) -> None:
         """Give the order its own limits, when it has any."""
         constraints = self._order.constraints
         if not constraints.token_budget and constraints.usd_budget is None:
@@ -293,7 +291,7 @@ class Run:
             constraints.token_budget or None, None if usd is None else nano_of(usd)
         )
         scope = BudgetScope(self._order.session_id, self._order.wo_id)
-        await self._means.budgeter.aallocate(scope, limits=limits)
+        self._journal.joined(self._means.budgeter.allocate_soon(scope, limits=limits))
 
     def _text_sink(self, contract: PromptContract) -> TextSink | None:
         """Streams what people read; a contract with an output schema gives data."""

@@ -237,7 +237,7 @@ class Toolbox:
             "tool_error": result.error,
             "idempotency_key": key,
         }
-        await self._journal.write("TOOL_CALL", **told)
+        self._journal.soon("TOOL_CALL", **told)  # the next call of the order waits for it
         self._count({**told, "tool_id": tool_id}, ran=ran)
         self._on_event(ToolEnded(tool_id, result.status, result.output, result.error))
         return result

@@ -1,0 +1,131 @@
+"""``docs/agents.md``: its Python runs from top to bottom as one program, its commands after it.
+
+Conventions of the page: ``py`` is Python that goes on where the block before stopped, ``toml`` is a
+part of ``remit.toml``, ``sh`` holds commands for a root in which all that has happened.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import LedgerClient
+from remit.config import load_settings
+from tests.examples.playing import EXAMPLES, PATIENCE_S, Asked, Use, playing
+
+PAGE = EXAMPLES.parent / "docs/agents.md"
+TEXT = PAGE.read_text()
+LEFT_OUT = re.compile(r"(?:SES|LED)-…")
+
+
+def blocks(language: str) -> list[str]:
+    """The page's blocks in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+WISHES: tuple[tuple[str, Use], ...] = (
+    ("Is there any oolong?", ("stock", {"tea": "oolong"})),
+    ("Is there any sencha?", ("stock", {"tea": "sencha"})),
+    ("Find out what is in stock.", ("stock", {"tea": "oolong"})),
+    ("Buy 10 packets of sencha.", ("order_tea", {"tea": "sencha", "packets": 10})),
+    ("What time is it in Lisbon?", ("time__get_current_time", {"timezone": "Europe/Lisbon"})),
+    ("Remind me to order sencha", ("open_thread", {"title": "order sencha", "due": "2026-11-27"})),
+)
+
+
+def reader(asked: Asked) -> str | Use | dict[str, Any]:
+    """The model that the page talks to."""
+    if asked.held:
+        if "help desk" not in asked.text:
+            return {"verdict": "accept", "reasons": []}
+        return {"topic": "billing" if "charged twice" in asked.text else "question", "urgent": True}
+    if asked.results:
+        return f"This is what came of it: {asked.results[-1]}"
+    for phrase, use in WISHES:
+        if phrase in asked.text and use[0] in asked.tools:
+            return use
+    return "Tea needs three minutes."
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory with the examples beside it, as in a clone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    return tmp_path
+
+
+def _run(place: Path, environment: dict[str, str]) -> str:
+    """The page as one program; what it printed."""
+    program = place / "page.py"
+    program.write_text("\n".join(blocks("py")))
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=place, env=environment, capture_output=True, text=True,
+        timeout=4 * PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "openai"])
+def test_the_page_runs(place: Path, dialect: str) -> None:
+    with playing(dialect, reader) as model:
+        printed = _run(place, model.environment)
+        assert '"timezone":"Europe/Lisbon"' in printed
+        assert "[stock …]\nThis is what came of it: 0" in printed
+        advice = next(one.text for one in model.asked if "Recommend the tea" in one.text)
+        assert "This is what came of it: 3" in advice  # of one step
+        assert "three minutes" in advice  # and of the other
+        todo = next(one.text for one in model.asked if "What is still to do?" in one.text)
+        assert "order sencha" in todo
+        assert "Never promise a discount." in todo
+    _commands(place)
+
+
+def _commands(place: Path) -> None:
+    """Every command of the page, in the root that the page left."""
+    with LedgerClient(str(place / ".remit/ledger.db")) as ledger:
+        (waited,) = ledger.read_by_event_type("APPROVAL_REQUESTED")
+    session = waited.metadata["provenance"]["session_id"]
+    ran = 0
+    for command in "".join(blocks("sh")).splitlines():
+        words = shlex.split(command, comments=True)
+        assert words[0] == "remit"
+        told = [
+            {"SES": session, "LED": waited.id}[word[:3]] if LEFT_OUT.fullmatch(word) else word
+            for word in words[1:]
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", *words[:1], *told], cwd=place, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
+        )  # fmt: skip
+        if words[1:2] == ["approve"] and len(words) > 2:  # the page decided it in Python
+            assert "is decided already" in done.stderr
+        else:
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        ran += 1
+    assert ran == 10
+
+
+def test_its_settings_are_settings(tmp_path: Path) -> None:
+    (toml,) = blocks("toml")
+    file = tmp_path / "remit.toml"
+    file.write_text(toml)
+    server = load_settings(file, environment={}).settings.mcp["time"]
+    assert server.tools == tomllib.loads(toml)["mcp"]["time"]["tools"]
+
+
+def test_the_first_agent_takes_ten_lines_at_most() -> None:
+    lines = [line for line in blocks("py")[0].splitlines() if line.strip()]
+    assert len(lines) <= 10
+
+
+def test_nothing_on_the_page_is_left_untried() -> None:
+    assert set(re.findall(r"^```(\w+)$", TEXT, re.MULTILINE)) == {"py", "toml", "sh"}

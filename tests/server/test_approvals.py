@@ -1,0 +1,169 @@
+"""Approvals over HTTP: listed, decided once by who may, and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.auth import ROLES, KeyStore
+from remit.ledger import LedgerClient
+from remit.runtime import Conversation
+from tests.server.test_api import LIMITS, Api
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import Step, anthropic_answer, tool_use
+
+ASKS = anthropic_answer(tool_use("refund", {"order": 12}))
+PAID = anthropic_answer("It is paid back.")
+
+
+class Desk:
+    """A root whose agent needs approvals, the API over it, and what its tool did."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.refunds: list[int] = []
+
+        def refund(order: int) -> str:
+            """Pay an order back."""
+            self.refunds.append(order)
+            return "paid back"
+
+        self.agent = api.runtime.agent("clerk", tools=[refund], approve=["refund"])
+
+    def waiting(self) -> tuple[Conversation, str]:
+        """A turn that waits, and its request."""
+        conversation = self.agent.session()
+        (needed,) = conversation.turn("refund order 12").waiting_for
+        return conversation, needed.request_id
+
+    def decide(self, request: str, **decision: Any) -> Any:
+        return self.api.ask(f"POST /api/approvals/{request}", decision)
+
+
+def _script() -> Step:
+    """Asks for the tool; once it heard of it, answers."""
+
+    def step(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]["content"]
+        heard = isinstance(last, list) and last[0]["type"] == "tool_result"
+        answer = PAID if heard else ASKS
+        return answer(body) if callable(answer) else answer
+
+    return step
+
+
+@pytest.fixture
+def desk(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """On both stores."""
+    flags = {"ledger.path": target}
+    with (
+        anthropic_runtime(tmp_path / "root", monkeypatch, _script(), flags=flags) as (runtime, _),
+        KeyStore(runtime.ledger, LIMITS) as keys,
+    ):
+        yield Desk(Api(runtime, keys))
+
+
+def test_what_waits_is_granted_and_gone_on_with(desk: Desk) -> None:
+    conversation, request = desk.waiting()
+    (listed,) = desk.api.ask("GET /api/approvals").json["approvals"]
+    assert listed == desk.api.ask(f"GET /api/approvals/{request}").json
+    assert listed["request_id"] == request
+    assert listed["session_id"] == conversation.session_id
+    assert (listed["tool_id"], listed["arguments"]) == ("refund", {"order": 12})
+    assert (listed["kind"], listed["state"], listed["decided_by"]) == ("approval", "pending", "")
+
+    granted = desk.decide(request, grant=True, reason="a good customer")
+    assert granted.status == 200
+    assert granted.json["state"] == "granted"
+    assert granted.json["decision_reason"] == "a good customer"
+    key = desk.api.keys.find("ops")
+    assert granted.json["decided_by"] == f"ops ({key.key_id})"
+    assert desk.api.ask("GET /api/approvals").json["approvals"] == []
+    assert desk.refunds == []
+    result = conversation.resume()
+    assert result is not None
+    assert result.response == "It is paid back."
+    assert desk.refunds == [12]
+
+
+def test_a_denial_and_a_second_word(desk: Desk) -> None:
+    conversation, request = desk.waiting()
+    assert desk.decide(request, grant=False, reason="no receipt").json["state"] == "denied"
+    before = desk.api.runtime.ledger.count()
+    for grant in (True, False):
+        again = desk.decide(request, grant=grant)
+        assert (again.status, again.error["code"]) == (409, "conflict")
+    assert desk.api.runtime.ledger.count() == before
+    assert conversation.resume() is not None
+    assert desk.refunds == []
+
+
+def test_what_nobody_asked_cannot_be_decided(desk: Desk) -> None:
+    conversation, request = desk.waiting()
+    for nothing in ("LED-00000000", "LED-0000ffff", "nobody", "%00", "LED-" + "f" * 60):
+        for operation in (f"GET /api/approvals/{nothing}", f"POST /api/approvals/{nothing}"):
+            answer = desk.api.ask(operation, {"grant": True})
+            assert (answer.status, answer.error["code"]) == (404, "not_found"), operation
+            assert "GET /api/approvals" in answer.error["next_step"]
+    assert conversation.cancel()
+    void = desk.decide(request, grant=True)
+    assert (void.status, void.error["code"]) == (409, "conflict")
+    assert desk.api.ask(f"GET /api/approvals/{request}").json["state"] == "void"
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [{}, {"grant": "yes"}, {"grant": 1}, {"grant": None}, {"grant": True, "by": "me"},
+     {"grant": True, "reason": None}, {"grant": True, "reason": "x" * 3000},
+     {"grant": True, "reason": "\ud800"}],
+)  # fmt: skip
+def test_a_decision_is_clear_or_none(desk: Desk, decision: dict[str, Any]) -> None:
+    _, request = desk.waiting()
+    answer = desk.decide(request, **decision)
+    assert (answer.status, answer.error["code"]) == (400, "invalid_input")
+    assert desk.api.ask(f"GET /api/approvals/{request}").json["state"] == "pending"
+
+
+def test_who_may_look_and_who_may_decide(desk: Desk) -> None:
+    _, request = desk.waiting()
+    look, decide = f"GET /api/approvals/{request}", f"POST /api/approvals/{request}"
+    for role, permissions in ROLES.items():
+        key = desk.api.keys.create(f"a {role}", role=role).key
+        for operation in (look, "GET /api/approvals"):
+            expected = 200 if "read" in permissions else 403
+            assert desk.api.ask(operation, key=key).status == expected, role
+        if role != "operator":
+            assert desk.api.ask(decide, {"grant": True}, key=key).status == 403, role
+    assert desk.api.ask(decide, {"grant": True}, key="").status == 401
+    assert desk.api.ask(look).json["state"] == "pending"
+
+
+def test_the_lists_by_state_and_page(desk: Desk) -> None:
+    requests = [desk.waiting()[1] for _ in range(5)]
+    desk.decide(requests[1], grant=True)
+    desk.decide(requests[3], grant=False)
+
+    def listed(**query: Any) -> list[str]:
+        found = desk.api.pages("/api/approvals", "approvals", **query)
+        return [one["request_id"] for one in found]
+
+    waiting = [requests[0], requests[2], requests[4]]
+    assert listed(limit=50) == waiting
+    assert listed(limit=1) == waiting
+    assert listed(limit=2, state="all") == requests[::-1]
+    assert listed(limit=1, state="granted") == [requests[1]]
+    assert listed(limit=1, state="denied") == [requests[3]]
+    assert listed(limit=1, state="void") == []
+    assert desk.api.ask("GET /api/approvals", state="open").status == 400
+    assert desk.api.ask("GET /api/approvals", cursor="x").status == 400
+
+
+def test_what_was_erased_stays_erased(desk: Desk) -> None:
+    _, request = desk.waiting()
+    ledger: LedgerClient = desk.api.runtime.ledger
+    ledger.erase(request, reason="asked to")
+    shown = desk.api.ask(f"GET /api/approvals/{request}").json
+    assert list(shown["arguments"]) == ["$erased"]
