@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime
-    from remit.tools import Tool, tool
+    from remit.tools import Tool, current_call, tool
 
 __all__ = [
     "LedgerClient",
@@ -28,6 +28,7 @@ __all__ = [
     "Runtime",
     "Tool",
     "__version__",
+    "current_call",
     "tool",
 ]
 
@@ -39,6 +40,7 @@ _PLACES = {
     "RouteOutcome": "remit.exchange",
     "Runtime": "remit.runtime",
     "Tool": "remit.tools",
+    "current_call": "remit.tools",
     "tool": "remit.tools",
 }
 

@@ -39,7 +39,6 @@ class Toolbox:
 
     Attributes:
         calls: how many tools ran.
-        results: what they gave back, in order, as data.
     """
 
     def __init__(
@@ -64,9 +63,14 @@ class Toolbox:
         self._begun = len(recorded.intents)
         self._on_event = on_event or (lambda _: None)
         self.calls = 0
-        self.results: list[dict[str, Any]] = []
+        self._told: dict[str, dict[str, Any]] = {}
         for key, entry in recorded.tool_calls.items():
-            self._count(entry.metadata, ran=bool(recorded.intents[key]))
+            self._count(key, entry.metadata, ran=bool(recorded.intents[key]))
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """What tools gave back, as data, in the order in which they were asked for."""
+        return [self._told[key] for key in sorted(self._told, key=_place)]
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
@@ -238,21 +242,25 @@ class Toolbox:
             "idempotency_key": key,
         }
         self._journal.soon("TOOL_CALL", **told)  # the next call of the order waits for it
-        self._count({**told, "tool_id": tool_id}, ran=ran)
+        self._count(key, {**told, "tool_id": tool_id}, ran=ran)
         self._on_event(ToolEnded(tool_id, result.status, result.output, result.error))
         return result
 
-    def _count(self, told: Mapping[str, Any], *, ran: bool) -> None:
+    def _count(self, key: str, told: Mapping[str, Any], *, ran: bool) -> None:
         self.calls += ran
-        self.results.append(
-            {
-                "tool_id": told["tool_id"],
-                "status": told["status"],
-                "arguments": _plain(told["arguments"]),
-                "output": _plain(told["result"]),
-                "error": _plain(told["tool_error"]),
-            }
-        )
+        self._told[key] = {
+            "tool_id": told["tool_id"],
+            "status": told["status"],
+            "arguments": _plain(told["arguments"]),
+            "output": _plain(told["result"]),
+            "error": _plain(told["tool_error"]),
+        }
+
+
+def _place(key: str) -> tuple[str, int]:
+    """Where a call stands: the exchange that asked, and the number in it."""
+    asked_in, _, number = key.rpartition("/")
+    return asked_in, int(number)
 
 
 def _whole(outcomes: Sequence[ToolResult | BaseException]) -> list[ToolResult]:
