@@ -15,8 +15,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from remit import Runtime
-from remit.tools import ToolError, current_call, tool
+from remit import Runtime, tool
+from remit.tools import ToolError, current_call
 
 POLL_S = 0.5  # how often it looks whether somebody has decided
 SHOP = Path("shop.db")

@@ -307,3 +307,59 @@ def test_an_agent_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             with pytest.raises(RemitError) as told:
                 runtime.agent("a", **wrong)  # type: ignore[arg-type]
             assert told.value.message
+
+
+def test_a_model_without_native_tools_goes_on_where_it_stopped(
+    ledger: LedgerClient, root: Root
+) -> None:
+    ran: list[str] = []
+    dying = True
+
+    def files(path: str) -> str:
+        if dying:
+            raise _Died
+        ran.append(path)
+        return "all of it"
+
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    read = Tool(
+        "read", "Read a file.", schema, files, (("read a.txt", {"path": "a.txt"}),),
+        label="read", on_unknown="retry",
+    )  # fmt: skip
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        told = str(body)
+        if "Choose the tool" in told:
+            return completion('"read"')
+        if "Write the arguments" in told:
+            return completion('{"path": "notes.txt"}')
+        return completion("It says: all of it")
+
+    with serve(reply) as server:
+        provider = openai_provider(server.url, native_tools=False)
+        bench = _Bench(ledger, root, provider)
+
+        class _Port:
+            def tools(self, ids: Any) -> Any:
+                return [read]
+
+            async def aexecute(self, tool_id: str, given: Any, **_: Any) -> Any:
+                from remit.tools import ToolResult
+
+                return ToolResult("ok", files(**given))
+
+        bench.executor._means = replace(bench.executor._means, tools=_Port())  # type: ignore[arg-type]
+        with pytest.raises(_Died):
+            bench.run("read notes.txt", tools_allowed=("read",))
+        asked = len(server.calls)
+        dying = False
+        order = _again().with_input({"user_input": "read notes.txt"})
+        order = replace(order, constraints=replace(order.constraints, tools_allowed=("read",)))
+        done = bench.executor.execute(order)
+        assert len(server.calls) == asked + 1  # the answer alone; the choice is on record
+    assert done.output_result["text"] == "It says: all of it"
+    assert ran == ["notes.txt"]
+    assert len(ledger.read_by_event_type("TOOL_INTENT")) == 2
+    assert len(ledger.read_by_event_type("TOOL_CALL")) == 1
+    told = [e.metadata["exchange_entry_id"] for e in ledger.read_by_event_type("LLM_CALL")]
+    assert sorted(told) == [e.id for e in ledger.read_by_event_type("EXCHANGE")]

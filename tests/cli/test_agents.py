@@ -31,7 +31,7 @@ import sys, time
 from remit import Runtime
 from remit.cli.chat import Shell
 
-root, counter, what, *session = sys.argv[1:]
+root, counter, name, what, *session = sys.argv[1:]
 
 def refund(order: int, note: str = "") -> str:
     """Pay an order back."""
@@ -40,7 +40,7 @@ def refund(order: int, note: str = "") -> str:
     return "paid back"
 
 with Runtime.open(root, create=True) as runtime:
-    agent = runtime.agent("clerk", tools=[refund], approve=["refund"])
+    agent = runtime.agent(name, tools=[refund], approve=["refund"])
     if what == "begin":
         conversation = agent.session()
         result = conversation.turn("refund order 12")
@@ -51,7 +51,7 @@ with Runtime.open(root, create=True) as runtime:
         print(result.response)
     else:
         with agent.session(*session) as conversation:
-            shell = Shell(runtime, conversation, agent.agent_id)
+            shell = Shell(runtime, conversation)
             shell.pick_up()
             shell.talk()
 '''
@@ -67,6 +67,7 @@ class Clerk:
     counter: Path
     server: WireServer
     remit: Run
+    name: str = "clerk"
 
     def environment(self) -> dict[str, str]:
         return {
@@ -79,7 +80,8 @@ class Clerk:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-c", PROGRAM, str(self.root), str(self.counter), *arguments]
+        place = (str(self.root), str(self.counter), self.name)
+        return [sys.executable, "-c", PROGRAM, *place, *arguments]
 
     def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         result = subprocess.run(
@@ -186,9 +188,6 @@ def test_a_denial_is_told_to_the_model_with_its_reason(clerk: Callable[..., Cler
 def test_a_session_that_waits_is_cancelled(clerk: Callable[..., Clerk]) -> None:
     it = clerk()
     session, request = it.begin_and_die()
-    asked = it.cli("ask", "hello", "--session", session, "--json")
-    assert asked.returncode == 1
-    assert json.loads(asked.stdout) == {"session_id": session, "waiting_for": [request]}
     assert it.json("session", "cancel", session) == {"session_id": session, "cancelled": True}
     (turn,) = it.turns(session)
     assert turn["outcome"] == "cancelled"
@@ -207,11 +206,29 @@ def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[...,
     assert result.returncode == 1
     assert "the agent clerk" in result.stderr
     shell = it.cli("session", "resume", session)
-    assert shell.returncode == 0
-    assert "its agent is clerk" in shell.stderr
+    assert shell.returncode == 1
+    assert "the agent clerk" in shell.stderr
     assert it.turns(session) == []  # neither ended it, and what was decided stays decided
     assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
     assert it.refunds() == ["12"]
+
+
+def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Clerk]) -> None:
+    it = clerk()
+    it.name = "admin-001"
+    session, request = it.begin_and_die()
+    asked = it.cli("ask", "hello", "--session", session, "--json")
+    assert asked.returncode == 1
+    assert json.loads(asked.stdout) == {"session_id": session, "waiting_for": [request]}
+    plain = it.cli("ask", "hello", "--session", session)
+    assert plain.returncode == 1
+    assert f"waits for {request}" in plain.stderr
+    resumed = it.cli("session", "resume", session)
+    assert resumed.returncode == 0
+    assert f"refund(order=12) waits: `remit approve {request}`" in resumed.stderr
+    assert it.turns(session) == []
+    decided = it.cli("approve", request)
+    assert f"`remit session resume {session}`" in decided.stderr
 
 
 @pytest.mark.parametrize(
@@ -469,5 +486,6 @@ def test_costs_are_told_in_words() -> None:
     from remit.cli.printing import cost_text
 
     assert cost_text({"cost_usd": None}) == "price unknown"
-    assert cost_text({"cost_usd": 0.0}) == "$0.00"
+    assert cost_text({"cost_usd": 0.0}) == "$0"
+    assert cost_text({"cost_usd": 1.5}) == "$1.50"
     assert cost_text({"cost_usd": 0.0123}) == "$0.0123"

@@ -180,7 +180,9 @@ def line(program: subprocess.Popen[str], begins: str) -> str:
     """The next line that a running program prints; it begins so."""
     assert program.stdout is not None
     printed = program.stdout.readline().rstrip("\n")
-    assert printed.startswith(begins), printed + program.stdout.read()
+    if not printed.startswith(begins):
+        program.kill()
+        raise AssertionError(f"{printed}\n{program.communicate()[0]}")
     return printed
 
 

@@ -37,9 +37,10 @@ def anthropic_provider(url: str, key: str = "sk-secret") -> AnthropicProvider:
     return AnthropicProvider(url, key, provider_settings("anthropic"))
 
 
-def openai_provider(url: str, key: str = "sk-secret") -> OpenAIProvider:
-    """An adapter that talks to a test server."""
-    return OpenAIProvider(f"{url}/v1", key, provider_settings("openai"))
+def openai_provider(url: str, key: str = "sk-secret", **changes: Any) -> OpenAIProvider:
+    """An adapter that talks to a test server; with other settings than the shipped ones."""
+    settings = provider_settings("openai").model_copy(update=changes)
+    return OpenAIProvider(f"{url}/v1", key, settings)
 
 
 def provider_request(**changes: Any) -> ProviderRequest:

@@ -116,7 +116,7 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
             (
                 ("show the ledger", {}),
                 ("what happened recently?", {}),
-                ("show me the latest 5 events", {"max_entries": 5}),
+                ("show the latest 5 events", {"max_entries": 5}),
                 ("which TOOL_CALL entries were recorded?", {"event_type": "TOOL_CALL"}),
             ),
             _describe_entries,

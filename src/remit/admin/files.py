@@ -98,7 +98,7 @@ def file_tools(files: RootFiles) -> list[Tool]:
             files.read_file,
             (
                 ("open notes.txt", {"path": "notes.txt"}),
-                ("show me the file config.json", {"path": "config.json"}),
+                ("show the file config.json", {"path": "config.json"}),
                 ("what is in README.md?", {"path": "README.md"}),
                 ("read src/main.py", {"path": "src/main.py"}),
             ),

@@ -48,7 +48,7 @@ def run_chat(root: Path | None, model: str | None, session_id: str | None) -> No
                 f"{conversation.session_id} on {runtime.provider_id}/{runtime.model_id}; "
                 "/help says what else there is"
             )
-            shell = Shell(runtime, conversation, runtime.loaded.settings.chat.agent_id)
+            shell = Shell(runtime, conversation)
             if session_id is not None:
                 shell.pick_up()
             shell.talk()
@@ -60,13 +60,11 @@ class Shell:
     Args:
         runtime: the open root.
         conversation: the session.
-        agent_id: the agent that answers in it.
     """
 
-    def __init__(self, runtime: Runtime, conversation: Conversation, agent_id: str) -> None:
+    def __init__(self, runtime: Runtime, conversation: Conversation) -> None:
         self._runtime = runtime
         self._conversation = conversation
-        self._agent_id = agent_id
         self._commands: dict[str, Callable[[str], None]] = {
             "/session": self._show_session,
             "/cost": self._show_cost,
@@ -82,21 +80,11 @@ class Shell:
 
     def pick_up(self) -> None:
         """Go on with the turn that another process left unfinished, where that can be done."""
-        from remit.sessions import session_overview
-
         before = self._conversation.unfinished()
         if before is None:
             return
-        session_id = self._conversation.session_id
-        overview = session_overview(self._runtime.ledger, session_id)
-        if self._runtime.leases.is_held(f"session:{session_id}"):
+        if self._runtime.leases.is_held(f"session:{self._conversation.session_id}"):
             note("The last turn of this session is being worked on by another process.")
-        elif overview is not None and overview.agent_id != self._agent_id:
-            note(
-                f"The last turn of this session is not finished, and its agent is "
-                f"{overview.agent_id}, not {self._agent_id}: the program that has it goes on "
-                "with it. /cancel ends it."
-            )
         elif before.waiting_for:
             self._settle_waiting()
         else:

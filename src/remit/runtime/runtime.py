@@ -9,26 +9,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from remit.admin import admin_tools
 from remit.approvals import ApprovalDesk
 from remit.auth import Identity, LocalOperator
 from remit.blocking import run_blocking
 from remit.budget import BudgetScope, TokenBudgeter
 from remit.config import LoadedSettings, ProviderSettings, Settings, load_settings
 from remit.contracts import ContractLoader
-from remit.errors import ConfigError
 from remit.gateway import LLMGateway, RouterConfig
 from remit.leases import LeaseOffice
 from remit.ledger import RetentionSchedule, ledger_key, open_root_ledger
 from remit.prices import PriceTable
 from remit.root import Root, RootError, find_root
-from remit.runtime.agent import Agent, AgentParts, AgentShape
+from remit.runtime.agent import Agent, AgentShape
 from remit.runtime.conversation import Conversation
+from remit.runtime.making import AgentMaker
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
-from remit.runtime.pushing import KernelContext
 from remit.sessions import list_sessions
-from remit.supervisor import Planner, PlanStep, check_criteria, thread_tools, unfinished_turn
-from remit.tools import Tool, ToolDispatcher, UnknownToolError, tool
+from remit.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
+from remit.tools import Tool, UnknownToolError
 from remit.workorders import WorkOrderType
 
 __all__ = ["Runtime"]
@@ -125,10 +123,12 @@ class Runtime:
         self._contracts = ContractLoader(self.root.tier("ho1"))
         self.leases = LeaseOffice(self.ledger, settings.leases)
         self.approvals = ApprovalDesk(self.ledger)
-        self._servers: dict[str, Any] = {}
-        self._own_tools = [*tools]
-        self._admin: Agent | None = None
-        self._admin_agent()  # a misspelt tool shows here, not in the first turn
+        self._maker = AgentMaker(
+            self.root, settings, self.ledger, self.gateway, self.budgeter, self.leases,
+            self._contracts,
+        )  # fmt: skip
+        # A misspelt tool shows here, not in the first turn.
+        self._admin = self._maker.admin(tools, native_tools=self._has_native_tools())
 
     def __enter__(self) -> Self:
         return self
@@ -170,7 +170,7 @@ class Runtime:
         Raises:
             SessionNotFoundError: the ledger has no such session.
         """
-        return self._admin_agent().session(session_id)
+        return self._admin.session(session_id)
 
     def agent(
         self,
@@ -230,7 +230,7 @@ class Runtime:
             ConfigError: nobody runs the model, or there is no such MCP server.
         """
         settings = self.loaded.settings
-        own, ids = self._tools_of(tools, mcp)
+        own, ids = self._maker.tools_of(tools, mcp)
         if unknown := sorted(set(approve) - set(ids)):
             raise UnknownToolError(
                 f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
@@ -272,75 +272,7 @@ class Runtime:
             session_tokens,
             session_usd,
         )
-        return self._assemble(shape, own, loader, shares_sessions=shares_sessions)
-
-    def _admin_agent(self) -> Agent:
-        if self._admin is None:
-            settings = self.loaded.settings
-            _, ids = self._tools_of([*settings.chat.tools_allowed, *self._own_tools], ())
-            own = [*self._own_tools]
-            if settings.supervisor.threads and self._has_native_tools():
-                own += thread_tools()
-                ids += tuple(tool.tool_id for tool in thread_tools())
-            step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
-            shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
-            self._admin = self._assemble(shape, own, self._contracts, shares_sessions=True)
-        return self._admin
-
-    def _assemble(
-        self,
-        shape: AgentShape,
-        own: Iterable[Tool],
-        loader: ContractLoader,
-        *,
-        shares_sessions: bool,
-    ) -> Agent:
-        settings = self.loaded.settings
-        looking = admin_tools(self.ledger, self.root.path, settings.tools)
-        dispatcher = ToolDispatcher([*looking, *own], settings.tools)
-        dispatcher.tools(shape.answer.tools)
-        context = KernelContext(
-            self.root, self.ledger, loader, settings, shape.agent_id,
-            shares_sessions=shares_sessions,
-        )  # fmt: skip
-        parts = AgentParts(
-            settings, self.ledger, self.gateway, self.budgeter, self.leases, loader, dispatcher,
-            context,
-        )  # fmt: skip
-        return Agent(parts, shape)
-
-    def _tools_of(
-        self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]
-    ) -> tuple[list[Tool], tuple[str, ...]]:
-        """Tools that the agent brings, and the ids of all that it may use."""
-        own: list[Tool] = []
-        ids: list[str] = []
-        for one in tools:
-            if isinstance(one, str):
-                ids.append(one)
-                continue
-            own.append(one if isinstance(one, Tool) else tool(one))
-            ids.append(own[-1].tool_id)
-        for name in mcp:
-            offered = self._server(name).tools()
-            own += offered
-            ids += [one.tool_id for one in offered]
-        return own, tuple(dict.fromkeys(ids))
-
-    def _server(self, name: str) -> Any:
-        """An MCP server of the configuration, started when it is first used."""
-        if name not in self._servers:
-            from remit.tools.mcp import McpServer
-
-            known = self.loaded.settings.mcp
-            if name not in known:
-                raise ConfigError(
-                    f"There is no MCP server {name!r} in the configuration.",
-                    next_step=f"Add [mcp.{name}] to {self.root.config}; there are "
-                    f"{', '.join(sorted(known)) or 'none'}.",
-                )
-            self._servers[name] = McpServer(name, known[name])
-        return self._servers[name]
+        return self._maker.assemble(shape, own, loader, shares_sessions=shares_sessions)
 
     def _has_native_tools(self) -> bool:
         provider = self._providers.reachable.get(self.provider_id)
@@ -362,8 +294,8 @@ class Runtime:
     def _close_ledger(self) -> None:
         if self._retention is not None:
             self._retention.stop()
-        for server in getattr(self, "_servers", {}).values():
-            server.close()
+        if hasattr(self, "_maker"):
+            self._maker.close()
         self.ledger.close()
 
     async def aclose(self) -> None:

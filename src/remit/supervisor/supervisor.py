@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -18,21 +18,21 @@ from remit.ledger import LedgerError, LedgerPort
 from remit.sessions import SessionManager
 from remit.supervisor.attention import Attention, choose
 from remit.supervisor.degradation import LoopFailedError, as_loop_failure, direct_answer
-from remit.supervisor.desk import OrderDesk, total_cost
+from remit.supervisor.desk import OrderDesk
 from remit.supervisor.journal import SupervisorJournal
 from remit.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.supervisor.ports import ContextPort, LeasePort, WorkerPort
-from remit.supervisor.quality import QualityGate, answer_text
-from remit.supervisor.threads import open_threads, proposals
+from remit.supervisor.progress import TurnInProgress
+from remit.supervisor.quality import QualityGate
+from remit.supervisor.review import Review
+from remit.supervisor.threads import open_threads
 from remit.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 from remit.workorders import (
     AnswerRejected,
-    ApprovalNeeded,
     Degraded,
     EventSink,
     TurnResumed,
-    WorkOrder,
     WorkOrderState,
     WorkOrderType,
 )
@@ -42,7 +42,6 @@ __all__ = ["HO2Supervisor"]
 _T = TypeVar("_T")
 
 _CLASSIFY = "PRC-CLASSIFY-001"
-_VERIFY = "PRC-VERIFY-001"
 
 _LOOP_FAILURES = frozenset(
     {
@@ -112,8 +111,9 @@ class HO2Supervisor:
         self._planner = planner
         self._tokens = work_order_tokens
         self._agent_class = agent_class
-        self._gate = QualityGate(config.error_markers, config.claim_patterns)
         self._journal = SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
+        gate = QualityGate(config.error_markers, config.claim_patterns)
+        self._review = Review(gate, self._journal, session, second_opinion=config.verify)
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """:meth:`ahandle_turn` for callers without an event loop."""
@@ -234,15 +234,7 @@ class HO2Supervisor:
         lease: Lease,
         on_event: EventSink | None,
     ) -> TurnResult:
-        waiting: dict[str, ApprovalNeeded] = {}
-
-        def listen(event: Any) -> None:
-            if isinstance(event, ApprovalNeeded):
-                waiting[event.request_id] = event
-            if on_event is not None:
-                on_event(event)
-
-        turn = _Turn(message, self._desk(before, lease), before, listen)
+        turn = TurnInProgress(message, self._desk(before, lease), before, on_event)
         try:
             await self._loop(turn)
         except asyncio.CancelledError:
@@ -260,23 +252,10 @@ class HO2Supervisor:
         if not turn.waiting:
             entry_id = await self._session.aadd_turn(message, turn.response)
             await self._journal.settle()  # the turn stands behind it in the same queue
-        orders = turn.desk.orders
-        return TurnResult(
-            response=turn.response,
-            wo_chain_summary=tuple(_summary(order) for order in orders),
-            cost_summary=total_cost(orders),
-            session_id=self._session.session_id,
-            quality_gate_passed=turn.passed,
-            tool_results=tuple(turn.tool_results()),
-            classification=turn.classification,
-            degraded=turn.degraded,
-            turn_entry_id=entry_id,
-            turn_number=self._session.turn_count + turn.waiting,
-            output=turn.output,
-            waiting_for=tuple(waiting.values()) if turn.waiting else (),
-        )
+        number = self._session.turn_count + turn.waiting
+        return turn.result(self._session.session_id, number, entry_id)
 
-    async def _loop(self, turn: _Turn) -> None:
+    async def _loop(self, turn: TurnInProgress) -> None:
         plan = turn.desk.recorded_plan()
         attention = None
         if self._config.classify:
@@ -303,9 +282,7 @@ class HO2Supervisor:
             code = (order.error or {}).get("code", "")
             if code in _LOOP_FAILURES:
                 raise LoopFailedError(code, (order.error or {}).get("message", ""))
-            reasons = await self._check(turn, order, attempt)
-            if turn.waiting:
-                return
+            reasons = await self._review.check(turn, order, attempt)
             if not reasons:
                 turn.deliver(order)
                 return
@@ -318,7 +295,7 @@ class HO2Supervisor:
         )
         turn.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
 
-    async def _classify(self, turn: _Turn) -> Mapping[str, Any] | None:
+    async def _classify(self, turn: TurnInProgress) -> Mapping[str, Any] | None:
         """What kind of message it is. A failure costs the label, not the turn."""
         step = PlanStep("scope", _CLASSIFY, WorkOrderType.CLASSIFY)
         order = await turn.desk.run(step, {"user_input": turn.message})
@@ -342,7 +319,7 @@ class HO2Supervisor:
             datetime.now(UTC),
         )
 
-    async def _plan(self, turn: _Turn, attention: Attention) -> Plan:
+    async def _plan(self, turn: TurnInProgress, attention: Attention) -> Plan:
         if self._planner is None:
             return Plan((self._answer,))
         told = TurnContext(
@@ -354,7 +331,9 @@ class HO2Supervisor:
             raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
         return plan
 
-    def _input(self, turn: _Turn, attention: Attention | None, plan: Plan) -> dict[str, Any]:
+    def _input(
+        self, turn: TurnInProgress, attention: Attention | None, plan: Plan
+    ) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
         attention = attention or self._attend()
         assembled = attention.context()
@@ -369,51 +348,7 @@ class HO2Supervisor:
             "assembled_context": assembled,
         }
 
-    async def _check(self, turn: _Turn, order: WorkOrder, attempt: int) -> list[str]:
-        """The quality gate: rules first, then, where configured, a second opinion."""
-        known = turn.before.verdicts.get(order.wo_id) if turn.before else None
-        if known is not None:
-            return list(known)
-        reasons = self._gate.reasons(order)
-        if not reasons and self._config.verify:
-            reasons = await self._verify(turn, order, attempt)
-            if turn.waiting:
-                return []
-        orders = turn.desk.orders
-        result = order.output_result if isinstance(order.output_result, Mapping) else {}
-        threads = [
-            self._journal.entry(event, "", told)
-            for event, told in proposals(
-                result.get("tool_results", ()),
-                self._session.session_id,
-                self._session.turn_count + 1,
-            )
-        ]
-        self._journal.checked(
-            order, [one.wo_id for one in orders], total_cost(orders), reasons, attempt,
-            [] if reasons else threads,
-        )  # fmt: skip
-        return reasons
-
-    async def _verify(self, turn: _Turn, order: WorkOrder, attempt: int) -> list[str]:
-        """What a reviewer has against the answer. A review that fails is not a yes."""
-        result = order.output_result if isinstance(order.output_result, Mapping) else {}
-        context = {
-            "user_input": turn.message,
-            "answer": answer_text(order),
-            "tool_results": list(result.get("tool_results", ())),
-            "acceptance_criteria": dict(order.acceptance_criteria),
-        }
-        review = await turn.desk.run(PlanStep("verify", _VERIFY), context, attempt=attempt)
-        if review.state is not WorkOrderState.COMPLETED:
-            error = review.error or {}
-            return [f"the review failed: {error.get('code', '')}: {error.get('message', '')}"]
-        verdict: Mapping[str, Any] = review.output_result
-        if verdict.get("verdict") == "accept":
-            return []
-        return [str(reason) for reason in verdict.get("reasons", ())] or ["the reviewer said no"]
-
-    async def _degrade(self, turn: _Turn, failed: LoopFailedError) -> None:
+    async def _degrade(self, turn: TurnInProgress, failed: LoopFailedError) -> None:
         """One direct call answers, and the record says why it had to."""
         turn.degraded = True
         ids = turn.desk.ids()
@@ -451,55 +386,3 @@ class HO2Supervisor:
 
 def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
-
-
-class _Turn:
-    """One turn while it is worked on."""
-
-    def __init__(
-        self, message: str, desk: OrderDesk, before: UnfinishedTurn | None, listen: EventSink
-    ) -> None:
-        self.message = message
-        self.desk = desk
-        self.before = before
-        self.listen = listen
-        self.classification: Mapping[str, Any] | None = None
-        self.response = ""
-        self.output: Any = None
-        self.passed = False
-        self.degraded = False
-        self.waiting = False
-        self._answered: WorkOrder | None = None
-
-    def park(self, requests: Sequence[str]) -> None:
-        """Leave the turn as it is."""
-        self.waiting = True
-        self.response = f"Waiting for a person to decide: {', '.join(requests)}."
-
-    def deliver(self, order: WorkOrder) -> None:
-        """Take an order's result as the answer."""
-        self.passed = True
-        self.response = answer_text(order)
-        self.output = order.output_result
-        self._answered = order
-
-    def tool_results(self) -> list[Mapping[str, Any]]:
-        """What tools gave back to the order whose answer counts."""
-        orders = self.desk.orders
-        last = self._answered or (orders[-1] if orders else None)
-        result = last.output_result if last is not None else None
-        return list(result.get("tool_results", ())) if isinstance(result, Mapping) else []
-
-
-def _summary(order: WorkOrder) -> dict[str, Any]:
-    return {
-        "wo_id": order.wo_id,
-        "wo_type": str(order.wo_type),
-        "state": str(order.state),
-        "error": dict(order.error) if order.error else None,
-        "llm_calls": order.cost.llm_calls,
-        "tool_calls": order.cost.tool_calls,
-        "total_tokens": order.cost.total_tokens,
-        "cost_usd": order.cost.cost_usd,
-        "elapsed_ms": order.cost.elapsed_ms,
-    }
