@@ -107,6 +107,16 @@ def _background() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     with _lock:
         if _loop is None or _thread is None or not _thread.is_alive() or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            _thread = threading.Thread(target=_loop.run_forever, name="remit-loop", daemon=True)
+            _thread = threading.Thread(
+                target=_run_for_ever, args=(_loop,), name="remit-loop", daemon=True
+            )
             _thread.start()
         return _loop, _thread
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop. A task that says ``sys.exit()`` ends itself, not everybody's loop."""
+    while not loop.is_closed():
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+            return

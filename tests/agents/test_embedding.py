@@ -160,9 +160,7 @@ def test_criteria_of_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ]  # fmt: skip
 
 
-def test_a_contract_of_ones_own_gives_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_contract_of_ones_own_gives_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "own"
     for folder, name, text in (
         ("contracts", "PRC-LABEL-001.json", """{

@@ -116,7 +116,7 @@ def test_a_step_whose_forerunner_failed_never_begins(
 ) -> None:
     plan = Plan(
         (
-            _tool_step("first", "missing"),
+            PlanStep("first", "PRC-NOSUCH-001"),
             PlanStep("answer", "PRC-EXECUTE-001", depends_on=("first",)),
         )
     )
@@ -214,7 +214,7 @@ async def test_orders_by_themselves_run_at_once_and_are_done_once(
         assert calls == len(server.calls) == 12
         with pytest.raises(InvalidInputError, match="something else"):
             await session.awork("another text", key="row-1")
-        for odd in ("", "a b", "001", "../x", "-x"):
+        for odd in ("a b", "../x", "-x", "x" * 101):
             with pytest.raises(InvalidInputError, match="cannot name"):
                 await session.awork("x", key=odd)
         await runtime.aclose()

@@ -29,6 +29,9 @@ LIMITS = AuthLimits(0.5, 5.0, 60.0)
 JSON = (b"content-type", b"application/json")
 # What each operation asks of a role.
 PERMISSIONS = {
+    "GET /api/approvals": "read",
+    "GET /api/approvals/{request_id}": "read",
+    "POST /api/approvals/{request_id}": "manage_keys",
     "GET /api/budgets": "read",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",

@@ -127,9 +127,9 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
             overview,
             (
                 ("overview of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
-                ("cost and tokens of this session", {}),
-                ("how many turns does SES-7K2M4QX9 have?", {"session_id": "SES-7K2M4QX9"}),
-                ("summarize this session", {}),
+                ("its cost so far", {}),
+                ("turns and tokens of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+                ("summarize SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
             ),
             _describe_overview,
             "overview",
@@ -161,8 +161,8 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
             (
                 ("reconstruct SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
                 ("what was said in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
-                ("show both sides of the whole conversation", {}),
-                ("replay what we said", {}),
+                ("both sides of the whole conversation", {}),
+                ("replay SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
             ),
             _describe_turns,
             "replay",

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 from remit.approvals.request import Approval
 from remit.errors import RemitError
-from remit.ledger import LedgerClient, LedgerEntry, Transaction, parse_entry_id
+from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
 __all__ = ["ApprovalDesk", "ApprovalError"]
 
 _GRANTED, _DENIED = "APPROVAL_GRANTED", "APPROVAL_DENIED"
 _DECIDED = (
     f"SELECT id FROM entries WHERE submission_id = ? AND event_type IN ('{_GRANTED}', '{_DENIED}')"
+)
+
+_ENDED = (
+    "SELECT id FROM entries WHERE work_order_id = ? "
+    "AND event_type IN ('WO_COMPLETED', 'WO_FAILED') LIMIT 1"
 )
 
 
@@ -87,6 +92,11 @@ class ApprovalDesk:
         request = self.get(request_id)
         if request.state == "void":
             raise ApprovalError(f"The order {request.wo_id} has ended; there is nothing to decide.")
+        if granted and isinstance(request.arguments, Erased):
+            raise ApprovalError(
+                f"What {request.tool_id} would run with was erased; it cannot be granted.",
+                next_step="Deny it, or cancel the turn.",
+            )
         entry = LedgerEntry(
             event_type=_GRANTED if granted else _DENIED,
             submission_id=request_id,
@@ -109,6 +119,10 @@ class ApprovalDesk:
         )
 
         def write(tx: Transaction) -> str:
+            if tx.execute(_ENDED, (request.wo_id,)):
+                raise ApprovalError(
+                    f"The order {request.wo_id} has ended; there is nothing to decide."
+                )
             if tx.execute(_DECIDED, (request_id,)):
                 raise ApprovalError(
                     f"{request_id} is decided already.",
@@ -119,13 +133,22 @@ class ApprovalDesk:
         return self._ledger.transact(write)
 
     def _approval(self, entry: LedgerEntry) -> Approval:
+        agent_id = self._agent_of(entry.submission_id)
         for event_type, state in ((_GRANTED, "granted"), (_DENIED, "denied")):
             for decision in self._ledger.query(
                 submission_id=entry.id, event_type=event_type, limit=1
             ):
-                return Approval.of(entry, state, decision)
-        return Approval.of(entry, "void" if self._has_ended(entry.submission_id) else "pending",
-                           None)  # fmt: skip
+                return Approval.of(entry, state, decision, agent_id)
+        state = "void" if self._has_ended(entry.submission_id) else "pending"
+        return Approval.of(entry, state, None, agent_id)
+
+    def _agent_of(self, wo_id: str) -> str:
+        """The agent that planned the order; the entry itself names the worker."""
+        for entry in self._ledger.query(
+            work_order_id=wo_id, event_type="WO_PLANNED", limit=1, with_content=False
+        ):
+            return str((entry.metadata.get("provenance") or {}).get("agent_id", ""))
+        return ""
 
     def _has_ended(self, wo_id: str) -> bool:
         return any(

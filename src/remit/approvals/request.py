@@ -39,8 +39,10 @@ class Approval:
     decided_at: str = ""
 
     @classmethod
-    def of(cls, entry: LedgerEntry, state: str, decision: LedgerEntry | None) -> Approval:
-        """From the entries that tell of it."""
+    def of(
+        cls, entry: LedgerEntry, state: str, decision: LedgerEntry | None, agent_id: str
+    ) -> Approval:
+        """From the entries that tell of it, and the agent whose order it is."""
         told = entry.metadata
         provenance = told["provenance"]
         answer = decision.metadata if decision is not None else {}
@@ -48,7 +50,7 @@ class Approval:
             request_id=entry.id,
             wo_id=entry.submission_id,
             session_id=str(provenance["session_id"]),
-            agent_id=str(provenance["agent_id"]),
+            agent_id=agent_id or str(provenance["agent_id"]),
             tool_id=str(told["tool_id"]),
             arguments=told["arguments"],
             kind=str(told["kind"]),

@@ -324,6 +324,7 @@ class SupervisorSettings(_Section):
         description="give models with native tools the tools open_thread and close_thread"
     )
     max_retries: int = Field(ge=0, description="further attempts after a rejected answer")
+    planner_timeout_s: float = Field(gt=0, description="how long a planner may take")
     context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
     context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
     degraded_max_tokens: int = Field(ge=1, description="longest answer of a direct call")

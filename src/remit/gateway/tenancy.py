@@ -12,6 +12,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS session_owners (
     session_id TEXT NOT NULL PRIMARY KEY,
     owner TEXT NOT NULL
 )"""
+_SESSIONS_ORDER = "WO-SES-"
 _BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
 _MOST_KNOWN = 16_384  # clients name sessions: what is remembered of them has an end
 
@@ -36,8 +37,10 @@ class SessionOwners:
         if identity is None or identity.role != "agent" or identity.session_id:
             return ""  # a token for one session was checked against it
         order = request.work_order_id or ""
+        if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
+            return "this work order is one of another session"
         named = (_owner(identity), request.session_id, order)
-        if named in self._known:
+        if named in self._known and not order:  # an order may have been planned since
             return ""
         problem = await self._ledger.atransact(lambda tx: _claim(tx, *named))
         if not problem:

@@ -97,7 +97,7 @@ _TABLE = (
           "A tool ran, or was refused."),
     Event("APPROVAL_REQUESTED", "worker",
           (*_WO, "tool_id", "arguments", "idempotency_key", "kind"),
-          "A tool call waits for a person."),
+          "A tool call waits for a person.", ("attempt",)),
     Event("APPROVAL_GRANTED", "approvals",
           (*_WO, "request_id", "tool_id", "decided_by", "decision_reason"),
           "A person let a tool call go on."),

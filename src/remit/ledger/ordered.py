@@ -52,6 +52,16 @@ class OrderedWriter:
         await self.settle()
         return ids
 
+    def check(self) -> None:
+        """Make sure that nothing has failed, as far as is known by now.
+
+        Raises:
+            LedgerWriteError: something has.
+        """
+        for future in self._under_way:
+            if future.done() and not future.cancelled() and (error := future.exception()):
+                raise error
+
     async def settle(self) -> None:
         """Wait for what was handed over.
 

@@ -10,9 +10,10 @@ from remit.blocking import run_blocking
 from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
 from remit.config import Settings, SupervisorSettings
 from remit.contracts import ContractLoader
+from remit.errors import InvalidInputError
 from remit.exchange import GatewayPort
 from remit.leases import LeaseOffice
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, Transaction
 from remit.runtime.conversation import Conversation
 from remit.runtime.pushing import KernelContext
 from remit.sessions import SessionManager
@@ -58,6 +59,21 @@ class AgentShape:
     planner: Planner | None = None
     session_tokens: int | None = None
     session_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
+            _check_limit(f"session_{what}", value)
+        retries = self.supervisor.max_retries
+        if type(retries) is not int or retries < 0:
+            raise InvalidInputError(f"max_retries is {retries!r}; it takes 0 or more.")
+
+
+def _check_limit(name: str, value: float | None) -> None:
+    """Make sure that a limit is one: finite and not negative."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        raise InvalidInputError(f"{name} is {value!r}; it takes a number from 0 on.")
 
 
 class Agent:
@@ -105,7 +121,8 @@ class Agent:
             usd: most US dollars of a new session.
 
         Raises:
-            SessionNotFoundError: the ledger has no such session.
+            SessionNotFoundError: the ledger has no such session, or it is another agent's.
+            InvalidInputError: limits for a session that has begun.
         """
         parts, shape = self._parts, self._shape
         ledger = parts.ledger.scoped(tier="ho2")
@@ -113,8 +130,12 @@ class Agent:
             ledger, session_id, agent_id=shape.agent_id, agent_class=shape.agent_class
         )
         if session_id is None:
-            session.start()
-            self._allocate(session.session_id, tokens, usd)
+            self._start(session, tokens, usd)
+        elif tokens is not None or usd is not None:
+            raise InvalidInputError(
+                "The limits of a session are set when it begins.",
+                next_step="Change them with `remit budget set`.",
+            )
         else:
             session.require()
         wait_s = parts.settings.leases.session_wait_s
@@ -130,6 +151,8 @@ class Agent:
             context=parts.context,
             fallback=parts.gateway,
             planner=shape.planner,
+            model=shape.model,
+            repeatable=self._is_repeatable,
             work_order_tokens=tokens_per_order,
             agent_id=shape.agent_id,
             agent_class=shape.agent_class,
@@ -151,7 +174,14 @@ class Agent:
         async with self.session() as session:
             return await session.aturn(message, on_event=on_event)
 
-    def _allocate(self, session_id: str, tokens: int | None, usd: float | None) -> None:
+    def _is_repeatable(self, tool_id: str) -> bool:
+        (tool,) = self._parts.tools.tools([tool_id])
+        return tool.on_unknown == "retry"
+
+    def _start(self, session: SessionManager, tokens: int | None, usd: float | None) -> None:
+        """Begin a session and give it its limits, in one transaction."""
+        _check_limit("tokens", tokens)
+        _check_limit("usd", usd)
         budget = self._parts.settings.budget
         most = tokens if tokens is not None else self._shape.session_tokens
         limit_usd = usd if usd is not None else self._shape.session_usd
@@ -160,4 +190,10 @@ class Agent:
             nano=None if limit_usd is None else nano_of(limit_usd),
             turns=budget.session_turns or None,
         )
-        self._parts.budgeter.allocate(BudgetScope(session_id), limits=limits)
+        scope, entry = BudgetScope(session.session_id), session.start_entry()
+
+        def start(tx: Transaction) -> None:
+            tx.append(entry)
+            self._parts.budgeter.allocate(scope, limits=limits, tx=tx)
+
+        self._parts.ledger.transact(start)

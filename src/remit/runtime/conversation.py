@@ -156,6 +156,7 @@ class Conversation:
         *,
         key: str | None = None,
         contract: str | None = None,
+        retry_failed: bool = False,
         on_event: EventSink | None = None,
     ) -> WorkOrder:
         """Have one order worked on, outside the conversation: no history, no turn.
@@ -166,12 +167,17 @@ class Conversation:
                 order with that key that has ended is given back as it ended, in any later
                 process; one that was interrupted is gone on with.
             contract: instead of the agent's own.
+            retry_failed: where the order of that key has failed, make another attempt.
             on_event: hears text and tools as they come.
 
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``.
         """
-        return run_blocking(self.awork(task, key=key, contract=contract, on_event=on_event))
+        return run_blocking(
+            self.awork(
+                task, key=key, contract=contract, retry_failed=retry_failed, on_event=on_event
+            )
+        )
 
     async def awork(
         self,
@@ -179,12 +185,27 @@ class Conversation:
         *,
         key: str | None = None,
         contract: str | None = None,
+        retry_failed: bool = False,
         on_event: EventSink | None = None,
     ) -> WorkOrder:
         """:meth:`work` for callers with an event loop; many may run at once."""
         context = {"user_input": task} if isinstance(task, str) else dict(task)
         step = self._step if contract is None else replace(self._step, contract_id=contract)
-        return await self._orders.arun(step, context, key=key, on_event=on_event)
+        return await self._orders.arun(
+            step, context, key=key, on_event=on_event, retry_failed=retry_failed
+        )
+
+    def resume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
+        """Go on with an order by itself that was interrupted, or waited for a person."""
+        return run_blocking(self.aresume_work(wo_id, on_event=on_event))
+
+    async def aresume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
+        """:meth:`resume_work` for callers with an event loop."""
+        return await self._orders.aresume(wo_id, on_event=on_event)
+
+    def cancel_work(self, wo_id: str) -> WorkOrder:
+        """End an order by itself that nobody will go on with."""
+        return run_blocking(self._orders.acancel(wo_id))
 
     def cost(self) -> dict[str, Any]:
         """What the session has used, from the ledger."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.admin import admin_tools
 from remit.budget import TokenBudgeter
-from remit.config import Settings
+from remit.config import LoadedSettings
 from remit.contracts import ContractLoader
 from remit.errors import ConfigError
 from remit.gateway import LLMGateway
@@ -17,7 +17,7 @@ from remit.root import Root
 from remit.runtime.agent import Agent, AgentParts, AgentShape
 from remit.runtime.pushing import KernelContext
 from remit.supervisor import PlanStep, thread_tools
-from remit.tools import Tool, ToolDispatcher, tool
+from remit.tools import Tool, ToolDispatcher, ToolError, tool
 from remit.workorders import WorkOrderType
 
 __all__ = ["AgentMaker"]
@@ -28,7 +28,7 @@ class AgentMaker:
 
     Args:
         root: the installation.
-        settings: of the root.
+        loaded: the settings of the root, and where each came from.
         ledger: the record.
         gateway: the one door to models.
         budgeter: holds the limits.
@@ -39,7 +39,7 @@ class AgentMaker:
     def __init__(
         self,
         root: Root,
-        settings: Settings,
+        loaded: LoadedSettings,
         ledger: LedgerClient,
         gateway: LLMGateway,
         budgeter: TokenBudgeter,
@@ -47,7 +47,8 @@ class AgentMaker:
         contracts: ContractLoader,
     ) -> None:
         self._root = root
-        self._settings = settings
+        self._loaded = loaded
+        self._settings = loaded.settings
         self._ledger = ledger
         self._gateway = gateway
         self._budgeter = budgeter
@@ -69,7 +70,7 @@ class AgentMaker:
         added = [*own]
         if settings.supervisor.threads and native_tools:
             added += thread_tools()
-        ids = (*settings.chat.tools_allowed, *(one.tool_id for one in added))
+        ids = _without_doubles([*settings.chat.tools_allowed, *(one.tool_id for one in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
         shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
         return self.assemble(shape, added, self._contracts, shares_sessions=True)
@@ -94,8 +95,14 @@ class AgentMaker:
             UnknownToolError: it may use a tool that does not exist.
         """
         settings = self._settings
-        looking = admin_tools(self._ledger, self._root.path, settings.tools)
-        dispatcher = ToolDispatcher([*looking, *own], settings.tools)
+        brought = list(own)
+        names = {one.tool_id for one in brought}
+        looking = [
+            one
+            for one in admin_tools(self._ledger, self._root.path, settings.tools, self._loaded)
+            if one.tool_id in shape.answer.tools and one.tool_id not in names
+        ]
+        dispatcher = ToolDispatcher([*looking, *brought], settings.tools)
         dispatcher.tools(shape.answer.tools)
         context = KernelContext(
             self._root, self._ledger, loader, settings, shape.agent_id,
@@ -114,6 +121,7 @@ class AgentMaker:
 
         Raises:
             ConfigError: there is no such MCP server.
+            ToolError: two tools have one id.
         """
         own: list[Tool] = []
         ids: list[str] = []
@@ -127,7 +135,7 @@ class AgentMaker:
             offered = self._server(name).tools()
             own += offered
             ids += [one.tool_id for one in offered]
-        return own, tuple(dict.fromkeys(ids))
+        return own, _without_doubles(ids)
 
     def _server(self, name: str) -> Any:
         """An MCP server of the configuration, started when it is first used."""
@@ -148,3 +156,15 @@ class AgentMaker:
         """End the MCP servers."""
         for one in self._servers.values():
             one.close()
+
+
+def _without_doubles(ids: list[str]) -> tuple[str, ...]:
+    """The ids, each once.
+
+    Raises:
+        ToolError: one is there twice: nobody could tell which of the two an approval means.
+    """
+    for tool_id in ids:
+        if ids.count(tool_id) > 1:
+            raise ToolError(f"There are two tools {tool_id!r}.", next_step="Rename one of them.")
+    return tuple(ids)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from remit.config import Settings
@@ -15,7 +18,9 @@ from remit.supervisor import Candidate, open_threads
 
 __all__ = ["KernelContext"]
 
+_log = logging.getLogger("remit.runtime")
 _POLICY_SUFFIXES = (".md", ".txt")
+_BYTES_PER_TOKEN = 4
 
 
 class KernelContext:
@@ -77,14 +82,27 @@ class KernelContext:
     def _policies(self) -> list[Candidate]:
         if not self._policy.is_dir():
             return []
-        return [
-            Candidate(
-                kind="policy",
-                ref=f"HOT/policy/{file.name}",
-                text=file.read_text("utf-8").strip(),
-                commitment=1.0,
-                at=datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(),
-            )
-            for file in sorted(self._policy.iterdir())
-            if file.suffix in _POLICY_SUFFIXES and file.is_file() and not file.is_symlink()
-        ]
+        found = []
+        for file in sorted(self._policy.iterdir()):
+            if file.suffix not in _POLICY_SUFFIXES or not file.is_file() or file.is_symlink():
+                continue
+            try:
+                text, at = self._policy_text(file)
+            except (OSError, UnicodeDecodeError) as error:
+                # One bad file must not silence an agent; it is told to whoever looks after it.
+                _log.error("the policy %s cannot be used: %s", file.name, error)
+                continue
+            found.append(Candidate("policy", f"HOT/policy/{file.name}", text, 1.0, at))
+        return found
+
+    def _policy_text(self, file: Path) -> tuple[str, str]:
+        """The text of a policy and when it was written; of one that is too long, its beginning.
+
+        One that could not be shown whole would not be shown at all: attention leaves it out.
+        """
+        most = self._settings.supervisor.attention.tokens * _BYTES_PER_TOKEN + _BYTES_PER_TOKEN
+        with file.open("rb") as opened:
+            data = opened.read(most + 1)
+            at = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).isoformat()
+        cut = len(data) > most
+        return data.decode("utf-8", "ignore" if cut else "strict").strip(), at

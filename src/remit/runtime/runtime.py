@@ -124,7 +124,7 @@ class Runtime:
         self.leases = LeaseOffice(self.ledger, settings.leases)
         self.approvals = ApprovalDesk(self.ledger)
         self._maker = AgentMaker(
-            self.root, settings, self.ledger, self.gateway, self.budgeter, self.leases,
+            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
             self._contracts,
         )  # fmt: skip
         # A misspelt tool shows here, not in the first turn.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,11 @@ class SessionManager:
 
     def start(self) -> str:
         """Write ``SESSION_START``; returns its id."""
-        return self._ledger.write(self._entry("SESSION_START", "STARTED", "Session started"))
+        return self._ledger.write(self.start_entry())
+
+    def start_entry(self) -> LedgerEntry:
+        """The ``SESSION_START``, for whoever writes it together with something else."""
+        return self._entry("SESSION_START", "STARTED", "Session started")
 
     @property
     def turn_count(self) -> int:
@@ -131,9 +135,24 @@ class SessionManager:
         self._turn_count = self.turn_count + 1
         return entry_id
 
-    async def aadd_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
-        """:meth:`add_turn` without blocking the event loop."""
-        entry_id = await self._ledger.awrite(self._turn_entry(user_message, response, outcome))
+    async def aadd_turn(
+        self,
+        user_message: str,
+        response: str,
+        *,
+        outcome: str = "",
+        after: Sequence[LedgerEntry] = (),
+    ) -> str:
+        """:meth:`add_turn` without blocking the event loop.
+
+        Args:
+            user_message: what the user said.
+            response: what was delivered.
+            outcome: see :meth:`add_turn`.
+            after: entries that are written in the same transaction, before it.
+        """
+        entry = self._turn_entry(user_message, response, outcome)
+        entry_id = (await self._ledger.awrite_many([*after, entry]))[-1]
         self._turn_count = self.turn_count + 1
         return entry_id
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.config import AttentionSettings
 from remit.sessions import Turn
 
 __all__ = ["Attention", "Candidate", "choose", "tokens_of"]
 
+_D = TypeVar("_D", datetime, None)
 _BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly by the budget
 
 
@@ -137,8 +138,9 @@ def _score(one: Candidate, settings: AttentionSettings, now: datetime) -> float:
     age_h = max(0.0, (now - _moment(one.at, now)).total_seconds() / 3600)
     recency: float = 0.5 ** (age_h / settings.half_life_hours)
     pressure = 0.0
-    if one.due:
-        left_h = (_moment(one.due, now) - now).total_seconds() / 3600
+    due = _moment(one.due, None) if one.due else None
+    if due is not None:
+        left_h = (due - now).total_seconds() / 3600
         pressure = min(1.0, max(0.0, 1.0 - left_h / settings.horizon_hours))
     score = (
         settings.commitment_weight * one.commitment
@@ -148,7 +150,7 @@ def _score(one: Candidate, settings: AttentionSettings, now: datetime) -> float:
     return round(score, 4)
 
 
-def _moment(text: str, default: datetime) -> datetime:
+def _moment(text: str, default: _D) -> datetime | _D:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -9,8 +9,8 @@ from remit.sessions import SessionManager
 from remit.supervisor.journal import SupervisorJournal
 from remit.supervisor.plan import PlanStep
 from remit.supervisor.single import SingleOrders
-from remit.supervisor.threads import open_threads
-from remit.workorders import WorkOrder, WorkOrderState
+from remit.supervisor.threads import is_date, open_threads
+from remit.workorders import WorkOrder, WorkOrderState, recorded_order
 
 __all__ = ["consolidate"]
 
@@ -36,6 +36,10 @@ async def consolidate(
     turns = session.recent_turns(most_turns)
     if not turns:
         return None
+    key = f"consolidate-{session.turn_count}"
+    before = recorded_order(journal.ledger, orders.order_id(key), allow_erased=True)
+    if before is not None and before.ended:
+        return before
     known = open_threads(journal.ledger, session_id=journal.session_id)
     order = await orders.arun(
         _STEP,
@@ -45,12 +49,12 @@ async def consolidate(
             ],
             "open_threads": [{"id": one.ref, "title": one.text} for one in known],
         },
-        key=f"consolidate-{session.turn_count}",
+        key=key,
+        same_input=False,
     )
     if order.state is WorkOrderState.COMPLETED:
-        titles = {one.text for one in known}
-        ids = {one.ref for one in known}
-        await _record(journal, order.output_result, session.turn_count, titles, ids)
+        named = {one.text: one.ref for one in known} | {one.ref: one.ref for one in known}
+        await _record(journal, order.output_result, session.turn_count, named)
     return order
 
 
@@ -58,25 +62,24 @@ async def _record(
     journal: SupervisorJournal,
     found: Mapping[str, Any],
     turn_count: int,
-    titles: set[str],
-    ids: set[str],
+    named: Mapping[str, str],
 ) -> None:
     entries = []
     for number, thread in enumerate(found["open_threads"]):
-        if thread["title"] in titles:
+        if thread["title"] in named:
             continue  # it is open already
         told: dict[str, Any] = {
             "thread_id": f"THR-{journal.session_id}-{turn_count:03d}-end-{number}",
             "title": thread["title"],
             "commitment": thread["commitment"],
         }
-        if thread.get("due"):
+        if is_date(thread.get("due")):
             told["due"] = thread["due"]
         entries.append(journal.entry("THREAD_OPENED", "", told))
     entries += [
-        journal.entry("THREAD_CLOSED", "", {"thread_id": thread_id})
-        for thread_id in found["closed_threads"]
-        if thread_id in ids
+        journal.entry("THREAD_CLOSED", "", {"thread_id": named[name]})
+        for name in found["closed_threads"]
+        if name in named
     ]
     if entries:
         await journal.write_all(entries)

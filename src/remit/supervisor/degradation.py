@@ -47,11 +47,13 @@ async def direct_answer(
     max_tokens: int,
     contract_id: str,
     agent_class: str,
+    model: tuple[str, str] | None,
     listen: EventSink,
 ) -> str:
     """The answer of one direct call, or an honest word that there is none."""
     if gateway is None:
         return f"I cannot answer: {failed.message}"
+    provider_id, model_id = model or (None, None)
     sink: TextSink = lambda text: listen(TextDelta(text))  # noqa: E731
     response = await gateway.aroute(
         PromptRequest(
@@ -65,6 +67,8 @@ async def direct_answer(
             work_order_id="",
             session_id=journal.session_id,
             tier="ho2",
+            provider_id=provider_id,
+            model_id=model_id,
             messages=_conversation(turns, message),
             max_tokens=max_tokens,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,13 @@ from remit.ledger import LedgerEntry, utc_now
 from remit.supervisor.journal import SupervisorJournal
 from remit.supervisor.plan import RESERVED, Plan, PlanStep
 from remit.supervisor.ports import WorkerPort
+from remit.supervisor.quality import QualityGate
 from remit.supervisor.unfinished import RecordedOrder, UnfinishedTurn
 from remit.workorders import (
     Actor,
     EventSink,
+    TextDelta,
+    TurnEvent,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
@@ -21,6 +25,11 @@ from remit.workorders import (
 )
 
 __all__ = ["OrderDesk", "total_cost"]
+
+_SHARED = frozenset(
+    {"user_input", "classification", "assembled_context", "prior_results", "rejected_because"}
+)
+"""What an order has of its turn, not of its step."""
 
 _NOT_BEGUN = {
     "code": "cancelled",
@@ -39,6 +48,7 @@ class OrderDesk:
         guard: raises when the turn is no longer this process's.
         before: what is on record of the turn already.
         first_number: the number before that of the first new order.
+        gate: looks at steps with criteria of their own, before others build on them.
     """
 
     def __init__(
@@ -50,6 +60,7 @@ class OrderDesk:
         guard: Callable[[], None],
         before: UnfinishedTurn | None,
         first_number: int,
+        gate: QualityGate,
     ) -> None:
         self._worker = worker
         self._journal = journal
@@ -58,6 +69,7 @@ class OrderDesk:
         self._guard = guard
         self._before = before
         self._number = first_number
+        self._gate = gate
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
 
@@ -136,7 +148,9 @@ class OrderDesk:
         if len(plan.steps) > 1 and entries:
             self._journal.soon(entries)
             entries = []
-        await self._run_all(orders, waits, {plan.answering.name: listen}, entries)
+        others = None if listen is None else functools.partial(_but_text, listen)
+        sinks = dict.fromkeys(orders, others) | {plan.answering.name: listen}
+        await self._run_all(orders, waits, sinks, entries)
         self._steps.update(orders)
         return orders[plan.answering.name]
 
@@ -155,7 +169,7 @@ class OrderDesk:
                     if name in running.values() or order.ended or order.waiting_for:
                         continue
                     before = [orders[other] for other in waits[name]]
-                    if any(one.state is WorkOrderState.FAILED for one in before):
+                    if any(self._is_no_use(one) for one in before):
                         orders[name] = await self._give_up(order)
                     elif all(one.state is WorkOrderState.COMPLETED for one in before):
                         prior = {other: orders[other] for other in waits[name]}
@@ -174,6 +188,12 @@ class OrderDesk:
                 task.cancel()
             if running:
                 await asyncio.wait(running)
+
+    def _is_no_use(self, order: WorkOrder) -> bool:
+        """Whether what waits for the order can begin no more."""
+        if order.state is WorkOrderState.COMPLETED and order.acceptance_criteria:
+            return bool(self._gate.reasons(order))
+        return order.state is WorkOrderState.FAILED
 
     async def _start(
         self,
@@ -197,10 +217,10 @@ class OrderDesk:
         if prior:
             told["prior_results"] = [one.wo_id for one in prior.values()]
         self._guard()
-        self._orders[order.wo_id] = order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id, told)
         self._journal.soon([*entries, dispatched])  # the worker's first step waits for it
         order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+        self._orders[order.wo_id] = order
         return await self._work(_with_prior(order, prior), listen)
 
     async def _work(self, order: WorkOrder, listen: EventSink | None) -> WorkOrder:
@@ -223,19 +243,26 @@ class OrderDesk:
         self._orders[order.wo_id] = failed
         return failed
 
-    async def abandon(self) -> None:
-        """End every order of an interrupted turn that nobody will go on with."""
-        assert self._before is not None
-        for one in self._before.orders:
-            order = one.order
-            self._orders[order.wo_id] = order
+    def take_up(self) -> None:
+        """Take the orders of an interrupted turn as they stand."""
+        for one in self._before.orders if self._before is not None else ():
+            self._orders[one.order.wo_id] = one.order
+
+    async def end_all(self) -> None:
+        """End every order of the turn that has not ended and that nobody will go on with."""
+        await self._journal.settle()
+        for order in self.orders:
+            if order.ended:
+                continue
             if order.state is WorkOrderState.PLANNED:
                 await self._give_up(order)
-            elif not order.ended:
+            else:
                 self._orders[order.wo_id] = await self._worker.acancel(order)
 
     def _order(self, step: PlanStep, context: Mapping[str, Any]) -> WorkOrder:
         self._number += 1
+        while self._journal.is_taken(self._journal.order_id(self._number)):
+            self._number += 1  # somebody spoke of an order that was not planned
         tokens = self._tokens if step.token_budget is None else step.token_budget
         parent = next(iter(self._orders), None)
         return WorkOrder(
@@ -280,6 +307,7 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
         name=recorded.step,
         contract_id=limits.prompt_contract_id,
         wo_type=order.wo_type,
+        input={name: value for name, value in order.input_context.items() if name not in _SHARED},
         tools=limits.tools_allowed,
         approve=limits.tools_requiring_approval,
         depends_on=recorded.depends_on,
@@ -304,4 +332,11 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
         {"step": name, "wo_id": one.wo_id, "output": one.output_result}
         for name, one in prior.items()
     ]
-    return order.with_input({"prior_results": results})
+    before = order.input_context.get("prior_results") or ()
+    return order.with_input({"prior_results": [*results, *before]})
+
+
+def _but_text(listen: EventSink, event: TurnEvent) -> None:
+    """Tell what a step does that is not the answer: tools and requests, not its words."""
+    if not isinstance(event, TextDelta):
+        listen(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort, OrderedWriter
+from remit.ledger import Erased, LedgerEntry, LedgerPort, OrderedWriter
 from remit.workorders import WorkOrder, plan_of, trace_hash, work_order_id
 
 __all__ = ["SupervisorJournal"]
@@ -31,6 +31,7 @@ class SupervisorJournal:
     ) -> None:
         self.ledger = ledger
         self._writer = OrderedWriter(ledger)
+        self._held: list[LedgerEntry] = []
         self.session_id = session_id
         self.agent_id = agent_id
         self._provenance = {
@@ -49,7 +50,8 @@ class SupervisorJournal:
                 limit=most, with_content=False,
             ):  # fmt: skip
                 head, _, number = entry.submission_id.rpartition("-")
-                if head == f"WO-{self.session_id}" and number.isdigit():
+                in_a_turn = entry.metadata.get("turn_number") is not None
+                if in_a_turn and head == f"WO-{self.session_id}" and number.isdigit():
                     return int(number)
                 after = entry.id
             if most is None or after is None:
@@ -98,7 +100,7 @@ class SupervisorJournal:
         """That an order was written, whole, with its place in the plan."""
         return self.entry("WO_PLANNED", order.wo_id, {**plan_of(order), **about})
 
-    def checked(
+    async def checked(
         self,
         last: WorkOrder,
         ids: list[str],
@@ -107,15 +109,94 @@ class SupervisorJournal:
         attempt: int,
         further: Sequence[LedgerEntry] = (),
     ) -> None:
-        """Close a chain of orders and put the verdict on its result on record, without waiting."""
+        """Close a chain of orders and put the verdict on its result on record.
+
+        What is accepted is held back until the turn is recorded, and stands in one transaction
+        with it: see :meth:`take_held`.
+        """
         trace = {"work_order_ids": ids, "trace_hash": trace_hash(self.ledger, ids)}
         chain = {**trace, "cost": cost, "outcome": str(last.state)}
         verdict = "reject" if reasons else "accept"
         gate = {**trace, "verdict": verdict, "reasons": reasons, "attempt": attempt}
-        self.soon(
-            [
-                self.entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
-                self.entry("WO_QUALITY_GATE", last.wo_id, gate),
-                *further,
-            ]
+        entries = [
+            self.entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
+            self.entry("WO_QUALITY_GATE", last.wo_id, gate),
+            *further,
+        ]
+        if reasons:
+            await self.write_all(entries)
+        else:
+            self._held = entries
+
+    def take_held(self) -> list[LedgerEntry]:
+        """Entries that wait for the turn's own."""
+        held, self._held = self._held, []
+        return held
+
+    def forget(self) -> None:
+        """Begin anew: what failed in an earlier turn was told there."""
+        self._writer = OrderedWriter(self.ledger)
+        self._held = []
+
+    def check(self) -> None:
+        """Make sure that nothing which was handed over has failed so far.
+
+        Raises:
+            LedgerWriteError: something has.
+        """
+        self._writer.check()
+
+    def has(self, event_type: str, submission_id: str) -> bool:
+        """Whether an entry of that type is on record."""
+        return any(
+            True
+            for _ in self.ledger.query(
+                submission_id=submission_id, event_type=event_type, limit=1, with_content=False
+            )
         )
+
+    def is_taken(self, wo_id: str) -> bool:
+        """Whether the record speaks of an order with that id already."""
+        return any(
+            True for _ in self.ledger.query(work_order_id=wo_id, limit=1, with_content=False)
+        )
+
+    def direct_answer(self, after: str) -> str:
+        """The answer of a direct call made since an entry; empty where there is none."""
+        for degraded in self.ledger.query(
+            session_id=self.session_id, event_type="DEGRADATION", after=after, limit=1,
+            with_content=False,
+        ):  # fmt: skip
+            for exchange in self.ledger.query(
+                session_id=self.session_id, event_type="EXCHANGE", tier="ho2",
+                after=degraded.id, outcome="success", limit=1,
+            ):  # fmt: skip
+                answer = exchange.metadata["response"]
+                return "" if isinstance(answer, Erased) else str(answer)
+        return ""
+
+    def tool_results(self, wo_id: str) -> list[dict[str, Any]]:
+        """What tools that ran gave to an order, its failures included, as the record tells it."""
+        found = {
+            entry.metadata["idempotency_key"]: {
+                "tool_id": entry.metadata["tool_id"],
+                "status": "unknown",
+                "output": None,
+                "error": "it began, and nobody knows whether it took effect",
+            }
+            for entry in self.ledger.query(
+                work_order_id=wo_id, event_type="TOOL_INTENT", with_content=False
+            )
+        }
+        if not found:
+            return []
+        for entry in self.ledger.query(work_order_id=wo_id, event_type="TOOL_CALL"):
+            told = entry.metadata
+            if told["idempotency_key"] in found:
+                found[told["idempotency_key"]] = {
+                    "tool_id": told["tool_id"],
+                    "status": told["status"],
+                    "output": None if isinstance(told["result"], Erased) else told["result"],
+                    "error": "" if isinstance(told["tool_error"], Erased) else told["tool_error"],
+                }
+        return list(found.values())

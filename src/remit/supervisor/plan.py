@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from remit.canonical import MAX_SAFE_INTEGER
 from remit.errors import InvalidInputError
 from remit.supervisor.quality import check_criteria
 from remit.workorders import WorkOrderType
 
 __all__ = ["RESERVED", "Plan", "PlanStep", "Planner", "TurnContext"]
+
+_MOST = 1_000_000_000
+"""No limit in dollars or seconds is above this: what is, is a mistake."""
 
 RESERVED = ("scope", "verify", "consolidate")
 """Names of the steps that the supervisor adds by itself."""
@@ -30,6 +34,9 @@ class PlanStep:
         depends_on: names of steps that must be completed before; their results become the order's
             ``prior_results``. Steps that wait for nobody run at once.
         acceptance: criteria of the quality gate; see :mod:`remit.supervisor.quality`.
+
+    Raises:
+        InvalidInputError: a limit is not one.
     """
 
     name: str
@@ -44,6 +51,22 @@ class PlanStep:
     usd_budget: float | None = None
     turn_limit: int = 0
     timeout_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("token_budget", "turn_limit"):
+            value = getattr(self, name)
+            if value is None and name == "token_budget":
+                continue
+            if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
+                raise InvalidInputError(f"{name} is {value!r}; it takes a whole number from 0 on.")
+        for name in ("usd_budget", "timeout_seconds"):
+            value = getattr(self, name)
+            if value is None and name == "usd_budget":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InvalidInputError(f"{name} is {value!r}; it takes a number.")
+            if not 0 <= value <= _MOST:
+                raise InvalidInputError(f"{name} is {value!r}; it must be from 0 to {_MOST:,}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +107,27 @@ class Plan:
             done.update(step.name for step in ready)
         if circle := sorted(set(names) - done):
             raise InvalidInputError(f"The steps {', '.join(circle)} wait for each other.")
+
+    def within(self, agent: PlanStep) -> Plan:
+        """The plan, held to what the agent may use and must have approved, with its instructions.
+
+        Raises:
+            InvalidInputError: a step uses a tool that the agent may not.
+        """
+        steps = []
+        for step in self.steps:
+            if strange := sorted(set(step.tools) - set(agent.tools)):
+                raise InvalidInputError(
+                    f"The plan's step {step.name!r} may not use {strange[0]!r}: the agent may not.",
+                    next_step=f"It may use {', '.join(agent.tools) or 'no tools'}.",
+                )
+            needed = [tool_id for tool_id in agent.approve if tool_id in step.tools]
+            given = step.input
+            if step.wo_type is not WorkOrderType.TOOL_CALL:
+                given = {**agent.input, **given}
+            approve = tuple(dict.fromkeys([*step.approve, *needed]))
+            steps.append(replace(step, approve=approve, input=given))
+        return replace(self, steps=tuple(steps))
 
     @property
     def answering(self) -> PlanStep:

@@ -55,7 +55,7 @@ class TurnInProgress:
             return
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 - it is only told
+        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - it is only told
             _log.exception("a listener to the events of a turn failed")
 
     def park(self, requests: Sequence[str]) -> None:
@@ -92,7 +92,11 @@ class TurnInProgress:
             turn_entry_id=entry_id,
             turn_number=turn_number,
             output=self.output,
-            waiting_for=tuple(self._asked.values()) if self.waiting else (),
+            waiting_for=tuple(
+                self._asked[request]
+                for request in (self.desk.waiting_for() if self.waiting else ())
+                if request in self._asked
+            ),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from remit.sessions import SessionManager
@@ -26,6 +26,7 @@ class Review:
         gate: the rules.
         journal: where the verdict is put on record.
         session: whose turns are looked at.
+        known_threads: tells the ids of threads that the session may close.
         second_opinion: have what passes the rules judged under PRC-VERIFY-001.
     """
 
@@ -34,12 +35,14 @@ class Review:
         gate: QualityGate,
         journal: SupervisorJournal,
         session: SessionManager,
+        known_threads: Callable[[], set[str]],
         *,
         second_opinion: bool,
     ) -> None:
         self._gate = gate
         self._journal = journal
         self._session = session
+        self._known_threads = known_threads
         self._second_opinion = second_opinion
 
     async def check(self, turn: TurnInProgress, order: WorkOrder, attempt: int) -> list[str]:
@@ -54,13 +57,16 @@ class Review:
         if not reasons and self._second_opinion:
             reasons = await self._ask(turn, order, attempt)
         orders = turn.desk.orders
+        proposed = proposals(
+            _tool_results(order), self._session.session_id, self._session.turn_count + 1
+        )
+        open_ones = self._known_threads() if proposed else set()
         threads = [
             self._journal.entry(event, "", told)
-            for event, told in proposals(
-                _tool_results(order), self._session.session_id, self._session.turn_count + 1
-            )
+            for event, told in proposed
+            if event == "THREAD_OPENED" or told["thread_id"] in open_ones
         ]
-        self._journal.checked(
+        await self._journal.checked(
             order, [one.wo_id for one in orders], total_cost(orders), reasons, attempt,
             [] if reasons else threads,
         )  # fmt: skip

@@ -7,7 +7,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from remit.canonical import canonical_json
 from remit.errors import InvalidInputError
+from remit.leases import Lease
 from remit.ledger import utc_now
 from remit.supervisor.journal import SupervisorJournal
 from remit.supervisor.plan import PlanStep
@@ -24,7 +26,6 @@ from remit.workorders import (
 __all__ = ["SingleOrders"]
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_NUMBERED = re.compile(r"[0-9]{3,}")
 
 
 class SingleOrders:
@@ -59,6 +60,8 @@ class SingleOrders:
         *,
         key: str | None,
         on_event: EventSink | None = None,
+        same_input: bool = True,
+        retry_failed: bool = False,
     ) -> WorkOrder:
         """Have one order worked on.
 
@@ -68,17 +71,16 @@ class SingleOrders:
             key: names the order within the session. An order with that key that has ended is
                 given back as it ended, one that was interrupted is gone on with.
             on_event: hears text and tools as they come.
+            same_input: refuse an order of that key that had another input.
+            retry_failed: make another attempt, an order of its own, where that of the key failed.
 
         Raises:
             InvalidInputError: the key is not one, or belongs to other work.
             LeaseBusyError: another process works on it.
         """
-        if key is not None and (not _KEY.fullmatch(key) or _NUMBERED.fullmatch(key)):
-            raise InvalidInputError(
-                f"{key!r} cannot name an order.",
-                next_step="Use letters, digits, '_', '-' and '.', and not digits alone.",
-            )
-        wo_id = f"WO-{self._journal.session_id}-{key or secrets.token_hex(8)}"
+        wo_id = self.order_id(key or secrets.token_hex(8))
+        while key is not None and retry_failed and self._has_failed(wo_id):
+            wo_id = _next_attempt(wo_id)
         order = self._order(wo_id, step, context)
         async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
             known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
@@ -89,17 +91,68 @@ class SingleOrders:
                 ]
                 await self._journal.write_all(entries)
                 known = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
-            elif _work_of(known) != _work_of(order):
+            elif same_input and _work_of(known) != _work_of(order):
                 raise InvalidInputError(
                     f"The key {key!r} belongs to an order that asked for something else.",
                     next_step="Use a key that names the input, such as the row's own id.",
                 )
-            elif known.ended:
-                return known
-            elif known.state is WorkOrderState.PLANNED:
-                await self._journal.write("WO_DISPATCHED", wo_id)
-                known = known.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
-            return await self._worker.aexecute(known, on_event=on_event, guard=lease.check)
+            return await self._go_on(known, lease, on_event)
+
+    async def aresume(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
+        """Go on with an order that was interrupted or waited, by its id.
+
+        Raises:
+            InvalidInputError: this session has no such order by itself.
+            LeaseBusyError: another process works on it.
+        """
+        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
+            return await self._go_on(self._known(wo_id), lease, on_event)
+
+    async def acancel(self, wo_id: str) -> WorkOrder:
+        """End an order that nobody will go on with.
+
+        Raises:
+            InvalidInputError: this session has no such order by itself.
+            LeaseBusyError: another process works on it.
+        """
+        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s):
+            order = self._known(wo_id)
+            return order if order.ended else await self._worker.acancel(order)
+
+    async def _go_on(self, order: WorkOrder, lease: Lease, on_event: EventSink | None) -> WorkOrder:
+        if order.ended:
+            return order
+        if order.state is WorkOrderState.PLANNED:
+            await self._journal.write("WO_DISPATCHED", order.wo_id)
+            order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+        return await self._worker.aexecute(order, on_event=on_event, guard=lease.check)
+
+    def _known(self, wo_id: str) -> WorkOrder:
+        known = None
+        if wo_id.startswith(f"WO-{self._journal.session_id}-key-"):
+            known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
+        if known is None:
+            raise InvalidInputError(
+                f"The session {self._journal.session_id} has no order {wo_id!r} by itself."
+            )
+        return known
+
+    def order_id(self, key: str) -> str:
+        """The id of the order with that key.
+
+        Raises:
+            InvalidInputError: it cannot be one.
+        """
+        if not _KEY.fullmatch(key):
+            raise InvalidInputError(
+                f"{key!r} cannot name an order.",
+                next_step="Use letters, digits, '_', '-' and '.', at most 100.",
+            )
+        return f"WO-{self._journal.session_id}-key-{key}"
+
+    def _has_failed(self, wo_id: str) -> bool:
+        known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
+        return known is not None and known.state is WorkOrderState.FAILED
 
     def _order(self, wo_id: str, step: PlanStep, context: Mapping[str, Any]) -> WorkOrder:
         return WorkOrder(
@@ -122,7 +175,13 @@ class SingleOrders:
         )
 
 
+def _next_attempt(wo_id: str) -> str:
+    """The id of the attempt after that one; no key holds the sign between."""
+    head, mark, number = wo_id.partition("~")
+    return f"{head}~{int(number) + 1 if mark else 2}"
+
+
 def _work_of(order: WorkOrder) -> tuple[Any, ...]:
     """What is to be done; how much it may cost can change between two attempts."""
     limits = order.constraints
-    return order.wo_type, limits.prompt_contract_id, dict(order.input_context)
+    return order.wo_type, limits.prompt_contract_id, canonical_json(dict(order.input_context))

@@ -6,10 +6,11 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from remit.blocking import run_blocking
+from remit.blocking import call_in_thread, run_blocking
 from remit.config import SupervisorSettings
 from remit.errors import InvalidInputError
 from remit.exchange import GatewayPort
@@ -32,7 +33,9 @@ from remit.workorders import (
     AnswerRejected,
     Degraded,
     EventSink,
+    OrderRecordError,
     TurnResumed,
+    WorkOrder,
     WorkOrderState,
     WorkOrderType,
 )
@@ -76,7 +79,9 @@ class HO2Supervisor:
         context: what the tier above pushes down; nothing when left out.
         fallback: the gateway's port, used for one direct call when the loop itself fails.
         answer: the step that answers, where there is no planner: contract, tools, limits.
-        planner: makes the plan of each turn instead.
+        planner: makes the plan of each turn instead; its steps may use no other tools.
+        model: provider and model of the agent, where they are not the root's default.
+        repeatable: whether a tool may run twice; none may when left out.
         work_order_tokens: token budget of an order whose step names none; 0 for none.
         agent_id: who answers.
         agent_class: of what class.
@@ -95,6 +100,8 @@ class HO2Supervisor:
         context: ContextPort | None = None,
         fallback: GatewayPort | None = None,
         planner: Planner | None = None,
+        model: tuple[str, str] | None = None,
+        repeatable: Callable[[str], bool] | None = None,
         work_order_tokens: int = 0,
         agent_id: str = "admin-001",
         agent_class: str = "ADMIN",
@@ -109,11 +116,16 @@ class HO2Supervisor:
         self._context = context
         self._fallback = fallback
         self._planner = planner
+        self._model = model
+        self._repeatable = repeatable or (lambda _: False)
         self._tokens = work_order_tokens
         self._agent_class = agent_class
         self._journal = SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
         gate = QualityGate(config.error_markers, config.claim_patterns)
-        self._review = Review(gate, self._journal, session, second_opinion=config.verify)
+        self._gate = gate
+        self._review = Review(
+            gate, self._journal, session, self._known_threads, second_opinion=config.verify
+        )
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """:meth:`ahandle_turn` for callers without an event loop."""
@@ -160,6 +172,7 @@ class HO2Supervisor:
             The turn; ``None`` when the session has no unfinished one.
 
         Raises:
+            OrderRecordError: what it began with was erased.
             TurnCancelledError: somebody asked the turn to stop.
             LeaseBusyError: another process works on the session.
             LedgerError: the record could not be kept.
@@ -169,6 +182,11 @@ class HO2Supervisor:
             before = self._unfinished()
             if before is None:
                 return None
+            if before.erased:
+                raise OrderRecordError(
+                    "What the unfinished turn began with was erased; it cannot be gone on with.",
+                    next_step="Cancel the turn, or say something new.",
+                )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
             return await self._turn(before.message, before, lease, on_event)
@@ -205,7 +223,13 @@ class HO2Supervisor:
         name = f"session:{self._session.session_id}"
         async with self._leases.hold(name, wait_s=self._wait_s, on_stop=stop) as lease:
             self._session.refresh()
-            return await work(lease)
+            try:
+                return await work(lease)
+            except asyncio.CancelledError:
+                if not lease.stop_requested:
+                    raise
+                task.uncancel()
+                raise TurnCancelledError("The turn was asked to stop, and did.") from None
 
     def _unfinished(self) -> UnfinishedTurn | None:
         return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
@@ -213,18 +237,26 @@ class HO2Supervisor:
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
     ) -> None:
-        await self._desk(before, lease).abandon()
+        desk = self._desk(before, lease)
+        desk.take_up()
+        await desk.end_all()
+        lease.check()
         await self._session.aadd_turn(before.message, response, outcome=outcome)
 
     def _desk(self, before: UnfinishedTurn | None, lease: Lease) -> OrderDesk:
+        def guard() -> None:
+            lease.check()
+            self._journal.check()
+
         return OrderDesk(
             self._worker,
             self._journal,
             self._session.turn_count + 1,
             self._tokens,
-            lease.check,
+            guard,
             before,
             self._journal.last_number(),
+            self._gate,
         )
 
     async def _turn(
@@ -234,26 +266,45 @@ class HO2Supervisor:
         lease: Lease,
         on_event: EventSink | None,
     ) -> TurnResult:
+        self._journal.forget()
         turn = TurnInProgress(message, self._desk(before, lease), before, on_event)
         try:
-            await self._loop(turn)
+            try:
+                await self._loop(turn)
+            except LedgerError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user still gets an answer, and why
+                lease.check()  # unless the turn is another's now
+                await self._degrade(turn, as_loop_failure(error))
+            if not turn.waiting:
+                await turn.desk.end_all()
         except asyncio.CancelledError:
+            lease.check()
+            await turn.desk.end_all()
             await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled")
-            if lease.stop_requested and (task := asyncio.current_task()) is not None:
-                task.uncancel()
-                raise TurnCancelledError("The turn was asked to stop, and did.") from None
             raise
-        except LedgerError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the user still gets an answer, and the reason
-            lease.check()  # unless the turn is another's now
-            await self._degrade(turn, as_loop_failure(error))
         entry_id = ""
         if not turn.waiting:
-            entry_id = await self._session.aadd_turn(message, turn.response)
-            await self._journal.settle()  # the turn stands behind it in the same queue
+            entry_id = await self._recorded(turn, lease)
         number = self._session.turn_count + turn.waiting
         return turn.result(self._session.session_id, number, entry_id)
+
+    async def _recorded(self, turn: TurnInProgress, lease: Lease) -> str:
+        """Put the turn on record; a wish to stop comes too late then."""
+        await self._journal.settle()
+        lease.check()
+        recording = asyncio.ensure_future(
+            self._session.aadd_turn(turn.message, turn.response, after=self._journal.take_held())
+        )
+        try:
+            return await asyncio.shield(recording)
+        except asyncio.CancelledError:
+            entry_id = await recording
+            task = asyncio.current_task()
+            if not lease.stop_requested or task is None:
+                raise
+            task.uncancel()
+            return entry_id
 
     async def _loop(self, turn: TurnInProgress) -> None:
         plan = turn.desk.recorded_plan()
@@ -272,10 +323,11 @@ class HO2Supervisor:
                     attention=attention.record if attention else None,
                 )  # fmt: skip
             else:
+                step, done = self._without_repeating(plan.answering, order)
                 again = {**context, "rejected_because": reasons}
-                order = await turn.desk.run(
-                    plan.answering, again, attempt=attempt, listen=turn.listen
-                )
+                if done:
+                    again["prior_results"] = done
+                order = await turn.desk.run(step, again, attempt=attempt, listen=turn.listen)
             if requests := turn.desk.waiting_for():
                 turn.park(requests)
                 return
@@ -290,10 +342,32 @@ class HO2Supervisor:
             turn.listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
-        await self._journal.write(
-            "ESCALATION", turn.desk.ids()[-1], reasons=reasons, work_order_ids=turn.desk.ids()
-        )
+        last = turn.desk.ids()[-1]
+        if turn.before is None or not self._journal.has("ESCALATION", last):
+            await self._journal.write(
+                "ESCALATION", last, reasons=reasons, work_order_ids=turn.desk.ids()
+            )
         turn.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
+
+    def _without_repeating(
+        self, step: PlanStep, rejected: WorkOrder
+    ) -> tuple[PlanStep, list[dict[str, Any]]]:
+        """The step for another attempt, and what tools gave to the rejected one.
+
+        A tool that must not run twice and has run is not offered again: a rejected text is no
+        reason to pay a second time.
+        """
+        done = self._journal.tool_results(rejected.wo_id)
+        if not done:
+            return step, []
+        used = {str(one["tool_id"]) for one in done}
+        tools = tuple(
+            tool_id for tool_id in step.tools if tool_id not in used or self._repeatable(tool_id)
+        )
+        told = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
+                "output": {"tool_results": done}}  # fmt: skip
+        approve = tuple(tool_id for tool_id in step.approve if tool_id in tools)
+        return replace(step, tools=tools, approve=approve), [told]
 
     async def _classify(self, turn: TurnInProgress) -> Mapping[str, Any] | None:
         """What kind of message it is. A failure costs the label, not the turn."""
@@ -325,11 +399,20 @@ class HO2Supervisor:
         told = TurnContext(
             turn.message, turn.classification, attention.context(), self._answer.tools
         )
-        made = self._planner(told)
-        plan = await made if inspect.isawaitable(made) else made
+        planner = self._planner
+        try:
+            async with asyncio.timeout(self._config.planner_timeout_s):
+                # In a thread, so that one that takes its time stops nobody else's turn.
+                made = await call_in_thread("remit-planner", lambda: planner(told))
+                plan = await made if inspect.isawaitable(made) else made
+        except TimeoutError as error:
+            raise LoopFailedError(
+                "planner_timeout",
+                f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
+            ) from error
         if not isinstance(plan, Plan):
             raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
-        return plan
+        return plan.within(self._answer)
 
     def _input(
         self, turn: TurnInProgress, attention: Attention | None, plan: Plan
@@ -351,6 +434,9 @@ class HO2Supervisor:
     async def _degrade(self, turn: TurnInProgress, failed: LoopFailedError) -> None:
         """One direct call answers, and the record says why it had to."""
         turn.degraded = True
+        if turn.before is not None and (known := self._journal.direct_answer(turn.before.first)):
+            turn.response = known  # it was asked for and paid for before the turn was interrupted
+            return
         ids = turn.desk.ids()
         await self._journal.write(
             "DEGRADATION",
@@ -368,8 +454,15 @@ class HO2Supervisor:
             self._config.degraded_max_tokens,
             self._answer.contract_id,
             self._agent_class,
+            self._model,
             turn.listen,
         )
+
+    def _known_threads(self) -> set[str]:
+        """Ids of the open threads that this session may know of, and so may close."""
+        known = open_threads(self._ledger, session_id=self._session.session_id)
+        pushed = self._context.pushed(self._session.session_id) if self._context else ()
+        return {one.ref for one in (*known, *pushed)}
 
     def _shown_turns(self) -> int:
         """How many turns the model is shown: at most ``context_turns``, at least half of them.

@@ -7,13 +7,14 @@ supervisor's record is the supervisor's own business, once the order that asked 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from remit.ledger import Erased, LedgerPort
 from remit.supervisor.attention import Candidate
 from remit.tools import Tool
 
-__all__ = ["CLOSE_THREAD", "OPEN_THREAD", "open_threads", "proposals", "thread_tools"]
+__all__ = ["CLOSE_THREAD", "OPEN_THREAD", "is_date", "open_threads", "proposals", "thread_tools"]
 
 OPEN_THREAD, CLOSE_THREAD = "open_thread", "close_thread"
 COMMITMENTS: Mapping[str, float] = {"agent": 1.0, "user": 0.7, "none": 0.3}
@@ -83,12 +84,20 @@ def proposals(
                 "title": str(output["opened"]),
                 "commitment": str(output["commitment"]),
             }
-            if output.get("due"):
+            if is_date(output.get("due")):
                 thread["due"] = str(output["due"])
             found.append(("THREAD_OPENED", thread))
         elif result["tool_id"] == CLOSE_THREAD:
             found.append(("THREAD_CLOSED", {"thread_id": str(output["closed"])}))
     return found
+
+
+def is_date(text: Any) -> bool:
+    """Whether a text is an ISO 8601 date or time: nothing else goes on record as one."""
+    try:
+        return bool(text) and datetime.fromisoformat(str(text)) is not None
+    except ValueError:
+        return False
 
 
 def open_threads(

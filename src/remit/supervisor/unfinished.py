@@ -39,6 +39,7 @@ class UnfinishedTurn:
         orders: in the order in which they were planned.
         verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
         waiting_for: requests that a person has not decided yet.
+        erased: what it began with was erased: it can be ended, not gone on with.
     """
 
     turn_number: int
@@ -46,6 +47,12 @@ class UnfinishedTurn:
     orders: tuple[RecordedOrder, ...]
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
+    erased: bool = False
+
+    @property
+    def first(self) -> str:
+        """Id of the entry that the turn began with."""
+        return self.orders[0].planned.id
 
     def find(self, step: str, attempt: int) -> RecordedOrder | None:
         """The order of that step and attempt."""
@@ -89,9 +96,11 @@ def unfinished_turn(
         return None
     orders = []
     message: Any = ""
+    erased = False
     for light in reversed(planned):
         entry = ledger.read(light.id)
-        order = recorded_order(ledger, entry.submission_id)
+        order = recorded_order(ledger, entry.submission_id, allow_erased=True)
+        erased = erased or isinstance(entry.metadata["input_context"], Erased)
         assert order is not None  # it was planned
         message = message or order.input_context.get("user_input", "")
         orders.append(
@@ -114,6 +123,7 @@ def unfinished_turn(
         tuple(orders),
         verdicts,
         tuple(request for one in orders for request in _undecided(ledger, one.order)),
+        erased,
     )
 
 

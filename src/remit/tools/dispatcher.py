@@ -17,7 +17,7 @@ from remit.schemas import first_problem
 from remit.tools.call import ToolCall, calling
 from remit.tools.installed import GROUP, installed_tool
 from remit.tools.output import OutputError, json_output
-from remit.tools.tool import Tool, UnknownToolError
+from remit.tools.tool import Tool, ToolError, UnknownToolError
 
 __all__ = ["ToolDispatcher", "ToolResult"]
 
@@ -48,7 +48,11 @@ class ToolDispatcher:
     """
 
     def __init__(self, tools: Iterable[Tool], settings: ToolSettings) -> None:
-        self._tools = {tool.tool_id: tool for tool in tools}
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.tool_id in self._tools:
+                raise ToolError(f"There are two tools {tool.tool_id!r}.")
+            self._tools[tool.tool_id] = tool
         self._settings = settings
         self._running: set[asyncio.Task[ToolResult]] = set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
@@ -12,6 +13,9 @@ __all__ = ["OnUnknown", "Tool", "ToolError", "UnknownToolError"]
 
 OnUnknown = Literal["retry", "ask", "fail"]
 """What becomes of a call that began before a crash and whose end nobody knows."""
+
+
+_TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ToolError(RemitError):
@@ -57,6 +61,13 @@ class Tool:
     timeout_s: float | None = None
     max_output_bytes: int | None = None
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if not _TOOL_ID.fullmatch(self.tool_id):
+            raise ToolError(
+                f"{self.tool_id!r} cannot name a tool.",
+                next_step="Use letters, digits, '_' and '-', at most 64.",
+            )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function as it was written: no check, no limit, no record."""

@@ -127,7 +127,7 @@ class ModelCalls:
             structured_output=None if tools else structured,
             output_schema=schema or request.output_schema,
         )
-        self._journal.flush()  # what came before stands before it
+        await self._journal.settle()  # what came before is on record, or the work ends here
         self._guard()
         self.made += 1
         response = await self._gateway.aroute(self._bounded(request), on_text=on_text)
@@ -162,10 +162,5 @@ class ModelCalls:
         if self._budgeter is None:
             return None
         order = self._order
-        if self.made == 1:  # its own account may still be on its way to the ledger
-            left = self._budgeter.check(BudgetScope(order.session_id)).remaining
-            own = order.constraints.token_budget or None
-            known = [one for one in (left, own) if one is not None]
-            return min(known, default=None)
         scope = BudgetScope(order.session_id, order.wo_id, self._agent_id)
         return self._budgeter.check(scope).remaining

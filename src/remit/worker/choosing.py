@@ -7,6 +7,7 @@ anyone can replay it. The answer to the user stays the model's, in a later call.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,13 +57,17 @@ class ToolChooser:
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """At most one tool, run; its result in words for the answer's template."""
-        chosen = await self._choice(tools, message)
+        begun = self._toolbox.begun()
+        if begun is not None:  # what was chosen then stays chosen, whatever tools say now
+            tool_id, arguments, key = begun
+            chosen = next((tool for tool in tools if tool.tool_id == tool_id), None)
+        else:
+            chosen = await self._choice(tools, message)
+            arguments = {} if chosen is None else await self._arguments(chosen, message)
+            key = f"{self._wo_id}/{self._asked_in}/0"
         if chosen is None:
             return []
-        arguments = await self._arguments(chosen, message)
-        result = await self._toolbox.use(
-            chosen.tool_id, arguments, f"{self._wo_id}/{self._asked_in}/0"
-        )
+        result = await self._toolbox.use(chosen.tool_id, arguments, key)
         return [
             {
                 "tool_id": chosen.tool_id,
@@ -73,7 +78,12 @@ class ToolChooser:
 
     async def _choice(self, tools: Sequence[Tool], message: str) -> Tool | None:
         contract = self._contracts.load(_CHOICE)
-        labels = {tool.tool_id: tool.label or tool.tool_id for tool in tools}
+        given = Counter(tool.label for tool in tools)
+        labels = {
+            # A label that two tools share tells nobody which of them is meant.
+            tool.tool_id: tool.label if tool.label and given[tool.label] == 1 else tool.tool_id
+            for tool in tools
+        }
         labels[_NO_TOOL] = str(contract.metadata.get("none_label", _NO_TOOL))
         about = {tool.tool_id: tool.description for tool in tools}
         about[_NO_TOOL] = str(contract.metadata.get("none_description", "no tool"))

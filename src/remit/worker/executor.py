@@ -90,7 +90,8 @@ class HO1Executor:
         Raises:
             IllegalTransitionError: the order was never dispatched, or has ended.
             LedgerError: the record could not be kept; the work stopped there.
-            WorkLostError: ``guard`` raised; the order is left to whoever has it now.
+            WorkLostError: ``guard`` raised, also before the end is put on record; the order is
+                left to whoever has it now.
         """
         order = _begun(work_order)
         run = Run(self._means, order, on_event, guard or (lambda: None))
@@ -103,6 +104,7 @@ class HO1Executor:
             async with asyncio.timeout(timeout_s):
                 output = await run.work()
         except WorkParkedError as parked:
+            run.check()
             return await run.park(parked.request_ids)
         except TimeoutError:
             error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
@@ -113,6 +115,7 @@ class HO1Executor:
         except (UnknownToolError, ToolError) as failed:
             error = WorkFailedError("tool_not_allowed", failed.message)
         except asyncio.CancelledError:
+            run.check()
             await run.end(WorkOrderState.FAILED, None, _CANCELLED, started)
             raise
         except (LedgerWriteError, WorkLostError):
@@ -123,6 +126,7 @@ class HO1Executor:
             error = WorkFailedError("internal_error", f"{type(failed).__name__} in the worker")
         if error is not None:
             state = WorkOrderState.FAILED
+        run.check()
         return await run.end(state, output, error, started)
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:

@@ -68,7 +68,7 @@ class Journal:
     def note(self, event_type: str, **metadata: Any) -> None:
         """Have an entry written together with the next one.
 
-        For what another durable entry says already: a crash in between loses nothing.
+        For what another durable entry says already, or what matters only with the next one.
         """
         self._noted.append(self._entry(event_type, metadata))
 

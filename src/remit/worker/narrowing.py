@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from remit.schemas import first_problem
+
 __all__ = ["narrow", "narrowed_schema"]
 
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z]\w*\b")
@@ -96,6 +98,8 @@ def narrowed_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
             numbers = map(int, _WHOLE_NUMBER.findall(message))
             low, high = prop.get("minimum", -math.inf), prop.get("maximum", math.inf)
             found = [number for number in dict.fromkeys(numbers) if low <= number <= high]
+        elif prop.get("type") == "string" and "pattern" in prop:
+            found = [word for word in words if not first_problem(prop, word)]
         elif prop.get("type") == "string" and name in schema.get("required", ()):
             found = words or [message]
         if found:

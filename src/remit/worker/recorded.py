@@ -35,17 +35,22 @@ class RecordedRun:
 
     Completed calls of models and tools are read back from here instead of being made again.
 
+    Only exchanges that a worker made in the order's own session count: a client of the gateway
+    can name any order, and must not become its memory.
+
     Args:
         ledger: a handle that sees the order's own entries.
+        session_id: of the order.
     """
 
-    def __init__(self, ledger: LedgerPort) -> None:
+    def __init__(self, ledger: LedgerPort, session_id: str) -> None:
         self._ledger = ledger
+        self._session_id = session_id
         began = list(ledger.query(event_type="WO_EXECUTING", limit=1, with_content=False))
         self.began: LedgerEntry | None = began[0] if began else None
         self.intents: Counter[str] = Counter()
         self.tool_calls: dict[str, LedgerEntry] = {}
-        self.requests: dict[tuple[str, str], str] = {}
+        self.requests: dict[tuple[str, str, int], list[LedgerEntry]] = {}
         self.decisions: dict[str, LedgerEntry] = {}
         self.llm_calls = 0
         self.unnoted: list[LedgerEntry] = []
@@ -58,8 +63,10 @@ class RecordedRun:
         for entry in self._ledger.query(event_type="LLM_CALL", with_content=False):
             told.add(entry.metadata["exchange_entry_id"])
             self.llm_calls += 1
-        for entry in self._ledger.query(event_type="EXCHANGE", with_content=False):
-            if entry.metadata["outcome"] == "success":
+        for entry in self._ledger.query(
+            event_type="EXCHANGE", session_id=self._session_id, with_content=False
+        ):
+            if entry.metadata["outcome"] == "success" and "key_id" not in entry.metadata:
                 self._last[entry.metadata["contract_id"]] = entry.id
                 if entry.id not in told:
                     self.unnoted.append(entry)
@@ -69,9 +76,10 @@ class RecordedRun:
         if self.intents or self.llm_calls:
             for entry in self._ledger.query(event_type="TOOL_CALL"):
                 self.tool_calls[entry.metadata["idempotency_key"]] = entry
-        for entry in self._ledger.query(event_type="APPROVAL_REQUESTED", with_content=False):
-            key = (entry.metadata["idempotency_key"], entry.metadata["kind"])
-            self.requests[key] = entry.id
+        for entry in self._ledger.query(event_type="APPROVAL_REQUESTED"):
+            asked = entry.metadata
+            key = (asked["idempotency_key"], asked["kind"], asked.get("attempt", 0))
+            self.requests.setdefault(key, []).append(entry)
         if self.requests:
             for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED"):
                 for entry in self._ledger.query(event_type=event_type):
@@ -85,6 +93,15 @@ class RecordedRun:
             for entry in self._ledger.query(event_type=event_type, limit=1):
                 return entry
         return None
+
+    def last_use(self) -> LedgerEntry | None:
+        """The latest tool call that began or waits: its tool and arguments, as they were asked."""
+        found = [
+            entry
+            for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
+            for entry in self._ledger.query(event_type=event_type, order="desc", limit=1)
+        ]
+        return max(found, key=lambda entry: int(entry.id[4:], 16), default=None)
 
     def last_answer(self, contract_id: str) -> Answer | None:
         """The latest answer of a model under a contract; ``None`` where there is none.

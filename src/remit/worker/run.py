@@ -22,7 +22,7 @@ from remit.worker.errors import WorkFailedError, WorkLostError
 from remit.worker.journal import Journal
 from remit.worker.ports import BudgetPort, ContractPort, ToolPort
 from remit.worker.recorded import Answer, RecordedRun
-from remit.worker.toolbox import Toolbox, sendable
+from remit.worker.toolbox import Toolbox, not_run, sendable
 from remit.workorders import (
     Actor,
     EventSink,
@@ -35,6 +35,7 @@ from remit.workorders import (
 
 __all__ = ["Means", "Run"]
 
+_CUT_SHORT = ("length", "max_tokens")
 _REFUSALS = ("approval_denied", "tool_not_allowed")
 
 
@@ -57,6 +58,7 @@ class Run:
 
     Attributes:
         recorded: what the order did before.
+        check: raises :class:`WorkLostError` when the order is no longer this worker's.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Run:
         self._order = order
         self._on_event = on_event
         self._journal = Journal(means.ledger, order, means.agent_id, "KERNEL.semantic")
-        self.recorded = recorded = RecordedRun(self._journal.ledger)
+        self.recorded = recorded = RecordedRun(self._journal.ledger, order.session_id)
 
         def guarded() -> None:
             try:
@@ -78,6 +80,7 @@ class Run:
             except RemitError as error:
                 raise WorkLostError(error.message, next_step=error.next_step) from error
 
+        self.check = guarded
         self._calls = ModelCalls(
             means.gateway,
             means.budgeter,
@@ -169,7 +172,7 @@ class Run:
     def _begin(self, pinned: Mapping[str, str]) -> None:
         """Say that the order is worked on; and what is durable but was not told yet."""
         if self.recorded.began is None:
-            self._journal.soon("WO_EXECUTING", **pinned)
+            self._journal.note("WO_EXECUTING", **pinned)
             return
         for entry in self.recorded.unnoted:
             told = entry.metadata
@@ -178,7 +181,7 @@ class Run:
                 exchange_entry_id=entry.id,
                 **{key: told[key] for key in _TOLD_OF_CALLS},
             )
-        self._journal.soon("WO_EXECUTING", **pinned, resumed=True)
+        self._journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
         """The contract and its pack; of an order that began, the very same.
@@ -271,7 +274,10 @@ class Run:
             if not uses or not definitions:
                 return answer
             messages.append({"role": "assistant", "content": sendable(answer.blocks)})
-            results = await self._toolbox.answer(uses, answer.exchange_entry_id)
+            if answer.finish_reason in _CUT_SHORT:
+                results = not_run(uses)
+            else:
+                results = await self._toolbox.answer(uses, answer.exchange_entry_id)
             messages.append({"role": "user", "content": results})
             answer = None
 

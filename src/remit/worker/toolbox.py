@@ -19,7 +19,7 @@ from remit.worker.ports import ToolPort
 from remit.worker.recorded import RecordedRun
 from remit.workorders import ApprovalNeeded, EventSink, ToolEnded, ToolStarted, WorkOrder
 
-__all__ = ["UNKNOWN_TOOL", "Toolbox", "result_text", "sendable"]
+__all__ = ["UNKNOWN_TOOL", "Toolbox", "not_run", "result_text", "sendable"]
 
 UNKNOWN_TOOL = "unknown"
 """What the record calls a tool that the order may not use."""
@@ -71,6 +71,14 @@ class Toolbox:
     def results(self) -> list[dict[str, Any]]:
         """What tools gave back, as data, in the order in which they were asked for."""
         return [self._told[key] for key in sorted(self._told, key=_place)]
+
+    def begun(self) -> tuple[str, Any, str] | None:
+        """Tool, arguments and key of the latest call that began or waits; for going on with it."""
+        entry = self._recorded.last_use() if self._recorded.began is not None else None
+        if entry is None or isinstance(entry.metadata["arguments"], Erased):
+            return None
+        told = entry.metadata
+        return told["tool_id"], told["arguments"], told["idempotency_key"]
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
@@ -179,7 +187,18 @@ class Toolbox:
         Raises:
             WorkParkedError: nobody has answered yet.
         """
-        request_id = self._recorded.requests.get((key, kind))
+        # A "yes" to an unknown outcome is one to the attempt that was asked about, not to all.
+        attempt = self._recorded.intents[key] if kind == "unknown_outcome" else 0
+        asked = self._recorded.requests.get((key, kind, attempt), ())
+        # It holds for this tool with these arguments: what was granted is what runs.
+        request_id = next(
+            (
+                entry.id
+                for entry in asked
+                if entry.metadata["tool_id"] == tool_id and entry.metadata["arguments"] == given
+            ),
+            None,
+        )
         if request_id is None:
             request_id = await self._journal.write(
                 "APPROVAL_REQUESTED",
@@ -187,8 +206,8 @@ class Toolbox:
                 arguments=given,
                 idempotency_key=key,
                 kind=kind,
+                **({"attempt": attempt} if attempt else {}),
             )
-            self._recorded.requests[key, kind] = request_id
         decision = self._recorded.decisions.get(request_id)
         if decision is None:
             self._on_event(ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind))
@@ -204,6 +223,7 @@ class Toolbox:
     async def _run_now(
         self, tool_id: str, given: dict[str, Any], size: int, key: str, again: dict[str, int]
     ) -> ToolResult:
+        await self._journal.settle()
         self._guard()
         await self._journal.write(
             "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
@@ -309,12 +329,27 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     kept = []
     for block in blocks:
+        if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict):
+            block = {**block, "input": {}}
         try:
             canonical_json(block)
             kept.append(dict(block))
         except InvalidInputError:
             kept.append({**block, "input": {}})
     return kept
+
+
+def not_run(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Answers to tool_use blocks of an answer that was cut short: who knows what is missing."""
+    return [
+        {
+            "type": "tool_result",
+            "tool_use_id": str(block.get("id", "")),
+            "content": "error: your answer was cut short, so the tool was not run. Ask again.",
+            "is_error": True,
+        }
+        for block in blocks
+    ]
 
 
 def result_text(result: ToolResult) -> str:

@@ -53,7 +53,7 @@ def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
     }
 
 
-def replay(entries: Iterable[LedgerEntry]) -> WorkOrder:
+def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> WorkOrder:
     """The order that its entries tell of, in ledger order.
 
     Every step goes through the state machine, made by the tier that wrote the entry: an order
@@ -61,6 +61,7 @@ def replay(entries: Iterable[LedgerEntry]) -> WorkOrder:
 
     Args:
         entries: of one order; those that are no step of it are passed over.
+        allow_erased: give an order whose input was erased without it, for ending it.
 
     Raises:
         IllegalTransitionError: it went a way that does not exist.
@@ -71,7 +72,7 @@ def replay(entries: Iterable[LedgerEntry]) -> WorkOrder:
         if entry.event_type == "WO_PLANNED":
             if order is not None:
                 raise IllegalTransitionError(f"{order.wo_id} was planned twice.")
-            order = _planned(entry)
+            order = _planned(entry, allow_erased)
         elif entry.event_type in _STATES:
             if order is None:
                 raise OrderRecordError(f"{entry.submission_id} was never planned.")
@@ -81,12 +82,18 @@ def replay(entries: Iterable[LedgerEntry]) -> WorkOrder:
     return order
 
 
-def recorded_order(ledger: LedgerPort, wo_id: str) -> WorkOrder | None:
+def recorded_order(
+    ledger: LedgerPort, wo_id: str, *, allow_erased: bool = False
+) -> WorkOrder | None:
     """The order with that id as it stands; ``None`` when it was never planned.
 
     Args:
         ledger: a handle that sees the supervisor's and the worker's entries.
         wo_id: of the order.
+        allow_erased: see :func:`replay`.
+
+    Raises:
+        OrderRecordError: its plan is not one, or was erased.
     """
     steps = [
         entry
@@ -96,18 +103,20 @@ def recorded_order(ledger: LedgerPort, wo_id: str) -> WorkOrder | None:
     ]
     if not steps:
         return None
-    return replay(sorted(steps, key=lambda entry: int(entry.id[4:], 16)))
+    steps.sort(key=lambda entry: int(entry.id[4:], 16))
+    return replay(steps, allow_erased=allow_erased)
 
 
-def _planned(entry: LedgerEntry) -> WorkOrder:
-    told = entry.metadata
+def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
+    told = dict(entry.metadata)
     erased = [name for name in ("input_context", "acceptance_criteria")
               if isinstance(told.get(name), Erased)]  # fmt: skip
-    if erased:
+    if erased and not allow_erased:
         raise OrderRecordError(
-            f"The plan of {entry.submission_id} was erased ({told[erased[0]].erasure_id}).",
+            f"The plan of {entry.submission_id} was erased.",
             next_step="It cannot be worked on any more; cancel it.",
         )
+    told.update({name: {} for name in erased})
     try:
         limits = dict(told["constraints"])
         for name in ("tools_allowed", "tools_requiring_approval", "domain_tags"):
