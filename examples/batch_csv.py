@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import csv
-import itertools
 from pathlib import Path
 
 from remit import Runtime
-from remit.ledger import utc_now
 from remit.runtime import Conversation
 from remit.workorders import WorkOrder
 
@@ -23,24 +21,17 @@ HERE = Path(__file__).parent  # contracts/PRC-TRIAGE-001.json, prompt_packs/PRM-
 AT_ONCE = 8
 
 
-async def classify(session: Conversation, row: dict[str, str], since: str) -> WorkOrder:
-    """The order of a row. One with an answer is read back, one that failed before is tried anew."""
-    for attempt in itertools.count(1):
-        order = await session.awork({"text": row["text"]}, key=f"row-{row['id']}.{attempt}")
-        if order.error is None or (order.completed_at or since) >= since:
-            break
-    return order
-
-
 async def batch(session: Conversation, rows: list[dict[str, str]]) -> dict[str, WorkOrder]:
     """The order of each row that was begun; none is begun once the budget has ended."""
     orders: dict[str, WorkOrder] = {}
-    since, waiting, spent = utc_now(), iter(rows), False
+    waiting, spent = iter(rows), False
 
     async def work() -> None:
         nonlocal spent
         while not spent and (row := next(waiting, None)) is not None:
-            order = orders[row["id"]] = await classify(session, row, since)
+            # A row with an answer is read back, one that failed before is tried anew.
+            order = await session.awork({"text": row["text"]}, key=row["id"], retry_failed=True)
+            orders[row["id"]] = order
             spent = spent or (order.error or {}).get("code") == "budget_exhausted"
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
@@ -64,7 +55,8 @@ async def main() -> None:
     async with Runtime.open(given.root, model=given.model, create=True) as runtime:
         runtime.require_model()
         agent = runtime.agent("triage", contract="PRC-TRIAGE-001", contracts=HERE)
-        session = agent.session(given.session, usd=given.usd, tokens=given.tokens)
+        limits = {} if given.session else {"usd": given.usd, "tokens": given.tokens}
+        session = agent.session(given.session, **limits)
         print(f"session {session.session_id}", flush=True)
         orders = await batch(session, rows)
         used = session.cost()

@@ -195,3 +195,42 @@ def test_an_approval_of_an_order_by_itself(tmp_path: Path, monkeypatch: pytest.M
     assert done.output_result["text"] == "Done."
     assert again.output_result == done.output_result
     assert till.paid == ["bill"]
+
+
+def test_asking_again_and_again_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = _Till()
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+        session = till.agent(runtime).session()
+        first = session.turn("pay the bill")
+        before = runtime.ledger.count()
+        for _ in range(5):
+            still = session.resume()
+            assert still is not None
+            assert still.waiting_for == first.waiting_for
+        assert runtime.ledger.count() == before
+
+
+def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    till = _Till()
+    script = (
+        message("", tool_use("pay", {"text": "a"}, "t1")),
+        message("", tool_use("see", {"text": "b"}, "t2")),
+        message("Done."),
+    )
+    for one in script[:2]:
+        one["content"] = one["content"][1:]
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+        session = till.agent(runtime).session()
+        (request,) = session.turn("pay, then see").waiting_for
+        runtime.approvals.decide(request.request_id, granted=True, by="Ann")
+        stricter = runtime.agent(
+            "till", instructions="Pay.", tools=till.tools, approve=["pay", "see"]
+        )
+        resumed = stricter.session(session.session_id).resume()
+        assert resumed is not None
+        assert [one.tool_id for one in resumed.waiting_for] == ["see"]
+    assert (till.paid, till.seen) == (["a"], [])

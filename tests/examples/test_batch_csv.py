@@ -59,7 +59,7 @@ def _finished(place: Path) -> set[str]:
     return {
         found[1]
         for one in entries(place, "WO_COMPLETED")
-        if (found := re.search(r"-row-(\d+)\.", one.submission_id))
+        if (found := re.search(r"-key-(\d+)", one.submission_id))
     }
 
 

@@ -13,8 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.errors import InvalidInputError
-from remit.journeys import JourneyNotFoundError, open_journey, prompt_journey
-from remit.ledger import EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.journeys import (
+    JourneyNotFoundError,
+    journey_page,
+    journey_text,
+    open_journey,
+    prompt_journey,
+)
+from remit.journeys.entries import plain
+from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from tests.journeys.story import SESSION, Story, tell
 
 
@@ -322,7 +329,7 @@ def test_an_answer_from_the_record_is_paid_once(ledger: LedgerClient) -> None:
     assert (refused["entry_id"], refused["outcome"]) == (None, "rejected")
     assert turn["llm_calls"] == 0
     (turn,) = prompt_journey(ledger, session_id=SESSION, turn=2, with_content=False)["turns"]
-    assert "response" not in turn["work_orders"][0]["steps"][0]
+    assert turn["work_orders"][0]["steps"][0]["response"].keys() == {"$content", "bytes"}
 
 
 def test_erased_content_says_under_which_entry(story: Story) -> None:
@@ -332,6 +339,81 @@ def test_erased_content_says_under_which_entry(story: Story) -> None:
     call = _turn(story, 2)["work_orders"][1]["steps"][0]
     assert call["response"] == {"$erased": erasure.id}
     assert call["prompt"] == [{"$erased": erasure.id}] * 2
+
+
+DISGUISES: list[dict[str, Any]] = [
+    {"$erased": "LED-00000001"},
+    {"$erased": "LED-00000001", "to": "mallory"},
+    {"$content": f"hmac-sha256:{'0' * 64}", "bytes": 3},
+    {"$messages": "0" * 64, "count": 1},
+    {"to": [{"$erased": None}]},
+]
+
+
+@pytest.mark.parametrize("disguise", DISGUISES, ids=str)
+def test_what_a_model_wrote_is_never_taken_for_content_that_is_gone(
+    ledger: LedgerClient, disguise: dict[str, Any]
+) -> None:
+    story = Story(ledger)
+    order = story.plan(1)
+    story.begin(order)
+    asked = story.write("APPROVAL_REQUESTED", "ho1", order, tool_id="pay", kind="approval",
+                        arguments=disguise)  # fmt: skip
+    story.intend(order, "k", "pay", **disguise)
+    story.used(order, "k", "pay", result=disguise)
+    (turn,) = prompt_journey(ledger, session_id=SESSION)["turns"]
+    approval, tool = turn["work_orders"][0]["steps"]
+    for shown in (approval["arguments"], tool["arguments"], tool["result"]):
+        assert shown == _escaped(disguise)
+    journey = prompt_journey(ledger, entry_id=asked)
+    page = journey_page(journey)
+    lines = "\n".join(journey_text(journey, colour=False, width=400, full=True))
+    for text in (page, lines):
+        assert "erased under" not in text
+        assert "not shown" not in text
+    for word in [*_escaped(disguise), *(("mallory",) if "mallory" in str(disguise) else ())]:
+        assert word in page
+        assert word in lines
+
+
+def test_a_commitment_is_told_from_the_same_thing_written_by_a_model(ledger: LedgerClient) -> None:
+    story = Story(ledger)
+    order = story.plan(1)
+    story.begin(order)
+    story.intend(order, "k", "pay", **DISGUISES[2])
+    (turn,) = prompt_journey(ledger, session_id=SESSION, with_content=False)["turns"]
+    (step,) = turn["work_orders"][0]["steps"]
+    assert step["arguments"].keys() == {"$content", "bytes"}
+    assert step["arguments"] != DISGUISES[2]
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {f"${k}" if k.startswith("$") else k: _escaped(v) for k, v in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
+
+
+_KEYS = st.sampled_from(
+    ["$erased", "$$erased", "$$$erased", "$content", "$messages", "bytes", "count", "a"]
+)
+_VALUES = st.recursive(
+    st.none() | st.text(max_size=3) | st.builds(Erased, st.just("LED-00000001")),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(_KEYS, below, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_VALUES)
+def test_plain_data_can_be_read_back(value: Any) -> None:
+    def back(told: Any) -> Any:
+        if isinstance(told, dict) and told.keys() == {"$erased"}:
+            return Erased(told["$erased"])
+        if isinstance(told, dict):
+            assert not {"$erased", "$content", "$messages"} & told.keys()
+            return {k.removeprefix("$") if k[:2] == "$$" else k: back(v) for k, v in told.items()}
+        return [back(item) for item in told] if isinstance(told, list) else told
+
+    assert back(plain(value)) == value
 
 
 def test_without_content_no_word_is_told(story: Story) -> None:

@@ -119,14 +119,14 @@ class ApprovalDesk:
         )
 
         def write(tx: Transaction) -> str:
-            if tx.execute(_ENDED, (request.wo_id,)):
-                raise ApprovalError(
-                    f"The order {request.wo_id} has ended; there is nothing to decide."
-                )
             if tx.execute(_DECIDED, (request_id,)):
                 raise ApprovalError(
                     f"{request_id} is decided already.",
                     next_step=f"`remit ledger query --event-type {_GRANTED}` shows by whom.",
+                )
+            if tx.execute(_ENDED, (request.wo_id,)):
+                raise ApprovalError(
+                    f"The order {request.wo_id} has ended; there is nothing to decide."
                 )
             return tx.append(entry)
 

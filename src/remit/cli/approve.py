@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads
+from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads, say
 
 if TYPE_CHECKING:
     from remit.approvals import Approval
@@ -65,7 +65,7 @@ def approve(
         desk.decide(request_id, granted=not deny, by=by or whoami(), reason=reason)
         decided = desk.get(request_id)
     if not as_json:
-        click.echo(f"{decided.state} by {decided.decided_by}")
+        say(f"{decided.state} by {decided.decided_by}")
     when = _when(root, decided, agent_id)
     turn = _go_on(root, decided, agent_id, when, model, as_json) if run else None
     if as_json:
@@ -84,7 +84,7 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     for one in waiting:
         mark = "this session" if one.session_id == session_id else one.session_id
         asks = "" if one.kind == "approval" else "  (may have run before a crash)"
-        click.echo(
+        say(
             f"{one.request_id}  {moment(one.requested_at)}  {mark}  "
             f"{call_text(one.tool_id, one.arguments, _LONGEST_LINE)}{asks}"
         )
@@ -93,14 +93,21 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
 
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """A tool's call as people write one: ``refund(order=12)``; cut above ``most`` characters."""
-    from remit.journeys.wording import is_missing, json_text, text_of, visible
+    from remit.journeys.wording import json_text, visible
 
-    if isinstance(arguments, Mapping) and not is_missing(arguments):
-        told = ", ".join(f"{name}={json_text(value)}" for name, value in arguments.items())
+    if isinstance(arguments, Mapping):
+        told = ", ".join(f"{_name(key)}={json_text(value)}" for key, value in arguments.items())
     else:
-        told = text_of(arguments) if isinstance(arguments, Mapping) else str(arguments)
+        told = str(arguments)  # what was erased says so itself
     text = visible(f"{tool_id}({told})")
     return text if not most or len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _name(key: Any) -> str:
+    """An argument's name; one that could be taken for more than a name stands in quotes."""
+    from remit.journeys.wording import json_text
+
+    return key if isinstance(key, str) and key.isidentifier() else json_text(str(key))
 
 
 def ask_person(
@@ -148,20 +155,20 @@ def _agent_of(client: LedgerClient, request: Approval) -> str:
 
 
 def _print_request(request: Approval, agent_id: str) -> None:
-    from remit.journeys.wording import moment, pretty_json, text_of, visible
+    from remit.journeys.wording import moment, pretty_json, visible
 
-    click.echo(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
-    click.echo(f"session    {request.session_id} of {visible(agent_id)}")
-    click.echo(f"order      {request.wo_id}")
-    click.echo(f"tool       {visible(request.tool_id)}")
+    say(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
+    say(f"session    {request.session_id} of {visible(agent_id)}")
+    say(f"order      {request.wo_id}")
+    say(f"tool       {visible(request.tool_id)}")
     if request.kind == "unknown_outcome":
         click.echo("           it began before a crash; nobody knows whether it took effect")
     told = request.arguments
-    text = pretty_json(told) if isinstance(told, Mapping) else text_of(str(told))
+    text = pretty_json(told) if isinstance(told, Mapping) else str(told)
     for number, line in enumerate(visible(text, lines=True).splitlines()):
-        click.echo(f"{'' if number else 'arguments':<11}{line}")
+        say(f"{'' if number else 'arguments':<11}{line}")
     if request.decided_by:
-        click.echo(f"decided    {request.decided_at} by {visible(request.decided_by)}")
+        say(f"decided    {request.decided_at} by {visible(request.decided_by)}")
 
 
 def _when(root: Path | None, request: Approval, agent_id: str) -> str:

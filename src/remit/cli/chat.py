@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import common, note
+from remit.cli.shared import common, note, say
 
 if TYPE_CHECKING:
     from remit.approvals import Approval
@@ -205,7 +205,7 @@ class Shell:
         print_waiting(self._runtime.approvals.pending(), self._conversation.session_id)
 
     def _show_session(self, _: str) -> None:
-        click.echo(f"{self._conversation.session_id}, {self._conversation.turn_count} turns")
+        say(f"{self._conversation.session_id}, {self._conversation.turn_count} turns")
 
     def _show_cost(self, _: str) -> None:
         from remit.cli.printing import cost_text
@@ -232,7 +232,7 @@ class Shell:
         word = "verified" if report.verified else "NOT VERIFIED"
         click.echo(f"{word}: {report.entries} entries, {report.contents} content values")
         for problem in report.problems:
-            click.echo(f"  {problem}")
+            say(f"  {problem}")
 
     # -- lines -------------------------------------------------------------------------------
 

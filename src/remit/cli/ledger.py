@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from remit.cli.shared import (
     print_json_list,
     progress,
     reads,
+    say,
 )
 
 # fmt: off
@@ -62,7 +64,7 @@ def query(root: Path | None, as_json: bool, **filters: Any) -> None:
             print_json_list("entries", found)
         else:
             for entry in found:
-                click.echo(_line(entry))
+                say(_line(entry))
 
 
 @ledger.command()
@@ -73,7 +75,11 @@ def show(root: Path | None, as_json: bool, entry_id: str, record: bool) -> None:
     """One entry, its content in place."""
     with open_ledger(root) as client:
         if record:
-            click.echo(client.read_record(entry_id), nl=False)
+            exact = client.read_record(entry_id)
+            if sys.stdout.isatty():
+                say(exact.decode(), nl=False)
+            else:
+                click.echo(exact, nl=False)
             return
         entry = client.read(entry_id)
         if as_json:
@@ -81,9 +87,9 @@ def show(root: Path | None, as_json: bool, entry_id: str, record: bool) -> None:
             return
         for key, value in entry.to_dict().items():
             if key != "metadata":
-                click.echo(f"{key}: {value}")
+                say(f"{key}: {value}")
         for key, value in entry.metadata.items():
-            click.echo(f"  {key}: {value}")
+            say(f"  {key}: {value}")
 
 
 @ledger.command()
@@ -99,7 +105,7 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
         if as_json and not follow:
             print_json_list("entries", latest)
             return
-        show_one = echo_json_line if as_json else lambda entry: click.echo(_line(entry))
+        show_one = echo_json_line if as_json else lambda entry: say(_line(entry))
         for entry in latest:
             show_one(entry)
         while follow:
@@ -126,7 +132,7 @@ def stats(root: Path | None, as_json: bool) -> None:
         return
     click.echo(f"{result['entries']} entries in {result['location']}")
     for name, number in _by_number(result):
-        click.echo(f"  {number:>8}  {name}")
+        say(f"  {number:>8}  {name}")
 
 
 def _by_number(result: dict[str, Any]) -> list[tuple[str, int]]:

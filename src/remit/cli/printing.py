@@ -9,7 +9,7 @@ import click
 import orjson
 
 from remit.cli.approve import call_text
-from remit.cli.shared import note
+from remit.cli.shared import note, say
 from remit.journeys.wording import dollars, visible
 from remit.supervisor import TurnResult
 from remit.workorders import (
@@ -47,7 +47,7 @@ class TurnPrinter:
         if isinstance(event, TextDelta):
             text = event.text if self._shown else event.text.lstrip()
             self._shown += text
-            click.echo(text, nl=False)
+            say(text, nl=False)
         elif isinstance(event, ToolStarted):
             self._end_line()
             note(f"[{event.tool_id} …]")
@@ -72,16 +72,16 @@ class TurnPrinter:
             return
         if self._shown.strip() != result.response.strip():
             self._end_line()
-            click.echo(result.response)
+            say(result.response)
             self._shown = ""
         self._end_line()
         for waiting in result.waiting_for:
             shown = call_text(waiting.tool_id, waiting.arguments, _WIDE)
             note(f"{shown} waits: `remit approve {waiting.request_id}`, or with --deny")
         for tool in result.tool_results:
-            click.echo(f"  ── {tool['tool_id']} gave ({tool['status']}):")
+            say(f"  ── {tool['tool_id']} gave ({tool['status']}):")
             for line in _lines(tool["output"] if tool["status"] == "ok" else tool["error"]):
-                click.echo(f"  │ {line}")
+                say(f"  │ {line}")
 
     def _end_line(self) -> None:
         if self._shown and not self._shown.endswith("\n"):

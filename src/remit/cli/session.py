@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, open_ledger, print_json_list, reads
+from remit.cli.shared import common, echo_json, open_ledger, print_json_list, reads, say
 
 if TYPE_CHECKING:
     from remit.ledger import LedgerClient
@@ -35,9 +35,7 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
             return
         for item in found:
             state = "ended" if item["ended"] else "open"
-            click.echo(
-                f"{item['session_id']}  {item['started_at']}  {item['turns']:>4} turns  {state}"
-            )
+            say(f"{item['session_id']}  {item['started_at']}  {item['turns']:>4} turns  {state}")
 
 
 @session.command()
@@ -71,11 +69,11 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
         if as_json:
             echo_json({**overview.to_dict(), "turn_list": turns, "unfinished_turn": unfinished})
             return
-        click.echo(f"{overview.session_id}, {overview.turns} turns, since {overview.started_at}")
+        say(f"{overview.session_id}, {overview.turns} turns, since {overview.started_at}")
         for turn in turns:
-            click.echo(f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
-            click.echo(f"user:  {turn['user_message']}")
-            click.echo(f"agent: {turn['response']}")
+            say(f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
+            say(f"user:  {turn['user_message']}")
+            say(f"agent: {turn['response']}")
         if unfinished is not None:
             _print_unfinished(unfinished)
 
@@ -138,10 +136,8 @@ def _print_unfinished(turn: dict[str, Any]) -> None:
     from remit.cli.approve import call_text
 
     waiting = turn["waiting_for"]
-    click.echo(
-        f"\n[{turn['turn_number']}] {'waits for a person' if waiting else 'not finished yet'}"
-    )
-    click.echo(f"user:  {turn['user_message']}")
+    say(f"\n[{turn['turn_number']}] {'waits for a person' if waiting else 'not finished yet'}")
+    say(f"user:  {turn['user_message']}")
     for one in waiting:
         called = call_text(one["tool_id"], one["arguments"])
-        click.echo(f"waits: {called}: `remit approve {one['request_id']}`, or with --deny")
+        say(f"waits: {called}: `remit approve {one['request_id']}`, or with --deny")

@@ -28,6 +28,7 @@ __all__ = [
     "print_json_list",
     "progress",
     "reads",
+    "say",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -62,12 +63,12 @@ def reads(function: _F) -> _F:
 
 def echo_json(value: Any) -> None:
     """One JSON document on standard output."""
-    click.echo(_dump(value, indent=True))
+    click.echo(_json(value, indent=True))
 
 
 def echo_json_line(value: Any) -> None:
     """One JSON document on one line."""
-    click.echo(_dump(value, indent=False))
+    click.echo(_json(value, indent=False))
 
 
 def print_json_list(key: str, items: Iterable[Any]) -> None:
@@ -75,14 +76,23 @@ def print_json_list(key: str, items: Iterable[Any]) -> None:
     click.echo(f'{{"{key}": [', nl=False)
     separator = "\n"
     for item in items:
-        click.echo(separator + _dump(item, indent=False), nl=False)
+        click.echo(separator + _json(item, indent=False), nl=False)
         separator = ",\n"
     click.echo("\n]}")
 
 
+def say(text: str, *, nl: bool = True) -> None:
+    """Text of the record, a model, a tool or a user, on standard output.
+
+    A terminal shows it and never obeys it (:func:`remit.journeys.wording.visible`); what reads
+    from a pipe or a file gets it as it is.
+    """
+    click.echo(_shown(text) if sys.stdout.isatty() else text, nl=nl, color=True)
+
+
 def note(text: str) -> None:
-    """A line for people, on standard error."""
-    click.echo(text, err=True)
+    """A line for people, on standard error: shown, never obeyed."""
+    click.echo(_shown(text), err=True)
 
 
 def progress(label: str) -> Callable[[int, int], None]:
@@ -119,6 +129,23 @@ def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
 
     place, loaded = open_settings(root)
     return open_root_ledger(place, loaded.settings.ledger, signing=signing)
+
+
+def _shown(text: str) -> str:
+    if text.isprintable():  # most is, and the words' own module is not loaded for it
+        return text
+    from remit.journeys.wording import visible
+
+    return visible(text, lines=True)
+
+
+def _json(value: Any, *, indent: bool) -> str:
+    text = _dump(value, indent=indent)
+    if not sys.stdout.isatty():
+        return text
+    from remit.journeys.wording import visible_json
+
+    return visible_json(text)
 
 
 def _dump(value: Any, *, indent: bool) -> str:

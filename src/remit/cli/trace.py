@@ -112,7 +112,7 @@ def _recompute(client: LedgerClient, which: Mapping[str, Any]) -> list[dict[str,
     return [
         {
             "entry_id": gate["entry_id"],
-            "agrees": trace_hash(client, gate.get("work_order_ids") or ())
+            "agrees": trace_hash(client, gate.get("work_order_ids") or (), before=gate["entry_id"])
             == gate.get("trace_hash"),
         }
         for turn in open_journey(client, **which, with_content=False)["turns"]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from remit.journeys.entries import between_ms
-from remit.ledger import EntryNotFoundError, LedgerEntry, LedgerPort
+from remit.journeys.entries import between_ms, place_of
+from remit.ledger import LedgerEntry, LedgerPort
 
 __all__ = ["Calls"]
 
@@ -121,14 +121,11 @@ class Calls:
     def _elsewhere(self, entry_id: str) -> LedgerEntry | None:
         if not entry_id:
             return None
-        try:
-            entry = self._ledger.read(entry_id)
-        except EntryNotFoundError:
+        after = place_of(entry_id) - 1
+        found = self._ledger.query(after=after, limit=1, with_content=self._with_content)
+        entry = next(iter(found), None)
+        if entry is None or entry.id != entry_id or entry.event_type != "EXCHANGE":
             return None
-        if entry.event_type != "EXCHANGE":
-            return None
-        if not self._with_content:
-            entry.metadata = {k: v for k, v in entry.metadata.items() if k not in _CONTENT}
         return entry
 
     def _orphan(self, entry: LedgerEntry) -> dict[str, Any]:
@@ -148,11 +145,6 @@ class Calls:
             "cost_usd": told.get("cost_usd"),
             "cost_certainty": told.get("cost_certainty"),
         }
-
-
-_CONTENT = frozenset(
-    {"prompt", "response", "content_blocks", "tools", "parameters", "error_message"}
-)
 
 
 def _before(moment: str, by_ms: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -28,15 +29,34 @@ def session_of(entry: LedgerEntry) -> str:
     return _named(entry, "session_id")
 
 
-def plain(value: Any) -> Any:
-    """``value`` as JSON data; what was erased is ``{"$erased": entry id or None}``."""
+def plain(value: Any, *, commitments: bool = False) -> Any:
+    """``value`` as JSON data; what was erased is ``{"$erased": entry id or None}``.
+
+    A key of the record's own that looks like a marker's gets one more ``$`` in front: what a
+    model wrote is never taken for content that is gone.
+
+    Args:
+        value: from an entry's metadata.
+        commitments: whether it was read without content, so that commitments stand in it.
+    """
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        if commitments and value.keys() in _COMMITMENTS:
+            return dict(value)
+        return {
+            f"${key}" if isinstance(key, str) and _LIKE_A_MARKER.fullmatch(key) else key: plain(
+                item, commitments=commitments
+            )
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, commitments=commitments) for item in value]
     return value
+
+
+_LIKE_A_MARKER = re.compile(r"\$+(?:erased|content|messages)")
+_COMMITMENTS = ({"$content", "bytes"}, {"$messages", "count"})
 
 
 def between_ms(start: str | None, end: str | None) -> float | None:

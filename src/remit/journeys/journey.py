@@ -119,7 +119,8 @@ def _turns(
 ) -> Iterator[dict[str, Any]]:
     stream = _Stream(ledger, session, with_content)
     for place in chosen:
-        yield plain(build_turn(place, stream.entries(places, place), ledger, with_content))
+        turn = build_turn(place, stream.entries(places, place), ledger, with_content)
+        yield plain(turn, commitments=not with_content)
 
 
 def _counted(

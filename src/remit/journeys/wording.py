@@ -21,6 +21,7 @@ __all__ = [
     "text_of",
     "tokens",
     "visible",
+    "visible_json",
 ]
 
 
@@ -80,21 +81,22 @@ def moment(timestamp: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether content was erased, or is not shown."""
-    return isinstance(value, dict) and any(
-        key in value for key in ("$erased", "$content", "$messages")
-    )
+    """Whether a journey has a marker here: content was erased, or is not shown.
+
+    Only of journeys: there a key that somebody wrote never looks like a marker's.
+    """
+    return isinstance(value, dict) and value.keys() in _MARKERS
 
 
 def text_of(value: Any) -> str:
     """Any content as text: a text as it is, data as compact JSON, what is gone in words."""
     if isinstance(value, str):
         return value
-    if isinstance(value, dict) and "$erased" in value:
+    if is_missing(value):
+        if "$erased" not in value:
+            return "[content not shown]"
         under = value["$erased"]
         return f"[erased under {under}]" if under else "[missing]"
-    if is_missing(value):
-        return "[content not shown]"
     return json_text(value)
 
 
@@ -124,6 +126,7 @@ def pretty_json(value: Any) -> str:
     return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
 
 
+_MARKERS = ({"$erased"}, {"$content", "bytes"}, {"$messages", "count"})
 _TURNING = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
 _MOVING = {*range(32), *range(127, 160), 0x2028, 0x2029, 0xFEFF, *range(0xFFFE, 0x10000)}
 _SEEN = {
@@ -132,6 +135,7 @@ _SEEN = {
 
 
 _LINES = {code: shown for code, shown in _SEEN.items() if code not in (9, 10)}
+_IN_JSON = {code: f"\\u{code:04x}" for code in _SEEN if code >= 127}
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -141,6 +145,11 @@ def visible(text: str, *, lines: bool = False) -> str:
     that a record is shown and never obeyed. With ``lines`` tabs and line ends stay.
     """
     return text.translate(_LINES if lines else _SEEN)
+
+
+def visible_json(text: str) -> str:
+    """A JSON document with the same characters escaped as JSON escapes them: its value stays."""
+    return text.translate(_IN_JSON)
 
 
 def _number(value: Any) -> str:

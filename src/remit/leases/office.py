@@ -26,6 +26,7 @@ _TAKE = (
     "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until_ms = excluded.until_ms, "
     "stop = 0"
 )
+_SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
 
 
@@ -78,14 +79,15 @@ class LeaseOffice:
     def is_held(self, name: str) -> bool:
         """Whether somebody works on ``name`` just now."""
         rows = self._ledger.select("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-        return bool(rows) and not _is_free(str(rows[0][0]), int(rows[0][1]))
+        now = self._now(self._ledger.select)
+        return bool(rows) and not _is_free(str(rows[0][0]), int(rows[0][1]), now)
 
     def request_stop(self, name: str) -> bool:
         """Ask whoever holds ``name`` to end; whether there was anybody to ask."""
 
         def ask(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-            if not rows or _is_free(str(rows[0][0]), int(rows[0][1])):
+            if not rows or _is_free(str(rows[0][0]), int(rows[0][1]), self._now(tx.execute)):
                 return False
             tx.execute("UPDATE leases SET stop = 1 WHERE name = ?", (name,))
             return True
@@ -98,9 +100,10 @@ class LeaseOffice:
 
         def take(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
-            if rows and not _is_free(str(rows[0][0]), int(rows[0][1])):
+            now = self._now(tx.execute)
+            if rows and not _is_free(str(rows[0][0]), int(rows[0][1]), now):
                 return False
-            tx.execute(_TAKE, (name, owner, _now_ms() + self._lasts_ms))
+            tx.execute(_TAKE, (name, owner, now + self._lasts_ms))
             return True
 
         while not await self._ledger.atransact(take):
@@ -113,6 +116,13 @@ class LeaseOffice:
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_WAIT_S)
         return Lease(name, owner, self._settings.lasts_s)
+
+    def _now(self, execute: Callable[..., list[tuple[Any, ...]]]) -> int:
+        """Milliseconds since 1970 by one clock for all: the database server's if there is one."""
+        if not self._ledger.location.startswith("postgresql"):
+            return time.time_ns() // 1_000_000
+        ((now,),) = execute(_SERVER_CLOCK)
+        return int(now)
 
     @property
     def _lasts_ms(self) -> int:
@@ -134,9 +144,8 @@ class LeaseOffice:
                         on_stop()
 
     async def _prolong(self, lease: Lease) -> None:
-        until = _now_ms() + self._lasts_ms
-
         def prolong(tx: Transaction) -> bool:
+            until = self._now(tx.execute) + self._lasts_ms
             tx.execute(
                 "UPDATE leases SET until_ms = ? WHERE name = ? AND owner = ?",
                 (until, lease.name, lease.owner),
@@ -168,18 +177,14 @@ def _heard(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-def _is_free(owner: str, until_ms: int) -> bool:
+def _is_free(owner: str, until_ms: int, now_ms: int) -> bool:
     """Whether a lease may be taken from its owner."""
     known = Owner.parse(owner)
     if known is None:
-        return _now_ms() >= until_ms
+        return now_ms >= until_ms
     if known.is_surely_dead():
         return True
-    if _now_ms() < until_ms:
+    if now_ms < until_ms:
         return False
     # It has run out. Another process that lives is only slow; our own has left it behind.
     return known.is_current_process() or not known.is_surely_alive()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -201,7 +201,7 @@ class Conversation:
 
     async def aresume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
         """:meth:`resume_work` for callers with an event loop."""
-        return await self._orders.aresume(wo_id, on_event=on_event)
+        return await self._orders.aresume(wo_id, self._step, on_event=on_event)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
         """End an order by itself that nobody will go on with."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from remit.ledger import LedgerEntry, utc_now
 from remit.supervisor.journal import SupervisorJournal
-from remit.supervisor.plan import RESERVED, Plan, PlanStep
+from remit.supervisor.plan import RESERVED, Plan, PlanStep, held_to
 from remit.supervisor.ports import WorkerPort
 from remit.supervisor.quality import QualityGate
 from remit.supervisor.unfinished import RecordedOrder, UnfinishedTurn
@@ -49,6 +50,7 @@ class OrderDesk:
         before: what is on record of the turn already.
         first_number: the number before that of the first new order.
         gate: looks at steps with criteria of their own, before others build on them.
+        agent: what its agent may use; orders from the record are held to it.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class OrderDesk:
         before: UnfinishedTurn | None,
         first_number: int,
         gate: QualityGate,
+        agent: PlanStep,
     ) -> None:
         self._worker = worker
         self._journal = journal
@@ -70,6 +73,7 @@ class OrderDesk:
         self._before = before
         self._number = first_number
         self._gate = gate
+        self._agent = agent
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
 
@@ -112,10 +116,9 @@ class OrderDesk:
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
-            self._orders[known.order.wo_id] = known.order
-            if known.order.ended:
-                return known.order
-            return await self._start(known.order, prior, listen)
+            order = held_to(known.order, self._agent)
+            self._orders[order.wo_id] = order
+            return order if order.ended else await self._start(order, prior, listen)
         order = self._order(step, context)
         about = self._about(step, attempt, attention)
         entries = [self._journal.planned(order, about)]
@@ -142,7 +145,7 @@ class OrderDesk:
                     about = self._about(step, 1, attention) | {"answering": True}
                 entries.append(self._journal.planned(order, about))
             else:
-                order = known.order
+                order = held_to(known.order, self._agent)
             orders[step.name] = self._orders[order.wo_id] = order
             waits[step.name] = step.depends_on
         if len(plan.steps) > 1 and entries:
@@ -245,8 +248,14 @@ class OrderDesk:
 
     def take_up(self) -> None:
         """Take the orders of an interrupted turn as they stand."""
-        for one in self._before.orders if self._before is not None else ():
-            self._orders[one.order.wo_id] = one.order
+        before = self._before
+        if before is None:
+            return
+        for one in before.orders:
+            waits = tuple(
+                entry.id for entry in before.requests if entry.submission_id == one.order.wo_id
+            )
+            self._orders[one.order.wo_id] = replace(one.order, waiting_for=waits)
 
     async def end_all(self) -> None:
         """End every order of the turn that has not ended and that nobody will go on with."""

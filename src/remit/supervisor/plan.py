@@ -9,9 +9,9 @@ from typing import Any
 from remit.canonical import MAX_SAFE_INTEGER
 from remit.errors import InvalidInputError
 from remit.supervisor.quality import check_criteria
-from remit.workorders import WorkOrderType
+from remit.workorders import WorkOrder, WorkOrderType
 
-__all__ = ["RESERVED", "Plan", "PlanStep", "Planner", "TurnContext"]
+__all__ = ["RESERVED", "Plan", "PlanStep", "Planner", "TurnContext", "held_to"]
 
 _MOST = 1_000_000_000
 """No limit in dollars or seconds is above this: what is, is a mistake."""
@@ -151,6 +151,16 @@ class TurnContext:
     classification: Mapping[str, Any] | None
     assembled: Mapping[str, Any]
     tools: Sequence[str]
+
+
+def held_to(order: WorkOrder, agent: PlanStep) -> WorkOrder:
+    """An order from the record, held to what the agent may use and must have approved by now."""
+    limits = order.constraints
+    tools = tuple(tool_id for tool_id in limits.tools_allowed if tool_id in agent.tools)
+    wanted = (*limits.tools_requiring_approval, *agent.approve)
+    approve = tuple(dict.fromkeys(tool_id for tool_id in wanted if tool_id in tools))
+    limits = replace(limits, tools_allowed=tools, tools_requiring_approval=approve)
+    return replace(order, constraints=limits)
 
 
 Planner = Callable[[TurnContext], Plan | Awaitable[Plan]]

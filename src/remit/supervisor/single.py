@@ -12,7 +12,7 @@ from remit.errors import InvalidInputError
 from remit.leases import Lease
 from remit.ledger import utc_now
 from remit.supervisor.journal import SupervisorJournal
-from remit.supervisor.plan import PlanStep
+from remit.supervisor.plan import PlanStep, held_to
 from remit.supervisor.ports import LeasePort, WorkerPort
 from remit.workorders import (
     Actor,
@@ -96,17 +96,24 @@ class SingleOrders:
                     f"The key {key!r} belongs to an order that asked for something else.",
                     next_step="Use a key that names the input, such as the row's own id.",
                 )
-            return await self._go_on(known, lease, on_event)
+            return await self._go_on(held_to(known, step), lease, on_event)
 
-    async def aresume(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
+    async def aresume(
+        self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
+    ) -> WorkOrder:
         """Go on with an order that was interrupted or waited, by its id.
+
+        Args:
+            wo_id: of the order.
+            step: what its agent may use now.
+            on_event: hears text and tools as they come.
 
         Raises:
             InvalidInputError: this session has no such order by itself.
             LeaseBusyError: another process works on it.
         """
         async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
-            return await self._go_on(self._known(wo_id), lease, on_event)
+            return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
         """End an order that nobody will go on with.

@@ -31,6 +31,7 @@ from remit.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResu
 from remit.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 from remit.workorders import (
     AnswerRejected,
+    ApprovalNeeded,
     Degraded,
     EventSink,
     OrderRecordError,
@@ -189,6 +190,8 @@ class HO2Supervisor:
                 )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
+            if before.idle and before.requests:
+                return self._still_waiting(before, lease, on_event)
             return await self._turn(before.message, before, lease, on_event)
 
         return await self._alone(work)
@@ -234,6 +237,22 @@ class HO2Supervisor:
     def _unfinished(self) -> UnfinishedTurn | None:
         return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
 
+    def _still_waiting(
+        self, before: UnfinishedTurn, lease: Lease, on_event: EventSink | None
+    ) -> TurnResult:
+        """The turn as it waits; nothing was decided, so nothing is done."""
+        turn = TurnInProgress(before.message, self._desk(before, lease), before, on_event)
+        turn.desk.take_up()
+        for entry in before.requests:
+            told = entry.metadata
+            turn.listen(
+                ApprovalNeeded(
+                    entry.id, entry.submission_id, told["tool_id"], told["arguments"], told["kind"]
+                )
+            )
+        turn.park(before.waiting_for)
+        return turn.result(self._session.session_id, before.turn_number, "")
+
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
     ) -> None:
@@ -257,6 +276,7 @@ class HO2Supervisor:
             before,
             self._journal.last_number(),
             self._gate,
+            self._answer,
         )
 
     async def _turn(
@@ -328,7 +348,8 @@ class HO2Supervisor:
                 if done:
                     again["prior_results"] = done
                 order = await turn.desk.run(step, again, attempt=attempt, listen=turn.listen)
-            if requests := turn.desk.waiting_for():
+            requests = turn.desk.waiting_for()
+            if requests and order.state is not WorkOrderState.FAILED:
                 turn.park(requests)
                 return
             code = (order.error or {}).get("code", "")

@@ -38,7 +38,8 @@ class UnfinishedTurn:
         message: what the user said; empty where it was erased.
         orders: in the order in which they were planned.
         verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
-        waiting_for: requests that a person has not decided yet.
+        requests: the ``APPROVAL_REQUESTED`` entries that a person has not decided yet.
+        idle: whether nothing was decided since it was last gone on with: nothing can be done.
         erased: what it began with was erased: it can be ended, not gone on with.
     """
 
@@ -46,8 +47,14 @@ class UnfinishedTurn:
     message: str
     orders: tuple[RecordedOrder, ...]
     verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    waiting_for: tuple[str, ...] = ()
+    requests: tuple[LedgerEntry, ...] = ()
+    idle: bool = False
     erased: bool = False
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Ids of the requests that it waits for."""
+        return tuple(entry.id for entry in self.requests)
 
     @property
     def first(self) -> str:
@@ -123,20 +130,34 @@ def unfinished_turn(
         tuple(orders),
         verdicts,
         tuple(request for one in orders for request in _undecided(ledger, one.order)),
+        bool(orders) and all(_is_idle(ledger, one.order) for one in orders),
         erased,
     )
 
 
-def _undecided(ledger: LedgerPort, order: WorkOrder) -> list[str]:
+def _is_idle(ledger: LedgerPort, order: WorkOrder) -> bool:
+    """Whether there is nothing to do for an order: ended, not begun, or nothing newly decided."""
+    if order.state is not WorkOrderState.EXECUTING:
+        return order.ended or order.state is WorkOrderState.PLANNED
+
+    def latest(event_type: str) -> int:
+        for entry in ledger.query(
+            work_order_id=order.wo_id, event_type=event_type, order="desc", limit=1,
+            with_content=False,
+        ):  # fmt: skip
+            return int(entry.id[4:], 16)
+        return -1
+
+    taken_up, asked = latest("WO_EXECUTING"), latest("APPROVAL_REQUESTED")
+    decided = max(latest("APPROVAL_GRANTED"), latest("APPROVAL_DENIED"))
+    return decided < taken_up and bool(_undecided(ledger, order)) and asked >= 0
+
+
+def _undecided(ledger: LedgerPort, order: WorkOrder) -> list[LedgerEntry]:
     """Requests of an order that nobody has decided."""
     if order.state is not WorkOrderState.EXECUTING:
         return []
-    asked = [
-        entry.id
-        for entry in ledger.query(
-            work_order_id=order.wo_id, event_type="APPROVAL_REQUESTED", with_content=False
-        )
-    ]
+    asked = list(ledger.query(work_order_id=order.wo_id, event_type="APPROVAL_REQUESTED"))
     if not asked:
         return []
     decided = {
@@ -146,7 +167,7 @@ def _undecided(ledger: LedgerPort, order: WorkOrder) -> list[str]:
             work_order_id=order.wo_id, event_type=event_type, with_content=False
         )
     }
-    return [request for request in asked if request not in decided]
+    return [request for request in asked if request.id not in decided]
 
 
 def _reasons(told: Any) -> list[str]:

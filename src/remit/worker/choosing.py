@@ -27,6 +27,7 @@ __all__ = ["ToolChooser"]
 _CHOICE = "PRC-TOOLCHOICE-001"
 _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
 _NO_TOOL = "none"
+_LONGEST = 300
 
 
 class ToolChooser:
@@ -95,7 +96,9 @@ class ToolChooser:
             _CHOICE,
             {
                 "user_input": message,
-                "candidates": [{"label": labels[id_], "about": about[id_]} for id_ in candidates],
+                "candidates": [
+                    {"label": labels[id_], "about": _one_line(about[id_])} for id_ in candidates
+                ],
             },
             _turns((phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in shown),
             {"enum": [labels[id_] for id_ in candidates]},
@@ -143,6 +146,12 @@ class ToolChooser:
         except orjson.JSONDecodeError:
             return None
         return value if not first_problem(schema, value) else None
+
+
+def _one_line(text: str) -> str:
+    """What a tool says of itself, which a stranger may have written: no lines of its own."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def _turns(pairs: Any) -> list[Message]:

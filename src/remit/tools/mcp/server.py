@@ -188,7 +188,7 @@ class McpServer:
         for tool in offered:
             if allowed and tool.name not in allowed:
                 continue
-            if schema_problem(tool.input_schema):
+            if schema_problem(without_patterns(tool.input_schema)):
                 _log.warning("left out: tool %s of the MCP server %s: its input schema is not a "
                              "JSON Schema", tool.name, self.name)  # fmt: skip
                 continue
@@ -213,7 +213,7 @@ class McpServer:
         return Tool(
             tool_id,
             offered.description or offered.title or name,
-            offered.input_schema,
+            without_patterns(offered.input_schema),
             function,
             on_unknown="retry" if repeatable else "ask",
             timeout_s=self._settings.timeout_s,
@@ -283,3 +283,28 @@ def _close_all() -> None:
         server._end()
     for server in servers:
         server._join()
+
+
+def without_patterns(schema: Any) -> Any:
+    """A server's schema without its regular expressions.
+
+    One that backtracks without end would hold up the whole process, and a server is a stranger.
+    It checks what it gets by itself.
+    """
+    if isinstance(schema, list):
+        return [without_patterns(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in ("pattern", "patternProperties"):
+            continue
+        if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
+            value, dict
+        ):
+            kept[name] = {key: without_patterns(one) for key, one in value.items()}
+        elif name in ("enum", "const", "default", "examples", "required"):
+            kept[name] = value
+        else:
+            kept[name] = without_patterns(value)
+    return kept

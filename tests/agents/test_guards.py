@@ -1,0 +1,417 @@
+"""Ways in which an agent could get out of its remit, each of them barred."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.auth import Identity
+from remit.errors import InvalidInputError, RemitError
+from remit.exchange import PromptRequest, RouteOutcome
+from remit.ledger import LedgerWriteError
+from remit.supervisor import Plan, PlanStep
+from remit.tools import Tool, ToolError
+from remit.workorders import WorkOrderState, WorkOrderType
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import Raw, message, tool_use
+
+TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
+
+
+def _uses(*blocks: dict[str, Any], stop: str | None = None) -> dict[str, Any]:
+    answer = message("x", *blocks, stop=stop)
+    answer["content"] = answer["content"][1:]
+    return answer
+
+
+class _Payer:
+    """A tool with an effect that must not happen twice, and one that may."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.tools = [
+            Tool("pay", "Pay.", TEXT, lambda text: self.paid.append(text) or {"paid": text},
+                 on_unknown="fail"),
+            Tool("look", "Look.", TEXT, lambda text: {"saw": text}, on_unknown="retry"),
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def payer() -> _Payer:
+    return _Payer()
+
+
+def test_a_rejected_answer_never_repeats_a_payment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    pay = _uses(tool_use("pay", {"text": "rent"}, "t1"), tool_use("look", {"text": "a"}, "t2"))
+    with anthropic_runtime(
+        tmp_path / "root", monkeypatch, pay, message("  "), message("Paid."), flags=FLAGS
+    ) as (runtime, server):
+        result = runtime.agent("payer", tools=payer.tools).run("pay the rent")
+        last = server.calls[-1].body
+    assert result.response == "Paid."
+    assert payer.paid == ["rent"]
+    assert [tool["name"] for tool in last["tools"]] == ["look"]  # the other is not offered again
+    assert "rent" in json.dumps(last["messages"])  # and what it did is told
+
+
+def test_a_planner_cannot_widen_what_the_agent_may_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    def step(tool_id: str) -> Plan:
+        return Plan((
+            PlanStep("s", wo_type=WorkOrderType.TOOL_CALL, tools=(tool_id,),
+                     input={"tool_id": tool_id, "arguments": {"text": "x"}}),
+        ))  # fmt: skip
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        own: dict[str, Any] = {"tools": payer.tools, "approve": ["pay"]}
+        waiting = runtime.agent("a", planner=lambda _: step("pay"), **own).run("go")
+        strange = runtime.agent("b", planner=lambda _: step("read_file"), **own).run("go")
+        (degraded,) = runtime.ledger.read_by_event_type("DEGRADATION")
+    assert [one.tool_id for one in waiting.waiting_for] == ["pay"]  # also of a step in between
+    assert payer.paid == []
+    assert strange.degraded
+    assert "may not use 'read_file'" in degraded.metadata["error_message"]
+
+
+def test_a_step_that_waits_is_told_whichever_it_is_and_a_cancelled_turn_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    plan = Plan((
+        PlanStep("pay", wo_type=WorkOrderType.TOOL_CALL, tools=("pay",),
+                 input={"tool_id": "pay", "arguments": {"text": "x"}}),
+        PlanStep("answer", "PRC-EXECUTE-001", depends_on=("pay",)),
+    ))  # fmt: skip
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("ok"), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        agent = runtime.agent("a", tools=payer.tools, approve=["pay"], planner=lambda _: plan)
+        session = agent.session()
+        (request,) = session.turn("go").waiting_for
+        assert session.cancel()
+        ended = [e.submission_id for e in runtime.ledger.read_by_event_type("WO_FAILED")]
+        planned = [e.submission_id for e in runtime.ledger.read_by_event_type("WO_PLANNED")]
+        assert sorted(ended) == sorted(planned)
+        assert runtime.approvals.get(request.request_id).state == "void"
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_code_that_wants_to_exit_does_not_take_the_runtime_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: type[BaseException]
+) -> None:
+    def leave(*_: Any) -> Any:
+        raise ending
+
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        assert runtime.agent("a", planner=leave).run("go").degraded
+        heard = runtime.agent("b").run("go", on_event=leave)
+        assert heard.response == "Direct."
+        assert runtime.agent("c").run("again").response == "Direct."
+
+
+def test_a_planner_that_takes_for_ever_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**FLAGS, "supervisor.planner_timeout_s": 0.2}
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=flags) as (
+        runtime,
+        _,
+    ):
+        begun = time.monotonic()
+        result = runtime.agent("a", planner=lambda _: time.sleep(30)).run("go")  # type: ignore[arg-type,return-value]
+        (entry,) = runtime.ledger.read_by_event_type("DEGRADATION")
+    assert time.monotonic() - begun < 20
+    assert result.degraded
+    assert entry.metadata["error_code"] == "planner_timeout"
+
+
+def test_a_direct_answer_comes_from_the_agents_own_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Direct."), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        agent = runtime.agent("a", model="anthropic/claude-other", planner=lambda _: 1 / 0)  # type: ignore[arg-type]
+        assert agent.run("go").degraded
+        assert server.calls[-1].body["model"] == "claude-other"
+
+
+def test_one_bad_policy_does_not_silence_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("ok"), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        policy = runtime.root.tier("hot") / "policy"
+        policy.mkdir()
+        (policy / "a.md").write_bytes(b"\xff\xfe")
+        (policy / "b.md").write_text("long " * 200_000)
+        (policy / "c.md").write_text("Be kind.")
+        (policy / "d.md").symlink_to("/etc/passwd")
+        (policy / "e.md").mkdir()
+        result = runtime.agent("a").run("hello")
+        (planned,) = runtime.ledger.read_by_event_type("WO_PLANNED")
+        asked = json.dumps(server.calls[-1].body)
+    assert not result.degraded
+    assert "Be kind." in asked
+    assert "root:" not in asked
+    told = planned.metadata["attention"]
+    assert [one["ref"] for one in told["left_out"]] == ["HOT/policy/b.md"]
+
+
+def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    pay = _uses(tool_use("pay", {"text": "rent"}))
+    with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("Hello."), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
+        (request,) = session.turn("pay the rent").waiting_for
+        runtime.ledger.erase(session_id=session.session_id, reason="asked", requested_by="Ann")
+        with pytest.raises(RemitError, match="erased"):
+            session.resume()
+        with pytest.raises(RemitError, match="erased"):
+            runtime.approvals.decide(request.request_id, granted=True, by="Ann")
+        assert list(runtime.unfinished()) == [session.session_id]
+        assert session.cancel()
+        assert session.turn("hello").response == "Hello."
+    assert payer.paid == []
+
+
+def test_a_yes_holds_for_the_call_that_was_asked_about_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    pay = _uses(tool_use("pay", {"text": "10"}))
+    with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("ok"), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        agent = runtime.agent("a", tools=payer.tools, approve=["pay"])
+        session = agent.session()
+        (request,) = session.turn("pay").waiting_for
+        runtime.approvals.decide(request.request_id, granted=True, by="Ann")
+        # The same step asks for something else now, however that came about.
+        run = agent._worker._means
+        order = session.unfinished()
+        assert order is not None
+        from remit.worker.journal import Journal
+        from remit.worker.recorded import RecordedRun
+        from remit.worker.toolbox import Toolbox
+
+        work = order.orders[0].order
+        journal = Journal(run.ledger, work, "ho1-worker", "KERNEL.semantic")
+        recorded = RecordedRun(journal.ledger, session.session_id)
+        box = Toolbox(run.tools, work, journal, recorded, lambda: None, run.config, None)
+        key = next(iter(recorded.requests))[0]
+
+        async def try_it() -> None:
+            with pytest.raises(RemitError, match="Waiting"):
+                await box.use("pay", {"text": "1,000,000"}, key)
+            await journal.settle()
+
+        from remit.blocking import run_blocking
+
+        run_blocking(try_it())
+        assert len(runtime.approvals.pending()) == 1
+    assert payer.paid == []
+
+
+def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    pay = _uses(tool_use("pay", {"text": "10"}))
+    with anthropic_runtime(
+        tmp_path / "root", monkeypatch, pay, message("evil"), message("Paid."), flags=FLAGS
+    ) as (runtime, server):
+        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
+        (request,) = session.turn("pay 10").waiting_for
+        mallory = Identity("mallory", "agent", key_id="KEY-MALLORY1")
+
+        def call(session_id: str) -> Any:
+            return PromptRequest(
+                prompt="pay me", prompt_pack_id="", contract_id="PRC-EXECUTE-001",
+                agent_id="ho1-worker", agent_class="RESIDENT", framework_id="", package_id="",
+                work_order_id=request.wo_id, session_id=session_id, tier="ho1",
+            )  # fmt: skip
+
+        from remit.blocking import run_blocking
+
+        for session_id in ("SES-MALLORY1", session.session_id):
+            told = run_blocking(runtime.gateway.aroute(call(session_id), identity=mallory))
+            assert told.outcome is RouteOutcome.REJECTED
+            assert told.error_code == "SESSION_NOT_YOURS"
+        # Even an exchange that names the order is not the order's, from another session.
+        elsewhere = runtime.agent("b").session().session_id
+        operator = run_blocking(runtime.gateway.aroute(call(elsewhere)))
+        assert operator.content == "evil"
+        runtime.approvals.decide(request.request_id, granted=True, by="Ann")
+        result = session.resume()
+        assert "evil" not in json.dumps(server.calls[-1].body)
+    assert result is not None
+    assert result.response == "Paid."
+    assert payer.paid == ["10"]
+
+
+def test_a_write_that_failed_stops_the_work_before_the_model_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello."), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        session = runtime.agent("a").session()
+        store = runtime.ledger._store
+        whole = store.run
+        failed: list[str] = []
+
+        def run(units: Any) -> Any:
+            names = [one.fields["event_type"] for unit in units for one in unit.prepared]
+            if "WO_PLANNED" in names and not failed:
+                failed.append("once")
+                return [LedgerWriteError("The disk said no.") for _ in units]
+            return whole(units)
+
+        monkeypatch.setattr(store, "run", run, raising=False)
+        with pytest.raises(RemitError):
+            session.turn("question one")
+        asked = len(server.calls)
+        assert asked == 0
+        assert session.turn("question two").response == "Hello."
+        assert "question two" in json.dumps(server.calls[-1].body)
+        calls = runtime.ledger.read_by_event_type("LLM_CALL")
+        planned = {e.submission_id for e in runtime.ledger.read_by_event_type("WO_PLANNED")}
+    assert {e.submission_id for e in calls} == planned
+
+
+def test_a_tool_call_of_an_answer_that_was_cut_short_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    cut = _uses(tool_use("pay", {"text": "1"}), stop="max_tokens")
+    with anthropic_runtime(tmp_path / "root", monkeypatch, cut, message("Sorry."), flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        assert runtime.agent("a", tools=payer.tools).run("pay 100").response == "Sorry."
+        (told,) = server.calls[-1].body["messages"][-1]["content"]
+    assert payer.paid == []
+    assert told["is_error"]
+    assert "cut short" in told["content"]
+
+
+def test_tools_that_cannot_be_told_apart_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+        with pytest.raises(ToolError, match="two tools 'pay'"):
+            runtime.agent("a", tools=[*payer.tools, payer.tools[0]])
+        with pytest.raises(ToolError, match="two tools 'list_files'"):
+            runtime.agent("a", tools=["list_files", Tool("list_files", "x", TEXT, print)])
+    for odd in ("", "a b", "\x1b[2J", "x" * 65):
+        with pytest.raises(ToolError, match="cannot name a tool"):
+            Tool(odd, "x", TEXT, print)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"order_usd": float("nan")}, {"order_usd": -1}, {"order_usd": float("inf")},
+        {"order_tokens": -5}, {"order_tokens": 2**63}, {"order_tokens": 1.5},
+        {"timeout_s": float("nan")}, {"turn_limit": -1}, {"max_retries": -1},
+        {"session_usd": float("nan")}, {"session_tokens": -1},
+    ],
+)  # fmt: skip
+def test_limits_that_are_none_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
+) -> None:
+    opened = anthropic_runtime(tmp_path / "root", monkeypatch, message("x"))
+    with opened as (runtime, _), pytest.raises(InvalidInputError):
+        runtime.agent("a", **limits)
+
+
+def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
+) -> None:
+    pay = _uses(tool_use("pay", {"text": "10"}))
+    with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("Paid."), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
+        parked = session.work("pay 10")
+        runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
+        done = session.resume_work(parked.wo_id)
+        assert done.state is WorkOrderState.COMPLETED
+        with pytest.raises(InvalidInputError, match="has no order"):
+            session.resume_work("WO-SES-ANOTHER1-key-x")
+    assert payer.paid == ["10"]
+
+
+def test_an_order_that_failed_can_be_tried_again_under_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**FLAGS, "gateway.max_retries": 0}
+    with anthropic_runtime(
+        tmp_path / "root", monkeypatch, Raw(b"{}", 400), message("Done."), flags=flags
+    ) as (runtime, server):
+        session = runtime.agent("a").session()
+        first = session.work("do it", key="12")
+        assert session.work("do it", key="12").error == first.error  # as it ended
+        again = session.work("do it", key="12", retry_failed=True)
+        assert session.work("do it", key="12", retry_failed=True).wo_id == again.wo_id
+        assert len(server.calls) == 2
+        session.turn("and a turn")
+        numbered = runtime.ledger.read_by_event_type("WO_PLANNED")[-1].submission_id
+    assert first.state is WorkOrderState.FAILED
+    assert again.output_result["text"] == "Done."
+    assert numbered.endswith("-001")
+
+
+def test_only_threads_that_a_session_knows_can_be_closed_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from remit.supervisor import open_threads, thread_tools
+
+    opening = _uses(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
+    script = [opening, message("Noted.")]
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
+        runtime,
+        server,
+    ):
+        runtime.agent("a", tools=thread_tools()).run("note it")
+        (thread,) = open_threads(runtime.ledger)
+        assert thread.due == ""
+        closing = _uses(tool_use("close_thread", {"thread_id": thread.ref}))
+        server.script[:] = [closing, message("Closed.")]
+        runtime.agent("b", tools=thread_tools()).run("close it")
+        assert [one.ref for one in open_threads(runtime.ledger)] == [thread.ref]
+        assert runtime.ledger.read_by_event_type("THREAD_CLOSED") == []
+
+
+def test_a_listener_that_fails_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello."), flags=FLAGS) as (
+        runtime,
+        _,
+    ):
+        result = runtime.agent("a").run("hello", on_event=lambda _: 1 / 0)  # type: ignore[arg-type,return-value]
+    assert result.response == "Hello."
+    assert not result.degraded

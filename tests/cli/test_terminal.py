@@ -1,0 +1,194 @@
+"""What others wrote, at a terminal: it is shown, and it moves nothing. Pipes get it as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Runtime, Tool
+from remit.cli.approve import call_text
+from remit.cli.printing import TurnPrinter
+from remit.ledger import Erased
+from remit.workorders import TextDelta
+from tests.agents.test_turns import _by_kind
+from tests.cli.conftest import Run
+from tests.cli.test_agents import PROMPT, Terminal
+from tests.support.wire import anthropic_answer, serve, tool_use
+
+EVIL = "one\ttwo\nthree \x1b]0;T\x07\x1b[2J\x1b]52;c;ZXZpbA==\x07 \x9b2J \x7f \u202eend"
+SHOWN = r"three \x1b]0;T\x07\x1b[2J\x1b]52;c;ZXZpbA==\x07 \x9b2J \x7f \u202eend"  # as it is read
+OBEYED = ("\x1b]0", "\x1b[2J", "\x1b]52", "\x07", "\x9b", "\x7f", "\u202e")
+AtTerminal = Callable[..., str]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A root whose model says what nobody should obey, and reads a file that does so too."""
+    script = _by_kind(
+        anthropic_answer(EVIL),
+        anthropic_answer(tool_use("read_file", {"path": "notes.txt"})),
+        anthropic_answer(EVIL),
+    )
+    place = tmp_path / "root"
+    with serve(script) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        yield place
+
+
+@pytest.fixture
+def at_terminal(root: Path) -> AtTerminal:
+    """Runs ``remit ARGUMENTS`` with both outputs at a terminal; what came out."""
+
+    def run(*arguments: str) -> str:
+        near, far = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "remit", *arguments, "--root", str(root)],
+            stdin=subprocess.DEVNULL, stdout=far, stderr=far,
+        ) as process:  # fmt: skip
+            os.close(far)
+            parts: list[bytes] = []
+            end = time.monotonic() + 60
+            while True:
+                assert time.monotonic() < end
+                if not select.select([near], [], [], 0.1)[0]:
+                    continue
+                try:
+                    data = os.read(near, 65536)
+                except OSError:  # nobody holds the other end any more
+                    break
+                if not data:
+                    break
+                parts.append(data)
+        os.close(near)
+        return b"".join(parts).decode().replace("\r\n", "\n")
+
+    return run
+
+
+def _harmless(text: str) -> bool:
+    return not any(sign in text for sign in OBEYED)
+
+
+def test_nothing_that_others_wrote_is_obeyed(
+    root: Path, remit: Run, at_terminal: AtTerminal
+) -> None:
+    first = at_terminal("ask", EVIL)
+    assert _harmless(first)
+    assert "one\ttwo\n" in first  # what only lays out text stays
+    assert SHOWN in first
+    (root / "notes.txt").write_text(EVIL)
+    second = at_terminal("ask", "read the file notes.txt")
+    assert _harmless(second)
+    assert f"│   {SHOWN}" in second
+    (listed, _) = json.loads(remit("session", "list", "--json", "--root", str(root)).stdout)[
+        "sessions"
+    ]
+    session = listed["session_id"]
+    entries = remit("ledger", "query", "--event-type", "EXCHANGE", "--json", "--root", str(root))
+    entry = json.loads(entries.stdout)["entries"][-1]["id"]
+    for command in (
+        ("session", "list"), ("session", "show", session), ("session", "show", "--last"),
+        ("ledger", "tail", "-n", "50"), ("ledger", "query"), ("ledger", "show", entry),
+        ("ledger", "show", entry, "--record"), ("ledger", "stats"), ("trace", session, "--full"),
+    ):  # fmt: skip
+        assert _harmless(at_terminal(*command)), command
+    assert SHOWN in at_terminal("session", "show", session)
+    assert SHOWN in at_terminal("ledger", "show", entry)
+
+
+def test_json_at_a_terminal_is_harmless_and_says_the_same(
+    root: Path, remit: Run, at_terminal: AtTerminal
+) -> None:
+    told = remit("ask", "hello", "--json", "--root", str(root)).stdout
+    assert json.loads(told)["response"] == EVIL
+    assert "\x9b" in told
+    command = ("ledger", "query", "--event-type", "TURN_RECORDED", "--json")
+    shown = at_terminal(*command)
+    assert _harmless(shown)
+    assert json.loads(shown) == json.loads(remit(*command, "--root", str(root)).stdout)
+
+
+def test_a_pipe_gets_every_byte(root: Path, remit: Run) -> None:
+    assert remit("ask", "hello", "--root", str(root)).stdout == f"{EVIL}\n"
+    shown = remit("session", "show", "--last", "--root", str(root)).stdout
+    assert f"agent: {EVIL}\n" in shown
+
+
+def test_the_shell_obeys_nothing_either(root: Path) -> None:
+    class Seen(Terminal):
+        whole = ""
+
+        def _read(self) -> str:
+            text = super()._read()
+            self.whole += text
+            return text
+
+    command = [sys.executable, "-m", "remit", "chat", "--root", str(root)]
+    with Seen(command, dict(os.environ)) as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type("hello\r")
+        terminal.wait_for(SHOWN)
+        terminal.wait_for(PROMPT)
+        assert terminal.end("/exit\r") == 0
+        for sign in ("\x1b]52", "\x1b]0;T", "\x9b", "\u202e"):  # the prompt uses others
+            assert sign not in terminal.whole
+
+
+def test_words_come_as_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = pty.openpty()
+    with os.fdopen(far, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        printer = TurnPrinter()
+        for text, seen in (("a\x1b", rb"a\x1b"), ("[2J\tb", b"[2J\tb"), ("\n", b"\r\n")):
+            printer(TextDelta("WO-SES-A-001", text))
+            assert select.select([near], [], [], 10)[0]
+            assert os.read(near, 100).replace(b"       ", b"\t") == seen
+    os.close(near)
+
+
+def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at_terminal: AtTerminal) -> None:
+    evil = {"$erased": "LED-00000001", "to": "mallory\x1b[2J"}
+    with serve(_by_kind(anthropic_answer(tool_use("pay", evil)))) as server:
+        os.environ["ANTHROPIC_BASE_URL"] = server.url  # put back by the fixture
+        with Runtime.open(root, create=True) as runtime:
+            tool = Tool("pay", "Pays.", {"type": "object"}, lambda **_: None)
+            turn = runtime.agent("clerk", tools=[tool], approve=["pay"]).session().turn("pay")
+            (waiting,) = turn.waiting_for
+    place = ("--root", str(root))
+    listed = remit("approve", *place).stdout
+    assert r'pay("$erased"="LED-00000001", to="mallory\u001b[2J")' in listed
+    for command in (
+        ("approve",), ("session", "show", turn.session_id), ("trace", turn.session_id),
+        ("approve", waiting.request_id, "--deny", "--yes"),
+    ):  # fmt: skip
+        shown = at_terminal(*command)
+        assert _harmless(shown), command
+        assert "mallory" in shown, command
+        assert "erased under" not in shown, command
+    assert "mallory" in remit("trace", turn.session_id, "--html", "-", *place).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"order": 12, "note": "a"}, 'refund(order=12, note="a")'),
+        ({"$erased": "LED-00000001"}, 'refund("$erased"="LED-00000001")'),
+        ({"order=1, note": 2}, 'refund("order=1, note"=2)'),
+        ({"$content": "x", "bytes": 1}, 'refund("$content"="x", bytes=1)'),
+        (Erased("LED-00000001"), "refund([content erased under LED-00000001])"),
+        ({}, "refund()"),
+    ],
+)
+def test_a_call_in_words(arguments: Any, text: str) -> None:
+    assert call_text("refund", arguments) == text
