@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ROOT ?= .remit
+WORKERS ?= 3
 
-.PHONY: run test test-live lint bench bench-gateways lock clean
+.PHONY: run test test-live lint bench bench-gateways bench-agents lock clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -16,7 +17,7 @@ run: $(VENV)/.run  ## a conversation through the whole stack
 test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	@$(BIN)/remit model pull smollm2-135m || echo "Tests that need the local model will be skipped."
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist loadfile
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -35,6 +36,9 @@ bench: $(VENV)/.dev  ## benchmarks; figures go to benchmarks/RESULTS.md by hand
 
 bench-gateways: $(VENV)/.dev  ## Remit beside other gateways, which are installed on first use
 	$(BIN)/python -m benchmarks.gateways
+
+bench-agents: $(VENV)/.dev  ## Remit beside other agent runtimes, which are installed on first use
+	$(BIN)/python -m benchmarks.agents
 
 lock: $(VENV)/.dev  ## write requirements.lock anew from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock

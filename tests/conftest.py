@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,11 +45,17 @@ def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """One server for all tests that do not harm it."""
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests that do not harm it.
+
+    Not below pytest's own directory: the server is another user, and each pytest that starts
+    shuts everybody else out of there.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="remit-postgres-"))
+    server = PostgresServer(directory)
     yield server
     server.stop()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import pytest
 
+from remit import Runtime
 from remit.approvals import ApprovalDesk
 from remit.ledger import LedgerClient
 from tests.agents.test_turns import _by_kind
@@ -211,6 +212,34 @@ def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[...,
     assert it.turns(session) == []  # neither ended it, and what was decided stays decided
     assert it.run("go on", session).stdout == "Order 12 is paid back.\n"
     assert it.refunds() == ["12"]
+
+
+def test_the_shells_own_session_goes_on_at_once(
+    remit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    script = _by_kind(
+        anthropic_answer(tool_use("list_sessions", {})), anthropic_answer("There is one.")
+    )
+    with serve(script) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        with Runtime.open(root, create=True) as runtime:
+            tools = ["list_sessions"]
+            agent = runtime.agent("admin-001", tools=tools, approve=tools)
+            turn = agent.session().turn("which sessions are there?")
+        (waiting,) = turn.waiting_for
+        place = ("--root", str(root))
+        result = remit("approve", waiting.request_id, "--run", "--json", *place)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["state"], told["turn"]["response"]) == ("granted", "There is one.")
+    (used,) = told["turn"]["tool_results"]
+    assert used["output"]["sessions"][0]["session_id"] == turn.session_id
+    with LedgerClient(root / "ledger.db") as ledger:
+        assert ledger.verify().verified
+        events = ledger.count_by_event()
+    assert (events["TOOL_CALL"], events["TURN_RECORDED"]) == (1, 1)
 
 
 def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Clerk]) -> None:

@@ -75,9 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except RemitError as error:
-        click.echo(f"error: {error.message}", err=True)
+        from remit.cli.shared import note
+
+        note(f"error: {error.message}")  # a message may hold a provider's words
         if error.next_step:
-            click.echo(f"  next: {error.next_step}", err=True)
+            note(f"  next: {error.next_step}")
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
     except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
         click.echo(f"error: Remit itself failed ({type(error).__name__}).", err=True)

@@ -7,6 +7,7 @@ anyone can replay it. The answer to the user stays the model's, in a later call.
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from remit.worker.ports import ContractPort
 from remit.worker.toolbox import Toolbox, result_text
 
 __all__ = ["ToolChooser"]
+
+_log = logging.getLogger("remit.worker")
 
 _CHOICE = "PRC-TOOLCHOICE-001"
 _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
@@ -164,5 +167,8 @@ def _turns(pairs: Any) -> list[Message]:
 
 def _in_words(tool: Tool, result: ToolResult) -> str:
     if result.status == "ok" and tool.describe is not None:
-        return tool.describe(result.output)
+        try:
+            return str(tool.describe(result.output))
+        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - the tool has run
+            _log.exception("the tool %s cannot describe what it gave", tool.tool_id)
     return result_text(result)
