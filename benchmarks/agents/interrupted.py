@@ -14,7 +14,12 @@ from pathlib import Path
 from benchmarks.agents.conversations import agent_of, opened_runtime
 from benchmarks.agents.runners import script
 
-FLAGS = {"worker.turn_limit": 10_000, "worker.timeout_s": 600, "budget.work_order_tokens": 10**9}
+FLAGS = {
+    "worker.turn_limit": 10_000,
+    "worker.tool_limit": 10_000,
+    "worker.timeout_s": 600,
+    "budget.work_order_tokens": 10**9,
+}
 MS = 1e6
 
 

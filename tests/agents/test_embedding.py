@@ -195,3 +195,19 @@ def test_blank_messages_and_wrong_keys_change_nothing(
             session.work("x", key="a/b")
         assert server.calls == []
         assert runtime.ledger.count() == before
+
+
+def test_a_session_begun_in_one_loop_is_used_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, _):
+        agent = runtime.agent("a", session_tokens=100_000)
+
+        async def begin() -> Any:
+            return agent.session()
+
+        session = asyncio.run(begin())
+        assert session.turn("hello").response == "Hello."
+        status = runtime.budgeter.status(BudgetScope(session.session_id))[0]
+    assert status.token_limit == 100_000
+    assert status.spent_tokens > 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from remit.blocking import run_blocking
@@ -129,8 +130,9 @@ class Agent:
         session = SessionManager(
             ledger, session_id, agent_id=shape.agent_id, agent_class=shape.agent_class
         )
+        starting = None
         if session_id is None:
-            self._start(session, tokens, usd)
+            starting = self._start(session, tokens, usd)
         elif tokens is not None or usd is not None:
             raise InvalidInputError(
                 "The limits of a session are set when it begins.",
@@ -156,9 +158,12 @@ class Agent:
             work_order_tokens=tokens_per_order,
             agent_id=shape.agent_id,
             agent_class=shape.agent_class,
+            starting=starting,
         )
         journal = SupervisorJournal(ledger, session.session_id, shape.agent_id, shape.agent_class)
-        orders = SingleOrders(self._worker, journal, parts.leases, wait_s, tokens_per_order)
+        orders = SingleOrders(
+            self._worker, journal, parts.leases, wait_s, tokens_per_order, starting
+        )
         ending = None
         if shape.supervisor.consolidate:
             turns = shape.supervisor.context_turns
@@ -178,8 +183,14 @@ class Agent:
         (tool,) = self._parts.tools.tools([tool_id])
         return tool.on_unknown == "retry"
 
-    def _start(self, session: SessionManager, tokens: int | None, usd: float | None) -> None:
-        """Begin a session and give it its limits, in one transaction."""
+    def _start(
+        self, session: SessionManager, tokens: int | None, usd: float | None
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Begin a session and give it its limits, in one transaction.
+
+        Where a loop runs, which must not be blocked, the write is under way: what the session does
+        first waits for it, by what this gives. Else it has been made.
+        """
         _check_limit("tokens", tokens)
         _check_limit("usd", usd)
         budget = self._parts.settings.budget
@@ -196,4 +207,19 @@ class Agent:
             tx.append(entry)
             self._parts.budgeter.allocate(scope, limits=limits, tx=tx)
 
-        self._parts.ledger.transact(start)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._parts.ledger.transact(start)
+            return None
+        writing = self._parts.ledger.transact_soon(start)
+
+        async def begun() -> None:
+            if writing.done() or writing.get_loop() is asyncio.get_running_loop():
+                await writing
+                return
+            # Another loop than the one that began it: that one may be gone.
+            await asyncio.to_thread(self._parts.ledger.flush)
+            session.require()
+
+        return begun

@@ -76,6 +76,7 @@ class OrderDesk:
         self._agent = agent
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
+        self._new: set[str] = set()
 
     @property
     def orders(self) -> list[WorkOrder]:
@@ -227,7 +228,8 @@ class OrderDesk:
         return await self._work(_with_prior(order, prior), listen)
 
     async def _work(self, order: WorkOrder, listen: EventSink | None) -> WorkOrder:
-        done = await self._worker.aexecute(order, on_event=listen, guard=self._guard)
+        fresh = order.wo_id in self._new
+        done = await self._worker.aexecute(order, on_event=listen, guard=self._guard, fresh=fresh)
         self._orders[order.wo_id] = done
         return done
 
@@ -272,6 +274,7 @@ class OrderDesk:
         self._number += 1
         while self._journal.is_taken(self._journal.order_id(self._number)):
             self._number += 1  # somebody spoke of an order that was not planned
+        self._new.add(self._journal.order_id(self._number))
         tokens = self._tokens if step.token_budget is None else step.token_budget
         parent = next(iter(self._orders), None)
         return WorkOrder(

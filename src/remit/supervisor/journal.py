@@ -40,23 +40,41 @@ class SupervisorJournal:
             "session_id": session_id,
         }
 
-    def last_number(self) -> int:
-        """The number of the session's latest numbered work order; 0 when there is none."""
-        after: str | None = None
-        most: int | None = 1  # nearly always it is the latest one
-        while True:
-            for entry in self.ledger.query(
-                session_id=self.session_id, event_type="WO_PLANNED", order="desc", after=after,
-                limit=most, with_content=False,
-            ):  # fmt: skip
-                head, _, number = entry.submission_id.rpartition("-")
-                in_a_turn = entry.metadata.get("turn_number") is not None
-                if in_a_turn and head == f"WO-{self.session_id}" and number.isdigit():
-                    return int(number)
-                after = entry.id
-            if most is None or after is None:
-                return 0
-            most = None
+    def latest_plan(self) -> LedgerEntry | None:
+        """The session's latest ``WO_PLANNED``, without its content."""
+        return next(
+            self.ledger.query(
+                session_id=self.session_id, event_type="WO_PLANNED", order="desc", limit=1,
+                with_content=False,
+            ),
+            None,
+        )  # fmt: skip
+
+    def last_number(self, latest: LedgerEntry | None) -> int:
+        """The number of the session's latest numbered work order; 0 when there is none.
+
+        Args:
+            latest: what :meth:`latest_plan` gives: nearly always it is that one.
+        """
+        if latest is None:
+            return 0
+        if (number := self._number_of(latest)) is not None:
+            return number
+        for entry in self.ledger.query(
+            session_id=self.session_id, event_type="WO_PLANNED", order="desc", after=latest.id,
+            with_content=False,
+        ):  # fmt: skip
+            if (number := self._number_of(entry)) is not None:
+                return number
+        return 0
+
+    def _number_of(self, plan: LedgerEntry) -> int | None:
+        """The number of an order of a turn; ``None`` of an order by itself."""
+        head, _, number = plan.submission_id.rpartition("-")
+        in_a_turn = plan.metadata.get("turn_number") is not None
+        if in_a_turn and head == f"WO-{self.session_id}" and number.isdigit():
+            return int(number)
+        return None
 
     def order_id(self, number: int) -> str:
         """The id of the session's order with that number."""

@@ -22,6 +22,7 @@ class WorkerPort(Protocol):
         *,
         on_event: EventSink | None = None,
         guard: Callable[[], None] | None = None,
+        fresh: bool = False,
     ) -> WorkOrder:
         """Do the work of an order, or go on with it."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from remit.canonical import canonical_json
@@ -37,6 +37,7 @@ class SingleOrders:
         leases: see to it that one process at a time works on an order.
         wait_s: how long to wait for another process that works on the same order.
         work_order_tokens: token budget of an order whose step names none.
+        starting: waits for the write that begins the session, where it is still under way.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class SingleOrders:
         leases: LeasePort,
         wait_s: float,
         work_order_tokens: int,
+        starting: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._worker = worker
         self._journal = journal
         self._leases = leases
         self._wait_s = wait_s
         self._tokens = work_order_tokens
+        self._starting = starting
 
     async def arun(
         self,
@@ -83,6 +86,8 @@ class SingleOrders:
             wo_id = _next_attempt(wo_id)
         order = self._order(wo_id, step, context)
         async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
+            if self._starting is not None:
+                await self._starting()
             known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
             if known is None:
                 entries = [

@@ -15,7 +15,7 @@ from remit.config import SupervisorSettings
 from remit.errors import InvalidInputError
 from remit.exchange import GatewayPort
 from remit.leases import Lease
-from remit.ledger import LedgerError, LedgerPort
+from remit.ledger import LedgerEntry, LedgerError, LedgerPort
 from remit.sessions import SessionManager
 from remit.supervisor.attention import Attention, choose
 from remit.supervisor.degradation import LoopFailedError, as_loop_failure, direct_answer
@@ -86,6 +86,7 @@ class HO2Supervisor:
         work_order_tokens: token budget of an order whose step names none; 0 for none.
         agent_id: who answers.
         agent_class: of what class.
+        starting: waits for the write that begins the session, where it is still under way.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class HO2Supervisor:
         work_order_tokens: int = 0,
         agent_id: str = "admin-001",
         agent_class: str = "ADMIN",
+        starting: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._worker = worker
         self._ledger = ledger
@@ -118,6 +120,8 @@ class HO2Supervisor:
         self._fallback = fallback
         self._planner = planner
         self._model = model
+        self._starting = starting
+        self._latest: LedgerEntry | None = None
         self._repeatable = repeatable or (lambda _: False)
         self._tokens = work_order_tokens
         self._agent_class = agent_class
@@ -214,7 +218,7 @@ class HO2Supervisor:
 
     def unfinished(self) -> UnfinishedTurn | None:
         """The session's turn that has not ended, as the ledger tells it just now."""
-        return self._unfinished()
+        return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
 
     # -- the parts of a turn -----------------------------------------------------------------
 
@@ -225,7 +229,10 @@ class HO2Supervisor:
         stop = functools.partial(_cancel, task)
         name = f"session:{self._session.session_id}"
         async with self._leases.hold(name, wait_s=self._wait_s, on_stop=stop) as lease:
+            if self._starting is not None:
+                await self._starting()  # the lease was taken behind it
             self._session.refresh()
+            self._latest = self._journal.latest_plan()
             try:
                 return await work(lease)
             except asyncio.CancelledError:
@@ -235,7 +242,9 @@ class HO2Supervisor:
                 raise TurnCancelledError("The turn was asked to stop, and did.") from None
 
     def _unfinished(self) -> UnfinishedTurn | None:
-        return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
+        return unfinished_turn(
+            self._ledger, self._session.session_id, self._session.turn_count, self._latest
+        )
 
     def _still_waiting(
         self, before: UnfinishedTurn, lease: Lease, on_event: EventSink | None
@@ -274,7 +283,7 @@ class HO2Supervisor:
             self._tokens,
             guard,
             before,
-            self._journal.last_number(),
+            self._journal.last_number(self._latest),
             self._gate,
             self._answer,
         )

@@ -70,7 +70,10 @@ class UnfinishedTurn:
 
 
 def unfinished_turn(
-    ledger: LedgerPort, session_id: str, turns_recorded: int
+    ledger: LedgerPort,
+    session_id: str,
+    turns_recorded: int,
+    latest: LedgerEntry | None = None,
 ) -> UnfinishedTurn | None:
     """The session's turn that has not ended, if there is one.
 
@@ -78,9 +81,10 @@ def unfinished_turn(
         ledger: a handle that sees the supervisor's and the worker's entries.
         session_id: whose.
         turns_recorded: how many turns have ended.
+        latest: the session's latest ``WO_PLANNED``, where the caller has read it.
     """
     number = turns_recorded + 1
-    latest = next(
+    latest = latest or next(
         ledger.query(
             session_id=session_id, event_type="WO_PLANNED", order="desc", limit=1,
             with_content=False,

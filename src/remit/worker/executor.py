@@ -71,6 +71,7 @@ class HO1Executor:
         *,
         on_event: EventSink | None = None,
         guard: Callable[[], None] | None = None,
+        fresh: bool = False,
     ) -> WorkOrder:
         """Do the work of a dispatched order, or go on with it where the ledger says it stopped.
 
@@ -82,6 +83,7 @@ class HO1Executor:
             on_event: hears text and tools as they come.
             guard: called before each step that cannot be undone; raises when the order is no
                 longer this caller's to work on.
+            fresh: nothing is on record of the order but its plan; the caller has looked.
 
         Returns:
             The order, completed or failed; or ``executing`` when it waits for a person, with
@@ -94,7 +96,7 @@ class HO1Executor:
                 left to whoever has it now.
         """
         order = _begun(work_order)
-        run = Run(self._means, order, on_event, guard or (lambda: None))
+        run = Run(self._means, order, on_event, guard or (lambda: None), fresh=fresh)
         if (ended := run.recorded.ended()) is not None:
             return moved_by(order, ended)
         started = time.perf_counter()

@@ -41,12 +41,15 @@ class RecordedRun:
     Args:
         ledger: a handle that sees the order's own entries.
         session_id: of the order.
+        fresh: nothing is on record; the caller has looked.
     """
 
-    def __init__(self, ledger: LedgerPort, session_id: str) -> None:
+    def __init__(self, ledger: LedgerPort, session_id: str, *, fresh: bool = False) -> None:
         self._ledger = ledger
         self._session_id = session_id
-        began = list(ledger.query(event_type="WO_EXECUTING", limit=1, with_content=False))
+        began: list[LedgerEntry] = []
+        if not fresh:
+            began = list(ledger.query(event_type="WO_EXECUTING", limit=1, with_content=False))
         self.began: LedgerEntry | None = began[0] if began else None
         self.intents: Counter[str] = Counter()
         self.tool_calls: dict[str, LedgerEntry] = {}

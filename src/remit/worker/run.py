@@ -67,12 +67,14 @@ class Run:
         order: WorkOrder,
         on_event: EventSink | None,
         guard: Callable[[], None],
+        *,
+        fresh: bool = False,
     ) -> None:
         self._means = means
         self._order = order
         self._on_event = on_event
         self._journal = Journal(means.ledger, order, means.agent_id, "KERNEL.semantic")
-        self.recorded = recorded = RecordedRun(self._journal.ledger, order.session_id)
+        self.recorded = recorded = RecordedRun(self._journal.ledger, order.session_id, fresh=fresh)
 
         def guarded() -> None:
             try:
