@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ROOT ?= .remit
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: run test test-live lint bench bench-gateways bench-agents lock clean
 

@@ -408,6 +408,16 @@ class Terminal:
                 raise AssertionError(f"{text!r} did not come: {self._seen}") from error
         self._seen = self._seen.split(text, 1)[1]
 
+    def insist(self, key: str, text: str) -> None:
+        """Press a key until ``text`` comes, as people do."""
+        end = time.monotonic() + 60
+        while text not in self._seen and time.monotonic() < end:
+            self.type(key)
+            patience = time.monotonic() + 2
+            while text not in self._seen and time.monotonic() < patience:
+                self._seen += self._read()
+        self.wait_for(text)
+
     def type(self, text: str) -> None:
         """What somebody types."""
         os.write(self._near, text.encode())
@@ -488,8 +498,7 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
         while not asked:
             assert time.monotonic() < end
             time.sleep(0.02)
-        terminal.type("\x03")
-        terminal.wait_for("[cancelled; what was sent is on record]")
+        terminal.insist("\x03", "[cancelled; what was sent is on record]")
         terminal.wait_for(PROMPT)
         terminal.type("still there?\r")
         terminal.wait_for("Here I am.")

@@ -269,7 +269,9 @@ async def test_a_cap_is_shared_by_all_keys_below_it(
     responses = await asyncio.gather(
         *(
             gateway.aroute(
-                prompt_request(max_tokens=100, session_id=f"SES-SHARED{number % 2:02}"),
+                prompt_request(
+                    max_tokens=100, session_id=f"SES-SHARED{number % 2:02}", work_order_id=""
+                ),
                 identity=identities[number % 2],
             )
             for number in range(200)

@@ -20,7 +20,6 @@ from remit.workorders import (
     TextDelta,
     TurnEvent,
     WorkOrder,
-    WorkOrderConstraints,
     WorkOrderCost,
     WorkOrderState,
 )
@@ -274,28 +273,10 @@ class OrderDesk:
         self._number += 1
         while self._journal.is_taken(self._journal.order_id(self._number)):
             self._number += 1  # somebody spoke of an order that was not planned
-        self._new.add(self._journal.order_id(self._number))
-        tokens = self._tokens if step.token_budget is None else step.token_budget
+        wo_id = self._journal.order_id(self._number)
+        self._new.add(wo_id)
         parent = next(iter(self._orders), None)
-        return WorkOrder(
-            wo_id=self._journal.order_id(self._number),
-            session_id=self._journal.session_id,
-            wo_type=step.wo_type,
-            parent_wo_id=parent,
-            created_at=utc_now(),
-            created_by=self._journal.agent_id,
-            input_context={**context, **step.input},
-            constraints=WorkOrderConstraints(
-                prompt_contract_id=step.contract_id,
-                token_budget=tokens,
-                usd_budget=step.usd_budget,
-                turn_limit=step.turn_limit,
-                timeout_seconds=step.timeout_seconds,
-                tools_allowed=step.tools,
-                tools_requiring_approval=step.approve,
-            ),
-            acceptance_criteria=dict(step.acceptance),
-        )
+        return self._journal.order(wo_id, step, context, self._tokens, parent)
 
     def _about(
         self, step: PlanStep, attempt: int, attention: Mapping[str, Any] | None

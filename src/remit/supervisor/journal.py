@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.ledger import Erased, LedgerEntry, LedgerPort, OrderedWriter
-from remit.workorders import WorkOrder, plan_of, trace_hash, work_order_id
+from remit.ledger import Erased, LedgerEntry, LedgerPort, OrderedWriter, utc_now
+from remit.supervisor.plan import PlanStep
+from remit.workorders import WorkOrder, WorkOrderConstraints, plan_of, trace_hash, work_order_id
 
 __all__ = ["SupervisorJournal"]
 
@@ -79,6 +80,43 @@ class SupervisorJournal:
     def order_id(self, number: int) -> str:
         """The id of the session's order with that number."""
         return work_order_id(self.session_id, number)
+
+    def order(
+        self,
+        wo_id: str,
+        step: PlanStep,
+        context: Mapping[str, Any],
+        tokens: int,
+        parent: str | None = None,
+    ) -> WorkOrder:
+        """A step as an order, still unwritten.
+
+        Args:
+            wo_id: its id.
+            step: what is to be done.
+            context: joins the step's own input.
+            tokens: token budget where the step names none.
+            parent: the order that it belongs to.
+        """
+        return WorkOrder(
+            wo_id=wo_id,
+            session_id=self.session_id,
+            wo_type=step.wo_type,
+            parent_wo_id=parent,
+            created_at=utc_now(),
+            created_by=self.agent_id,
+            input_context={**context, **step.input},
+            constraints=WorkOrderConstraints(
+                prompt_contract_id=step.contract_id,
+                token_budget=tokens if step.token_budget is None else step.token_budget,
+                usd_budget=step.usd_budget,
+                turn_limit=step.turn_limit,
+                timeout_seconds=step.timeout_seconds,
+                tools_allowed=step.tools,
+                tools_requiring_approval=step.approve,
+            ),
+            acceptance_criteria=dict(step.acceptance),
+        )
 
     async def write(self, event_type: str, submission_id: str = "", **metadata: Any) -> str:
         """Append one entry and wait until it, and all before it, is durable; returns its id."""

@@ -10,7 +10,6 @@ from typing import Any
 from remit.canonical import canonical_json
 from remit.errors import InvalidInputError
 from remit.leases import Lease
-from remit.ledger import utc_now
 from remit.supervisor.journal import SupervisorJournal
 from remit.supervisor.plan import PlanStep, held_to
 from remit.supervisor.ports import LeasePort, WorkerPort
@@ -18,7 +17,6 @@ from remit.workorders import (
     Actor,
     EventSink,
     WorkOrder,
-    WorkOrderConstraints,
     WorkOrderState,
     recorded_order,
 )
@@ -84,7 +82,7 @@ class SingleOrders:
         wo_id = self.order_id(key or secrets.token_hex(8))
         while key is not None and retry_failed and self._has_failed(wo_id):
             wo_id = _next_attempt(wo_id)
-        order = self._order(wo_id, step, context)
+        order = self._journal.order(wo_id, step, context, self._tokens)
         async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
             if self._starting is not None:
                 await self._starting()
@@ -165,26 +163,6 @@ class SingleOrders:
     def _has_failed(self, wo_id: str) -> bool:
         known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
         return known is not None and known.state is WorkOrderState.FAILED
-
-    def _order(self, wo_id: str, step: PlanStep, context: Mapping[str, Any]) -> WorkOrder:
-        return WorkOrder(
-            wo_id=wo_id,
-            session_id=self._journal.session_id,
-            wo_type=step.wo_type,
-            created_at=utc_now(),
-            created_by=self._journal.agent_id,
-            input_context={**context, **step.input},
-            constraints=WorkOrderConstraints(
-                prompt_contract_id=step.contract_id,
-                token_budget=self._tokens if step.token_budget is None else step.token_budget,
-                usd_budget=step.usd_budget,
-                turn_limit=step.turn_limit,
-                timeout_seconds=step.timeout_seconds,
-                tools_allowed=step.tools,
-                tools_requiring_approval=step.approve,
-            ),
-            acceptance_criteria=dict(step.acceptance),
-        )
 
 
 def _next_attempt(wo_id: str) -> str:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from remit.blocking import call_in_thread, run_blocking
+from remit.blocking import run_blocking
 from remit.config import SupervisorSettings
 from remit.errors import InvalidInputError
 from remit.exchange import GatewayPort
 from remit.leases import Lease
 from remit.ledger import LedgerEntry, LedgerError, LedgerPort
 from remit.sessions import SessionManager
-from remit.supervisor.attention import Attention, choose
 from remit.supervisor.degradation import LoopFailedError, as_loop_failure, direct_answer
 from remit.supervisor.desk import OrderDesk
 from remit.supervisor.journal import SupervisorJournal
-from remit.supervisor.plan import Plan, Planner, PlanStep, TurnContext
+from remit.supervisor.plan import Planner, PlanStep
+from remit.supervisor.planning import Planning
 from remit.supervisor.ports import ContextPort, LeasePort, WorkerPort
 from remit.supervisor.progress import TurnInProgress
 from remit.supervisor.quality import QualityGate
 from remit.supervisor.review import Review
-from remit.supervisor.threads import open_threads
 from remit.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 from remit.workorders import (
@@ -116,9 +113,7 @@ class HO2Supervisor:
         self._leases = leases
         self._wait_s = session_wait_s
         self._answer = answer
-        self._context = context
         self._fallback = fallback
-        self._planner = planner
         self._model = model
         self._starting = starting
         self._latest: LedgerEntry | None = None
@@ -128,8 +123,13 @@ class HO2Supervisor:
         self._journal = SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
         gate = QualityGate(config.error_markers, config.claim_patterns)
         self._gate = gate
+        self._planning = Planning(ledger, session, config, answer, context, planner)
         self._review = Review(
-            gate, self._journal, session, self._known_threads, second_opinion=config.verify
+            gate,
+            self._journal,
+            session,
+            self._planning.known_threads,
+            second_opinion=config.verify,
         )
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
@@ -341,9 +341,9 @@ class HO2Supervisor:
         if self._config.classify:
             turn.classification = await self._classify(turn)
         if plan is None:
-            attention = self._attend()
-            plan = await self._plan(turn, attention)
-        context = self._input(turn, attention, plan)
+            attention = self._planning.attend()
+            plan = await self._planning.plan(turn, attention)
+        context = self._planning.input(turn, attention, plan)
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
@@ -405,62 +405,6 @@ class HO2Supervisor:
         order = await turn.desk.run(step, {"user_input": turn.message})
         return order.output_result if order.state is WorkOrderState.COMPLETED else None
 
-    def _attend(self) -> Attention:
-        """Choose what the turn is shown."""
-        shown = self._shown_turns()
-        turns = self._session.recent_turns(shown)
-        candidates = []
-        if self._config.threads:
-            candidates += open_threads(self._ledger, session_id=self._session.session_id)
-        if self._context is not None:
-            candidates += self._context.pushed(self._session.session_id)
-        return choose(
-            turns,
-            self._session.turn_count - len(turns),
-            candidates,
-            self._config.attention,
-            self._config.context_tokens,
-            datetime.now(UTC),
-        )
-
-    async def _plan(self, turn: TurnInProgress, attention: Attention) -> Plan:
-        if self._planner is None:
-            return Plan((self._answer,))
-        told = TurnContext(
-            turn.message, turn.classification, attention.context(), self._answer.tools
-        )
-        planner = self._planner
-        try:
-            async with asyncio.timeout(self._config.planner_timeout_s):
-                # In a thread, so that one that takes its time stops nobody else's turn.
-                made = await call_in_thread("remit-planner", lambda: planner(told))
-                plan = await made if inspect.isawaitable(made) else made
-        except TimeoutError as error:
-            raise LoopFailedError(
-                "planner_timeout",
-                f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
-            ) from error
-        if not isinstance(plan, Plan):
-            raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
-        return plan.within(self._answer)
-
-    def _input(
-        self, turn: TurnInProgress, attention: Attention | None, plan: Plan
-    ) -> dict[str, Any]:
-        """The context that all orders of the plan have in common."""
-        attention = attention or self._attend()
-        assembled = attention.context()
-        contract_id = plan.answering.contract_id
-        if self._context is not None and contract_id:
-            required = self._context.required(contract_id, self._session.session_id)
-            if required:
-                assembled["required"] = dict(required)
-        return {
-            "user_input": turn.message,
-            "classification": turn.classification,
-            "assembled_context": assembled,
-        }
-
     async def _degrade(self, turn: TurnInProgress, failed: LoopFailedError) -> None:
         """One direct call answers, and the record says why it had to."""
         turn.degraded = True
@@ -479,7 +423,7 @@ class HO2Supervisor:
             self._fallback,
             failed,
             turn.message,
-            self._session.recent_turns(self._shown_turns()),
+            self._planning.recent_turns(),
             self._journal,
             self._config.degraded_max_tokens,
             self._answer.contract_id,
@@ -487,24 +431,6 @@ class HO2Supervisor:
             self._model,
             turn.listen,
         )
-
-    def _known_threads(self) -> set[str]:
-        """Ids of the open threads that this session may know of, and so may close."""
-        known = open_threads(self._ledger, session_id=self._session.session_id)
-        pushed = self._context.pushed(self._session.session_id) if self._context else ()
-        return {one.ref for one in (*known, *pushed)}
-
-    def _shown_turns(self) -> int:
-        """How many turns the model is shown: at most ``context_turns``, at least half of them.
-
-        The window moves on by half its width at a time. In between the conversation only grows
-        at its end, which providers' prompt caches and the ledger's message lists both reward.
-        """
-        most, there = self._config.context_turns, self._session.turn_count
-        if there <= most:
-            return there
-        step = max(1, most // 2)
-        return there - -(-(there - most) // step) * step
 
 
 def _cancel(task: asyncio.Task[Any]) -> None:

@@ -125,6 +125,7 @@ class Run:
         problem = first_problem(contract.input_schema or {}, dict(order.input_context))
         if problem:
             raise WorkFailedError("input_schema_invalid", problem)
+        self._journal.flush()  # it began before it was given anything
         self._allocate()
         return await self._ask(contract, pack)
 
