@@ -100,7 +100,8 @@ def test_calls_at_once_on_two_servers_stay_under_one_cap(
     assert report.problems == [], str(report)
     assert report.figures["worth USD"] > 2
     assert report.figures["live spent USD"] > 0.5
-    assert (report.figures["orphans"] > 0) == kill
+    if not kill:  # the kill nearly always finds calls that are out, but it need not
+        assert report.figures["orphans"] == 0
 
 
 # -- prices --------------------------------------------------------------------------------------
