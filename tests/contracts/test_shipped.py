@@ -167,18 +167,18 @@ def test_the_authors_instructions_follow_the_stable_rules() -> None:
 
 
 SMALL_TALK = [
-    ("user", "hello"),
-    ("assistant", "Hello! How can I help you?"),
-    ("user", "what did I just say?"),
-    ("assistant", 'You said "hello".'),
-    ("user", "my name is Bo"),
-    ("assistant", "Nice to meet you, Bo!"),
-    ("user", "what is my name?"),
-    ("assistant", "Your name is Bo."),
     ("user", "thanks"),
     ("assistant", "You're welcome!"),
     ("user", "goodbye"),
     ("assistant", "Goodbye!"),
+    ("user", "my name is Bo"),
+    ("assistant", "Nice to meet you, Bo!"),
+    ("user", "what is my name?"),
+    ("assistant", "Your name is Bo."),
+    ("user", "hello"),
+    ("assistant", "Hello! How can I help you?"),
+    ("user", "what did I just say?"),
+    ("assistant", 'You said "hello".'),
 ]
 
 
