@@ -93,15 +93,20 @@ def _exchange(ledger: LedgerClient, response: PromptResponse) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kill", [False, True], ids=["", "one of two servers killed"])
 def test_calls_at_once_on_two_servers_stay_under_one_cap(
-    target: str, tmp_path: Path, kill: bool
+    target: str, tmp_path: Path, kill: bool, request: pytest.FixtureRequest
 ) -> None:
     database = target if target.startswith("postgresql://") else ""
-    report = overspend(tmp_path / "root", calls=150, cap_usd=0.75, database=database, kill=kill)
-    assert report.problems == [], str(report)
-    assert report.figures["worth USD"] > 2
-    assert report.figures["live spent USD"] > 0.5
-    if not kill:  # the kill nearly always finds calls that are out, but it need not
-        assert report.figures["orphans"] == 0
+    for number in range(3):
+        root = tmp_path / f"root{number}"
+        report = overspend(root, calls=150, cap_usd=0.75, database=database, kill=kill)
+        assert report.problems == [], str(report)
+        assert report.figures["worth USD"] > 2
+        assert report.figures["live spent USD"] > 0.5
+        if report.figures["orphans"] or not kill:
+            break
+        if database:  # the kill fell between two calls; once more, from the beginning
+            database = request.getfixturevalue("postgres").database()
+    assert (report.figures["orphans"] > 0) == kill
 
 
 # -- prices --------------------------------------------------------------------------------------

@@ -24,11 +24,6 @@ from remit.workorders import WorkOrder
 
 __all__ = ["ModelCalls"]
 
-_UNLIMITED = 1 << 62
-# Retries and others in the session use tokens too. The reservation decides; this only keeps
-# max_tokens within what is left, where that is not much.
-_MARGIN = 8
-
 
 class ModelCalls:
     """Asks the gateway on behalf of one order.
@@ -69,7 +64,6 @@ class ModelCalls:
         self._recorded = recorded
         self._guard = guard
         self._model = model
-        self._plenty = 0
         self.made = recorded.llm_calls
 
     def request(self, contract: PromptContract) -> PromptRequest:
@@ -155,27 +149,14 @@ class ModelCalls:
         """``max_tokens`` never above what the order has left beside the prompt."""
         if self._budgeter is None:
             return request
-        try:
-            needed = self._gateway.input_bound(request)
-        except InvalidInputError:
-            return request  # the gateway refuses it, with the reason on record
-        most = request.max_tokens
-        if most is not None and self._plenty >= _MARGIN * (needed + most):
-            self._plenty -= needed + most
-            return request  # what was left when it was last asked is far more than this takes
-        left = self._left()
-        if left is None:
-            self._plenty = _UNLIMITED
-            return request
-        self._plenty = left - needed
-        left -= needed
-        most = left if request.max_tokens is None else min(request.max_tokens, left)
-        return replace(request, max_tokens=max(1, most))
-
-    def _left(self) -> int | None:
-        """Tokens that the order has left; ``None`` without a limit."""
-        if self._budgeter is None:
-            return None
         order = self._order
         scope = BudgetScope(order.session_id, order.wo_id, self._agent_id)
-        return self._budgeter.check(scope).remaining
+        left = self._budgeter.check(scope).remaining
+        if left is None:
+            return request
+        try:
+            left -= self._gateway.input_bound(request)
+        except InvalidInputError:
+            return request  # the gateway refuses it, with the reason on record
+        most = left if request.max_tokens is None else min(request.max_tokens, left)
+        return replace(request, max_tokens=max(1, most))
