@@ -1,4 +1,4 @@
-"""``python -m benchmarks [appends] [routing] [turns] [ledger] [bytes] [--dir DIRECTORY]``."""
+"""``python -m benchmarks [NAME ...] [--dir DIRECTORY]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import appends, ledger, routing, size, turns
+from benchmarks import appends, deciding, ledger, routing, size, trail, turns
 from benchmarks.machine import describe_machine
 from benchmarks.table import HEADING, row
 
@@ -16,6 +16,8 @@ BENCHMARKS = {
     "turns": turns.compare,
     "ledger": ledger.compare,
     "bytes": size.compare,
+    "deciding": deciding.compare,
+    "trail": trail.compare,
 }
 
 

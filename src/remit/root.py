@@ -75,6 +75,11 @@ class Root:
                     if not file.exists():
                         file.write_bytes(item.read_bytes())
                         made.append(file)
+            rules = self.tier("hot") / "routing" / "weights.json"
+            if not rules.exists():
+                rules.parent.mkdir(exist_ok=True)
+                rules.write_bytes(assets.joinpath("routing", "weights.json").read_bytes())
+                made.append(rules)
         except OSError as error:
             raise RootError(
                 f"The root {self.path} cannot be made: {error.strerror or error}.",

@@ -1,71 +1,100 @@
-"""The breaker as a state machine, against a plain model of it."""
+"""The circuit as values, against a plain model of it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.gateway import CircuitBreaker, CircuitBreakerConfig, CircuitState
-from remit.gateway.breaker import Permit
+from remit.gateway import CircuitBreakerConfig, CircuitState
+from remit.gateway.breaker import Circuit, Outcome, Permit
+
+_LASTS_MS = 10_000
 
 
-class _Clock:
-    now = 0.0
+class _Breaker:
+    """A circuit in hand: what a board does with it, without a board."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, failures: int = 3, cools_ms: int = 1_000, trials: int = 1) -> None:
+        self.config = CircuitBreakerConfig(failures, cools_ms, trials)
+        self.circuit = Circuit()
+        self.now = 1_000_000
+
+    @property
+    def state(self) -> CircuitState:
+        return self.circuit.state(self.config, self.now)
+
+    def acquire(self) -> Permit | None:
+        if self.circuit.open:
+            tried = self.circuit.tried(self.config, self.now, _LASTS_MS)
+            if tried is None:
+                return None
+            self._became(tried)
+        generation = self.circuit.generation
+
+        def answer(outcome: Outcome) -> None:
+            self._became(self.circuit.answered(self.config, generation, outcome, self.now))
+
+        return Permit(answer)
+
+    def _became(self, circuit: Circuit) -> None:
+        if circuit is not self.circuit:
+            assert circuit.changed_at_ms > self.circuit.changed_at_ms
+            assert circuit != replace(self.circuit, changed_at_ms=circuit.changed_at_ms)
+        self.circuit = circuit
 
 
-def _take(breaker: CircuitBreaker) -> Permit:
+def _take(breaker: _Breaker) -> Permit:
     permit = breaker.acquire()
     assert permit is not None
     return permit
 
 
 def test_the_way_round() -> None:
-    clock = _Clock()
-    breaker = CircuitBreaker(CircuitBreakerConfig(3, 1_000, 1), clock)
+    breaker = _Breaker(3)
     for _ in range(3):
         assert breaker.state is CircuitState.CLOSED
         _take(breaker).fail()
     assert breaker.state is CircuitState.OPEN
     assert breaker.acquire() is None
-    clock.now = 1.0
+    breaker.now += 1_000
     assert breaker.state is CircuitState.HALF_OPEN
     trial = _take(breaker)
     assert breaker.acquire() is None  # one at a time
     trial.fail()
     assert breaker.state is CircuitState.OPEN
-    clock.now = 2.0
+    breaker.now += 1_000
     _take(breaker).succeed()
     assert breaker.state is CircuitState.CLOSED
 
 
 def test_a_success_forgets_earlier_failures() -> None:
-    breaker = CircuitBreaker(CircuitBreakerConfig(2))
+    breaker = _Breaker(2)
     for _ in range(5):
         _take(breaker).fail()
+        assert not breaker.circuit.is_clean
         _take(breaker).succeed()
+        assert breaker.circuit.is_clean
     assert breaker.state is CircuitState.CLOSED
 
 
 def test_a_released_trial_lets_the_next_one_through() -> None:
-    clock = _Clock()
-    breaker = CircuitBreaker(CircuitBreakerConfig(1, 1_000, 1), clock)
+    breaker = _Breaker(1)
     _take(breaker).fail()
-    clock.now = 1.0
+    breaker.now += 1_000
     _take(breaker).release()
     assert breaker.acquire() is not None
 
 
 def test_a_late_answer_of_an_earlier_phase_says_nothing_now() -> None:
-    clock = _Clock()
-    breaker = CircuitBreaker(CircuitBreakerConfig(1, 1_000, 1), clock)
+    breaker = _Breaker(1)
     early = [_take(breaker) for _ in range(4)]
     early[0].fail()
     early[1].succeed()  # sent while closed: it neither closes the circuit …
     assert breaker.state is CircuitState.OPEN
-    clock.now = 1.0
+    breaker.now += 1_000
     trial = _take(breaker)
     early[2].release()  # … nor frees a trial it never took
     assert breaker.acquire() is None
@@ -76,6 +105,37 @@ def test_a_late_answer_of_an_earlier_phase_says_nothing_now() -> None:
     assert breaker.state is CircuitState.CLOSED
 
 
+def test_a_trial_that_is_never_answered_is_given_to_another() -> None:
+    breaker = _Breaker(1)
+    _take(breaker).fail()
+    breaker.now += 1_000
+    dead = _take(breaker)
+    breaker.now += _LASTS_MS - 1
+    assert breaker.acquire() is None
+    breaker.now += 1
+    trial = _take(breaker)
+    dead.release()  # it was not dead after all; what it held is another's now
+    assert breaker.acquire() is None
+    trial.succeed()
+    assert breaker.state is CircuitState.CLOSED
+
+
+def test_a_clock_set_back_does_not_keep_a_circuit_open_for_long() -> None:
+    breaker = _Breaker(1)
+    _take(breaker).fail()
+    breaker.now -= 10
+    assert breaker.state is CircuitState.OPEN  # machines differ by that much
+    assert breaker.circuit.retry_after_s(breaker.config, breaker.now) == 1.0
+    breaker.now -= 3_600_000
+    assert breaker.state is CircuitState.HALF_OPEN
+    assert breaker.circuit.retry_after_s(breaker.config, breaker.now) is None
+    _take(breaker).succeed()
+    assert breaker.state is CircuitState.CLOSED
+
+
+_Action = Literal["take", "succeed", "fail", "release"]
+
+
 @given(
     threshold=st.integers(1, 4),
     trials=st.integers(1, 3),
@@ -83,29 +143,29 @@ def test_a_late_answer_of_an_earlier_phase_says_nothing_now() -> None:
         st.tuples(
             st.sampled_from(["take", "succeed", "fail", "release"]),
             st.integers(0, 5),
-            st.floats(0, 2),
+            st.integers(0, 2_000),
         ),
         max_size=80,
     ),
 )
 def test_open_means_nobody_passes_and_trials_are_bounded(
-    threshold: int, trials: int, steps: list[tuple[str, int, float]]
+    threshold: int, trials: int, steps: list[tuple[_Action, int, int]]
 ) -> None:
-    clock = _Clock()
-    breaker = CircuitBreaker(CircuitBreakerConfig(threshold, 1_000, trials), clock)
-    out: list[tuple[Permit, bool]] = []
+    breaker = _Breaker(threshold, 1_000, trials)
+    out: list[tuple[Permit, int]] = []  # and until when it counts as a trial
     for action, pick, wait in steps:
-        clock.now += wait
+        breaker.now += wait
         before = breaker.state
         if action == "take":
             permit = breaker.acquire()
             assert (permit is not None) or before is not CircuitState.CLOSED
             assert permit is None or before is not CircuitState.OPEN
             if permit is not None:
-                out.append((permit, before is CircuitState.HALF_OPEN))
+                trial = before is CircuitState.HALF_OPEN
+                out.append((permit, breaker.now + _LASTS_MS if trial else 0))
         elif out:
             permit, _ = out.pop(pick % len(out))
             getattr(permit, action)()
         if breaker.state is CircuitState.CLOSED or before is CircuitState.OPEN:
-            out = [(permit, False) for permit, _ in out]
-        assert sum(trial for _, trial in out) <= trials
+            out = [(permit, 0) for permit, _ in out]
+        assert sum(until > breaker.now for _, until in out) <= trials

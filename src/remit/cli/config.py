@@ -37,6 +37,13 @@ def show(root: Path | None, as_json: bool, meaning: bool) -> None:
 
 
 def _meaning(meanings: dict[str, str], key: str) -> str:
-    first, _, rest = key.partition(".")
-    option = rest.partition(".")[2]
-    return meanings.get(key) or meanings.get(f"{first}.*.{option}") or ""
+    """What a setting means; of one whose name a user chose, what its table does."""
+    while key:
+        if key in meanings:
+            return meanings[key]
+        for pattern, text in meanings.items():
+            table, star, option = pattern.partition(".*.")
+            if star and key.startswith(f"{table}.") and key.endswith(f".{option}"):
+                return text
+        key = key.rpartition(".")[0]
+    return ""

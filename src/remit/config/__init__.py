@@ -1,6 +1,12 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
 from remit.config.loading import LoadedSettings, default_settings, describe, load_settings
+from remit.config.routing import (
+    RoutedModelSettings,
+    RouteSettings,
+    RoutingSettings,
+    StageSettings,
+)
 from remit.config.settings import (
     AttentionSettings,
     AuthSettings,
@@ -34,8 +40,12 @@ __all__ = [
     "McpServerSettings",
     "ModelSettings",
     "ProviderSettings",
+    "RouteSettings",
+    "RoutedModelSettings",
+    "RoutingSettings",
     "ServerSettings",
     "Settings",
+    "StageSettings",
     "SupervisorSettings",
     "TelemetrySettings",
     "ToolSettings",

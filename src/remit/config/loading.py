@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from remit.config.routing import RoutedModelSettings, RouteSettings
 from remit.config.settings import McpServerSettings, ProviderSettings, Settings
 from remit.errors import ConfigError
 
@@ -23,7 +24,14 @@ _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
     {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
 )
-_FREE_TABLES = ("providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks", "mcp")
+_FREE_TABLES = (
+    "providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks", "mcp",
+    "routing.models", "routing.routes",
+)  # fmt: skip
+_NAMED_TABLES: dict[str, type[BaseModel]] = {
+    "routing.models.": RoutedModelSettings,
+    "routing.routes.": RouteSettings,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ def _merge(
         if key not in into and not free and key not in (options := _options(prefix)):
             raise _unknown(dotted, [*into, *options], source)
         if isinstance(value, dict) and isinstance(
-            into.get(key, {} if free or prefix.startswith("mcp.") else None), dict
+            into.get(key, {} if free or prefix.startswith(("mcp.", *_NAMED_TABLES)) else None), dict
         ):
             if prefix == "providers." and key not in into:
                 into[key] = _provider_template(value, into)
@@ -128,6 +136,8 @@ def _merge(
 
 def _is_free(table: str) -> bool:
     """True when users choose the keys of ``table``."""
+    if table.startswith("routing.models.") and table.endswith(".abilities"):
+        return True
     parts = table.split(".")
     return table in _FREE_TABLES or (parts[0] == "mcp" and parts[2:] in (["env"], ["headers"]))
 
@@ -139,6 +149,9 @@ def _options(prefix: str) -> Iterable[str]:
         return ProviderSettings.model_fields
     if section == "mcp" and rest.count(".") == 1:
         return McpServerSettings.model_fields
+    for table, kind in _NAMED_TABLES.items():
+        if prefix.startswith(table) and prefix != table and not prefix.endswith(".abilities."):
+            return kind.model_fields
     return ()
 
 
@@ -199,7 +212,7 @@ def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, s
         if nested:
             star = ".*" if nested[0] is not field.annotation else ""
             meanings.update(describe(nested[0], f"{key}{star}."))
-        else:
+        if not nested or field.description:
             meanings[key] = field.description or ""
     return meanings
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from remit.config.routing import RoutingSettings
+from remit.config.section import Section as _Section
 
 __all__ = [
     "AttentionSettings",
@@ -15,6 +18,7 @@ __all__ = [
     "LeaseSettings",
     "LedgerSettings",
     "LocalModelSettings",
+    "McpOfferSettings",
     "McpServerSettings",
     "ModelSettings",
     "ProviderSettings",
@@ -25,10 +29,6 @@ __all__ = [
     "ToolSettings",
     "WorkerSettings",
 ]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class LedgerSettings(_Section):
@@ -121,6 +121,15 @@ class GatewaySettings(_Section):
     failure_threshold: int = Field(ge=1, description="failures that open a circuit")
     recovery_timeout_ms: int = Field(ge=0, description="time until an open circuit is tried again")
     half_open_max: int = Field(ge=1, description="calls let through to try it")
+    breaker_poll_s: float = Field(
+        ge=0, description="how soon a process heeds a circuit that another opened, in seconds"
+    )
+    breaker_keep_hours: float = Field(
+        gt=0, description="how long a circuit that is well again is remembered"
+    )
+    breaker_rows: int = Field(
+        ge=1, description="how many circuits are remembered, as clients name models"
+    )
     orphan_policy: Literal["charge", "release"] = Field(
         description="what an unanswered reservation becomes"
     )
@@ -298,6 +307,28 @@ class McpServerSettings(_Section):
         return self
 
 
+class McpOfferSettings(_Section):
+    """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
+
+    host: str = Field(description="address that `remit mcp --http` listens on")
+    port: int = Field(ge=0, le=65535, description="its port; 0: any that is free")
+    allowed_hosts: list[str] = Field(
+        description="names besides its address under which it may be reached (Host header)"
+    )
+    allowed_origins: list[str] = Field(
+        description="web pages besides those of this machine that may ask (Origin header)"
+    )
+    max_message_bytes: int = Field(ge=1024, description="longest message from a client")
+    max_sessions: int = Field(ge=1, description="most MCP sessions that are open at once")
+    session_idle_s: float = Field(gt=0, description="an MCP session ends when idle this long")
+    calls_at_once: int = Field(ge=1, description="tool calls that run side by side; others wait")
+    timeout_s: float = Field(gt=0, description="longest call of a tool that asks no model")
+    route_timeout_s: float = Field(gt=0, description="longest router_route")
+    max_output_bytes: int = Field(ge=1024, description="longest result; longer texts are cut")
+    max_text_chars: int = Field(ge=1, description="longest prompt or thought")
+    drain_s: float = Field(ge=0, description="over stdio, time for the last answers to be read")
+
+
 class AttentionSettings(_Section):
     """``[supervisor.attention]``: what a turn is shown beside the conversation itself."""
 
@@ -352,6 +383,7 @@ class Settings(_Section):
     providers: dict[str, ProviderSettings]
     local: LocalModelSettings
     gateway: GatewaySettings
+    routing: RoutingSettings
     budget: BudgetSettings
     leases: LeaseSettings
     auth: AuthSettings
@@ -359,6 +391,7 @@ class Settings(_Section):
     telemetry: TelemetrySettings
     worker: WorkerSettings
     tools: ToolSettings
+    mcp_server: McpOfferSettings
     mcp: dict[str, McpServerSettings]
     supervisor: SupervisorSettings
     chat: ChatSettings

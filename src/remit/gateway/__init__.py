@@ -1,10 +1,12 @@
 """The one door to models: authenticated, budgeted, recorded before and after (SPEC 4)."""
 
 from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.gateway.breaker import CircuitBreaker, CircuitState
+from remit.gateway.breaker import CircuitState
+from remit.gateway.breakers import CircuitBreaker
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import CallReport, LLMGateway
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
+from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import Dispatched
 from remit.gateway.validation import MAX_ID_CHARS
 
@@ -24,6 +26,8 @@ __all__ = [
     "PromptRequest",
     "PromptResponse",
     "PromptRouter",
+    "RequestRouter",
     "RouteOutcome",
+    "Routed",
     "RouterConfig",
 ]

@@ -27,6 +27,7 @@ from remit.gateway.records import (
     prepare_exchange,
     warning_entry,
 )
+from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite, send
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.ledger import LedgerClient, LedgerEntry, utc_now
@@ -59,6 +60,8 @@ class Call:
         asked_model_id: the model that the request means.
         attempts: how many have been begun.
         last: what the latest of them came to.
+        routed: what a router says of it, which chose the model.
+        handed_on: the router that answers it, where it names a route.
     """
 
     request: PromptRequest
@@ -73,6 +76,13 @@ class Call:
     asked_model_id: str = ""
     attempts: int = 0
     last: PromptResponse | None = None
+    routed: Routed | None = None
+    handed_on: RequestRouter | None = None
+
+    @property
+    def model_named(self) -> str | None:
+        """What the caller named: a model, a route, or nothing."""
+        return self.request.model_id if self.routed is None else self.routed.asked_model_id
 
 
 class Attempts:
@@ -123,6 +133,9 @@ class Attempts:
         )
         if last is not None:
             attempt.retry_of = last.exchange_entry_id
+        if (routed := call.routed) is not None:
+            attempt.number, attempt.retry_of = routed.number, routed.retry_of
+            attempt.decision_id = routed.decision_id
         await self._dispatch(call, attempt, permit)
         call.attempts += 1
         call.tap.dispatched(attempt.dispatch_entry_id)
@@ -143,9 +156,9 @@ class Attempts:
                 prepared=(prepared,),
                 path=call.path,
                 amount=call.amount,
-                turns=1 if attempt.number == 1 else 0,
+                turns=_turns(call, attempt),
                 enforce=self._enforce,
-                lease_ms=config.default_timeout_ms + config.lease_margin_ms,
+                lease_ms=int(self._timeout_s(call) * 1000) + config.lease_margin_ms,
                 about=(
                     request.session_id,
                     request.work_order_id or "",
@@ -173,6 +186,11 @@ class Attempts:
             permit.release()
             raise
 
+    def _timeout_s(self, call: Call) -> float:
+        """The longest that one attempt may take."""
+        longest = self._config.default_timeout_ms / 1000
+        return longest if call.routed is None else min(longest, call.routed.timeout_s)
+
     def _warning(self, request: PromptRequest) -> Callable[[str, str], LedgerEntry] | None:
         return functools.partial(warning_entry, request) if self._warns else None
 
@@ -185,7 +203,7 @@ class Attempts:
     ) -> tuple[ProviderResponse | Failure, BaseException | None]:
         """One answer or the reason why there is none; tells the breaker."""
         request, tap = call.request, call.tap
-        timeout_s = self._config.default_timeout_ms / 1000
+        timeout_s = self._timeout_s(call)
         order = ProviderRequest(
             model_id=attempt.model_id,
             messages=call.sent.messages,
@@ -278,7 +296,7 @@ class Attempts:
         charging = self._in_flight.charging
         entry = exchange_entry(
             request, call.sent, attempt, result, (usage.input_tokens, usage.output_tokens),
-            bill.metadata(charged=charging), call.identity,
+            bill.metadata(charged=charging), call.identity, call.model_named,
         )  # fmt: skip
         hold = attempt.hold
         if hold is not None and (over := hold.exceeded_by(usage)):
@@ -336,3 +354,10 @@ class Attempts:
             wire=result.wire,
             **common,
         )
+
+
+def _turns(call: Call, attempt: Attempt) -> int:
+    """What an attempt counts among the turns: a request is one, however often it is tried."""
+    if call.routed is not None:
+        return int(call.routed.opens_turn)
+    return int(attempt.number == 1)

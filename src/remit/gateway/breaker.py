@@ -1,15 +1,18 @@
-"""Circuit breakers, one per provider and model (SPEC 4.4)."""
+"""The circuit of one provider and model, as values (SPEC 4.4): nothing here reads or waits."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Literal
 
 from remit.gateway.config import CircuitBreakerConfig
 
-__all__ = ["CircuitBreaker", "CircuitState", "Permit"]
+__all__ = ["Circuit", "CircuitState", "Outcome", "Permit"]
+
+Outcome = Literal["ok", "bad", "nothing"]
+"""What a call says of its provider's health."""
 
 
 class CircuitState(StrEnum):
@@ -21,119 +24,123 @@ class CircuitState(StrEnum):
 
 
 class Permit:
-    """Leave to make one call; answered once, by ``succeed``, ``fail`` or ``release``."""
+    """Leave to make one call; answered once, by ``succeed``, ``fail`` or ``release``.
 
-    def __init__(self, breaker: CircuitBreaker, generation: int) -> None:
-        self._breaker = breaker
-        self._generation = generation
-        self._used = False
+    Args:
+        answer: told what the call came to; does not wait.
+    """
+
+    def __init__(self, answer: Callable[[Outcome], None]) -> None:
+        self._answer: Callable[[Outcome], None] | None = answer
 
     def succeed(self) -> None:
         """The provider answered, be it with a refusal of this one request."""
-        self._answer("ok")
+        self._say("ok")
 
     def fail(self) -> None:
         """The provider is not well."""
-        self._answer("bad")
+        self._say("bad")
 
     def release(self) -> None:
         """The call was not made, or says nothing of the provider."""
-        self._answer("nothing")
+        self._say("nothing")
 
-    def _answer(self, outcome: str) -> None:
-        if not self._used:
-            self._used = True
-            self._breaker._answered(self._generation, outcome)
+    def _say(self, outcome: Outcome) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(outcome)
 
 
-class CircuitBreaker:
+@dataclass(frozen=True, slots=True)
+class Circuit:
     """CLOSED → OPEN after failures → HALF_OPEN after a while → CLOSED or OPEN again.
 
-    Args:
-        config: thresholds.
-        clock: seconds, monotonic.
+    Times are milliseconds since 1970, by the one clock that all who share a ledger go by.
+
+    Attributes:
+        failures: in a row, while it is closed.
+        open: whether it was opened and not closed since; half open is open for long enough.
+        opened_at_ms: when it was last opened or closed.
+        generation: counts openings, closings and trials given up: an answer to a call of an
+            earlier generation says nothing now.
+        trials: calls that are out to try an open circuit.
+        trials_until_ms: when whoever holds them must have answered, or has died.
+        changed_at_ms: when anything changed; of two later changes never the same.
     """
 
-    def __init__(
-        self, config: CircuitBreakerConfig, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._config = config
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._opened_at = 0.0
-        self._open = False
-        self._trials = 0
-        self._answers = 0
-        self._out = 0
-        # Counts openings and closings: an answer to a call of an earlier phase says nothing now.
-        self._generation = 0
+    failures: int = 0
+    open: bool = False
+    opened_at_ms: int = 0
+    generation: int = 0
+    trials: int = 0
+    trials_until_ms: int = 0
+    changed_at_ms: int = 0
 
     @property
-    def state(self) -> CircuitState:
-        """The state as of now."""
-        with self._lock:
-            return self._state()
+    def is_clean(self) -> bool:
+        """Whether a success would change nothing: closed, and no failure counted."""
+        return not self.open and self.failures == 0
 
-    @property
-    def retry_after_s(self) -> float | None:
-        """When an open circuit lets somebody try again, in seconds; ``None`` when it does now."""
-        with self._lock:
-            if self._state() is not CircuitState.OPEN:
-                return None
-            opened_for = self._clock() - self._opened_at
-            return max(0.0, self._config.recovery_timeout_ms / 1000 - opened_for)
-
-    @property
-    def was_asked(self) -> bool:
-        """Whether anybody ever made a call by it."""
-        return self._answers > 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it is closed, and no call is out by it."""
-        with self._lock:
-            return not self._open and self._out == 0
-
-    def acquire(self) -> Permit | None:
-        """Leave to make one call now, or ``None``."""
-        with self._lock:
-            state = self._state()
-            if state is CircuitState.OPEN:
-                return None
-            if state is CircuitState.HALF_OPEN:
-                if self._trials >= self._config.half_open_max:
-                    return None
-                self._trials += 1
-            self._out += 1
-            return Permit(self, self._generation)
-
-    def _answered(self, generation: int, outcome: str) -> None:
-        with self._lock:
-            self._out -= 1
-            self._answers += outcome != "nothing"
-            if generation != self._generation:
-                return
-            if self._open:
-                self._trials -= 1
-            if outcome == "ok":
-                self._failures = 0
-                if self._open:
-                    self._turn(opened=False)
-            elif outcome == "bad":
-                self._failures += 1
-                if self._open or self._failures >= self._config.failure_threshold:
-                    self._turn(opened=True)
-
-    def _turn(self, *, opened: bool) -> None:
-        self._open = opened
-        self._opened_at = self._clock()
-        self._trials = 0
-        self._failures = 0
-        self._generation += 1
-
-    def _state(self) -> CircuitState:
-        if not self._open:
+    def state(self, config: CircuitBreakerConfig, now_ms: int) -> CircuitState:
+        """The state as of ``now_ms``."""
+        if not self.open:
             return CircuitState.CLOSED
-        cooled = (self._clock() - self._opened_at) * 1000 >= self._config.recovery_timeout_ms
-        return CircuitState.HALF_OPEN if cooled else CircuitState.OPEN
+        # A clock that was set back far must not keep it open until it has caught up.
+        timeout = config.recovery_timeout_ms
+        cooling = -timeout < now_ms - self.opened_at_ms < timeout
+        return CircuitState.OPEN if cooling else CircuitState.HALF_OPEN
+
+    def retry_after_s(self, config: CircuitBreakerConfig, now_ms: int) -> float | None:
+        """When an open circuit lets somebody try again, in seconds; ``None`` when it does now."""
+        if self.state(config, now_ms) is not CircuitState.OPEN:
+            return None
+        timeout = config.recovery_timeout_ms
+        return min(timeout, timeout + self.opened_at_ms - now_ms) / 1000
+
+    def tried(self, config: CircuitBreakerConfig, now_ms: int, lasts_ms: int) -> Circuit | None:
+        """With one trial more, for ``lasts_ms`` at most; ``None`` when there is none to be had."""
+        if self.state(config, now_ms) is not CircuitState.HALF_OPEN:
+            return None
+        trials, generation = self.trials, self.generation
+        if trials and now_ms >= self.trials_until_ms:  # whoever had them has died
+            trials, generation = 0, generation + 1
+        if trials >= config.half_open_max:
+            return None
+        return replace(
+            self,
+            trials=trials + 1,
+            generation=generation,
+            trials_until_ms=now_ms + lasts_ms,
+            changed_at_ms=self._next(now_ms),
+        )
+
+    def answered(
+        self, config: CircuitBreakerConfig, generation: int, outcome: Outcome, now_ms: int
+    ) -> Circuit:
+        """After a call of that generation has ended; the same object when that says nothing."""
+        if generation != self.generation:
+            return self
+        if outcome == "nothing":
+            if not self.open:
+                return self
+            return replace(self, trials=max(0, self.trials - 1), changed_at_ms=self._next(now_ms))
+        if outcome == "ok":
+            if self.open:
+                return self._turned(now_ms, opened=False)
+            if self.failures == 0:
+                return self
+            return replace(self, failures=0, changed_at_ms=self._next(now_ms))
+        if self.open or self.failures + 1 >= config.failure_threshold:
+            return self._turned(now_ms, opened=True)
+        return replace(self, failures=self.failures + 1, changed_at_ms=self._next(now_ms))
+
+    def _turned(self, now_ms: int, *, opened: bool) -> Circuit:
+        return Circuit(
+            open=opened,
+            opened_at_ms=now_ms,
+            generation=self.generation + 1,
+            changed_at_ms=self._next(now_ms),
+        )
+
+    def _next(self, now_ms: int) -> int:
+        return max(now_ms, self.changed_at_ms + 1)

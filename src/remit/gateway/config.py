@@ -13,11 +13,23 @@ __all__ = ["CircuitBreakerConfig", "RouterConfig"]
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
-    """When a circuit opens and closes (SPEC 4.4). Times in milliseconds."""
+    """When a circuit opens and closes (SPEC 4.4). Times in milliseconds.
+
+    Attributes:
+        failure_threshold: failures in a row that open it.
+        recovery_timeout_ms: how long it then lets nobody through.
+        half_open_max: calls let through after that, to try it.
+        poll_s: how old what a process knows of others' failures may be, in seconds.
+        keep_hours: how long a circuit that is well is remembered.
+        most_rows: how many circuits are remembered.
+    """
 
     failure_threshold: int = 3
     recovery_timeout_ms: int = 30_000
     half_open_max: int = 1
+    poll_s: float = 0.1
+    keep_hours: float = 24.0
+    most_rows: int = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,11 @@ class RouterConfig:
             },
             model_prefixes=settings.model.prefixes,
             circuit_breaker=CircuitBreakerConfig(
-                gateway.failure_threshold, gateway.recovery_timeout_ms, gateway.half_open_max
+                gateway.failure_threshold,
+                gateway.recovery_timeout_ms,
+                gateway.half_open_max,
+                gateway.breaker_poll_s,
+                gateway.breaker_keep_hours,
+                gateway.breaker_rows,
             ),
         )

@@ -24,12 +24,14 @@ from remit.exchange import (
 )
 from remit.gateway.attempts import Attempts, Call
 from remit.gateway.billing import Billing, estimate, input_bound
-from remit.gateway.breaker import CircuitBreaker
+from remit.gateway.breaker import CircuitState
+from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls
 from remit.gateway.naming import candidates
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import recorded_answer
+from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite
 from remit.gateway.tenancy import SessionOwners
 from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
@@ -102,13 +104,18 @@ class LLMGateway:
         self._auth = auth_provider
         self._dev_mode = dev_mode
         self._providers: dict[str, AnyProvider] = {}
-        self._breakers: dict[tuple[str, str], CircuitBreaker] = {}
+        self._router: RequestRouter | None = None
         self._named: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
         # Recovery settles what an earlier process reserved, also where this one charges nothing.
         self._in_flight = InFlightCalls(
             ledger_client,
             budgeter or TokenBudgeter(ledger_client),
             charging=budgeter is not None,
+        )
+        self._breakers = Breakers(
+            ledger_client,
+            config.circuit_breaker,
+            trial_ms=config.default_timeout_ms + config.lease_margin_ms,
         )
         self._owners = SessionOwners(ledger_client)
         self._billing = Billing(prices or PriceTable.shipped(), config)
@@ -122,6 +129,10 @@ class LLMGateway:
         self._providers[provider_id] = provider
         self._named.clear()
 
+    def register_router(self, router: RequestRouter) -> None:
+        """Have requests whose ``model_id`` is one of the router's names answered by it."""
+        self._router = router
+
     @property
     def providers(self) -> dict[str, AnyProvider]:
         """Those that are registered, by id."""
@@ -134,6 +145,9 @@ class LLMGateway:
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """What the model that would get ``request`` can do; all, where nobody says."""
+        router = self._router_of(request)
+        if router is not None:
+            return router.capabilities(request)
         provider_id, model_id = self._candidates(request)[0]
         told = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = told(model_id) if callable(told) else None
@@ -147,6 +161,15 @@ class LLMGateway:
         """
         return input_bound(self._config, request, encode_sent(request))
 
+    def cost_bound(self, request: PromptRequest, provider_id: str, model_id: str) -> int | None:
+        """The most that one model can bill for ``request``, in nano-dollars; ``None``: unbounded.
+
+        Raises:
+            InvalidInputError: the request has no canonical form.
+        """
+        amount, _ = self._billing.bound(request, encode_sent(request), provider_id, model_id)
+        return amount.nano if amount.bounded else None
+
     def estimate_tokens(self, request: PromptRequest) -> int:
         """About how many input tokens ``request`` has; rather too many than too few.
 
@@ -156,27 +179,31 @@ class LLMGateway:
         return estimate(self._config, encode_sent(request), None, 0, 0, (MAX_TOKENS, 0))[0]
 
     def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
-        """The circuit breaker of one provider and model."""
-        key = (provider_id, model_id)
-        found = self._breakers.get(key)
-        if found is None:
-            if len(self._breakers) >= _MOST_NAMES:
-                # Clients name models. Half of the oldest go, but for those that bar the way or
-                # have calls out.
-                for name in list(self._breakers)[: _MOST_NAMES // 2]:
-                    if self._breakers[name].is_idle:
-                        del self._breakers[name]
-            found = self._breakers.setdefault(key, CircuitBreaker(self._config.circuit_breaker))
-        return found
+        """The circuit breaker of one provider and model, of all who open this ledger."""
+        return CircuitBreaker(self._breakers, (provider_id, model_id))
 
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
-        """The breakers of those that were asked, by provider and model."""
-        return {key: one for key, one in self._breakers.items() if one.was_asked}
+        """Of those that were asked here or failed anywhere, by provider and model.
+
+        May read the database: not for the event loop.
+        """
+        return self._breakers.known()
+
+    async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
+        """How the circuit of one provider and model stands; takes no leave to call.
+
+        Returns:
+            Its state, and in how many seconds an open circuit may be tried; ``None`` when it may
+            be called, or tried, now.
+        """
+        return await self._breakers.circuit(provider_id, model_id)
 
     def recover(self) -> list[str]:
         """Settle calls whose process died; returns the ids of their ``EXCHANGE_ORPHANED``."""
-        return self._in_flight.recover(self._config.orphan_policy)
+        settled = self._in_flight.recover(self._config.orphan_policy)
+        self._breakers.prune()
+        return settled
 
     def route(self, request: PromptRequest, *, on_text: TextSink | None = None) -> PromptResponse:
         """:meth:`aroute` for callers without an event loop."""
@@ -189,6 +216,7 @@ class LLMGateway:
         on_text: TextSink | None = None,
         on_event: EventSink | None = None,
         identity: Identity | None = None,
+        routed: Routed | None = None,
     ) -> PromptResponse:
         """Send one request and record it; a call that fails is an outcome, not an exception.
 
@@ -197,6 +225,7 @@ class LLMGateway:
             on_text: receives the answer's text as it comes.
             on_event: receives all that a stream brings.
             identity: who asks, where the caller has authenticated them itself.
+            routed: the decision that chose the model, where a router did.
 
         Raises:
             LedgerWriteError: the record could not be made. Before the call: nothing was sent.
@@ -205,14 +234,15 @@ class LLMGateway:
         """
         started_ns = time.time_ns()
         tap = StreamTap(on_text, on_event)
-        call = Call(request, tap, identity)
+        call = Call(request, tap, identity, routed=routed)
         try:
             response = await self._route(call)
         except BaseException:
             if call.last is not None:  # the caller went away; what was recorded is told
                 self._tell(call, call.last, started_ns)
             raise
-        self._tell(call, response, started_ns)
+        if call.handed_on is None:  # who it was handed on to has told of its calls
+            self._tell(call, response, started_ns)
         return response
 
     def _tell(self, call: Call, response: PromptResponse, started_ns: int) -> None:
@@ -241,6 +271,9 @@ class LLMGateway:
             return await self._reject(call, "AUTH_ERROR", problem)
         if problem := await self._owners.problem(call.identity, request):
             return await self._reject(call, "SESSION_NOT_YOURS", problem)
+        router = self._router_of(request)
+        if router is not None:
+            return await self._hand_on(call, router)
         call.path = self._path(call)
         if request.idempotency_key:
             call.claim = (_caller(call), request.idempotency_key, secrets.token_hex(8))
@@ -255,16 +288,46 @@ class LLMGateway:
                 await self._release(call)
         return response
 
+    def _router_of(self, request: PromptRequest) -> RequestRouter | None:
+        """What answers a request that names a route; ``None`` where it names a model."""
+        router, name = self._router, request.model_id
+        if router is None or not name or request.provider_id or not router.knows(name):
+            return None
+        return router
+
+    async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
+        """Have a router answer: it calls back for each model that it asks."""
+        call.handed_on = router
+        tap = call.tap
+        return await router.aroute(
+            call.request, on_text=tap.on_text, on_event=tap.on_event, identity=call.identity
+        )
+
+    async def reject(
+        self,
+        request: PromptRequest,
+        code: str,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+    ) -> PromptResponse:
+        """Refuse a request before anything is sent, on record: for routers."""
+        call = Call(request, StreamTap(None, None), sent=encode_sent(request))
+        response = await self._reject(call, code, message, retry_after_s=retry_after_s)
+        self._tell(call, response, time.time_ns())
+        return response
+
     async def _ask(self, call: Call) -> PromptResponse:
         """Ask each candidate in turn, each as often as retries allow."""
         request = call.request
         last: PromptResponse | None = None
         refusal: tuple[str, str] = ("", "")
         retry_after_s: float | None = None
-        named = self._candidates(request)
-        call.asked_model_id = named[0][1]
+        routed = call.routed
+        named = self._candidates(request)[: 1 if routed else None]
+        call.asked_model_id = routed.asked_model_id if routed else named[0][1]
         for provider_id, model_id in named:
-            if not _may_use(call.identity, request.model_id, provider_id, model_id):
+            if not _may_use(call, provider_id, model_id):
                 refusal = refusal if refusal[0] else (
                     "MODEL_NOT_ALLOWED", f"this key may not use {provider_id}/{model_id}"
                 )  # fmt: skip
@@ -284,7 +347,7 @@ class LLMGateway:
             last = answered or last
             if refused:
                 refusal = ("CIRCUIT_OPEN", refused)
-                retry_after_s = self.breaker(provider_id, model_id).retry_after_s
+                retry_after_s = self._breakers.seen(provider_id, model_id)[1]
             if answered is not None and (call.tap.began or answered.error_code not in _FALLS_BACK):
                 return answered
         if last is not None:
@@ -304,10 +367,10 @@ class LLMGateway:
         last: PromptResponse | None,
     ) -> tuple[PromptResponse | None, str]:
         """One candidate: the last answer, if it was asked; else why it was not."""
-        breaker = self.breaker(provider_id, model_id)
         answered: PromptResponse | None = None
-        for tried in range(1, self._config.max_retries + 2):
-            permit = breaker.acquire()
+        most_retries = 0 if call.routed else self._config.max_retries
+        for tried in range(1, most_retries + 2):
+            permit = await self._breakers.acquire(provider_id, model_id)
             if permit is None:
                 refused = f"{provider_id}/{model_id} failed repeatedly and is not asked just now"
                 return answered, refused
@@ -324,7 +387,7 @@ class LLMGateway:
                 not isinstance(failure, ProviderError)
                 or not failure.retryable
                 or call.tap.began
-                or tried > self._config.max_retries
+                or tried > most_retries
             ):
                 break
             await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
@@ -434,7 +497,7 @@ class LLMGateway:
                 retry_after_s=1.0,
             )  # fmt: skip
         entry = await asyncio.to_thread(self._ledger.read, exchange_entry_id)
-        answer, problem = recorded_answer(entry, call.request, call.sent)
+        answer, problem = recorded_answer(entry, call.request, call.sent, call.model_named)
         if answer is None:
             return await self._reject(call, "IDEMPOTENCY_MISMATCH", problem)
         return answer
@@ -458,9 +521,15 @@ class LLMGateway:
 _MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
 
 
-def _may_use(identity: Identity | None, asked: str | None, provider_id: str, model_id: str) -> bool:
-    """Whether a key's models include this one, by any name that it goes by."""
+def _may_use(call: Call, provider_id: str, model_id: str) -> bool:
+    """Whether a key's models include this one, by any name that it goes by.
+
+    A key that names a route may use what the route leads to.
+    """
+    identity, asked = call.identity, call.request.model_id
     if identity is None:
+        return True
+    if call.routed is not None and identity.may_use_model(call.routed.asked_model_id):
         return True
     return (
         identity.may_use_model(model_id)

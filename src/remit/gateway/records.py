@@ -47,6 +47,7 @@ class Attempt:
         bound: most input and output tokens.
         first_after_ms: when the first piece of a stream came.
         streamed: the answer's text as far as a stream brought it.
+        decision_id: of the decision that chose the model.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Attempt:
     latency_ms: float = 0.0
     first_after_ms: float | None = None
     streamed: str = ""
+    decision_id: str = ""
 
 
 def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> LedgerEntry:
@@ -86,6 +88,7 @@ def exchange_entry(
     usage: tuple[int, int],
     billed: Mapping[str, Any],
     identity: Identity | None = None,
+    model_named: str | None = None,
 ) -> LedgerEntry:
     """One round trip, whole: success and failure have the same keys, failure two more.
 
@@ -93,6 +96,7 @@ def exchange_entry(
         usage: input and output tokens that are charged.
         billed: the keys that state the bill.
         identity: who asked.
+        model_named: what the caller named: a model, a route, or nothing.
     """
     failed = isinstance(result, Failure)
     if isinstance(result, Failure):
@@ -137,11 +141,13 @@ def exchange_entry(
     if attempt.first_after_ms is not None:
         metadata["time_to_first_token_ms"] = attempt.first_after_ms
     if request.parameters is not None:
-        metadata["parameters"] = Content(sent_parameters(request))
-    if request.provider_id is None:
+        metadata["parameters"] = Content(sent_parameters(request, model_named))
+    if request.provider_id is None or attempt.decision_id:
         metadata["provider_id"] = attempt.provider_id
     if model_id != attempt.asked_model_id:
         metadata["requested_model_id"] = attempt.asked_model_id
+    if attempt.decision_id:
+        metadata["decision_id"] = attempt.decision_id
     if attempt.number > 1:
         metadata["attempt"] = attempt.number
         metadata["retry_of"] = attempt.retry_of
@@ -163,11 +169,11 @@ def exchange_entry(
     )
 
 
-def sent_parameters(request: PromptRequest) -> dict[str, Any]:
+def sent_parameters(request: PromptRequest, model_named: str | None) -> dict[str, Any]:
     """What was sent that the contract does not fix: enough to send it again."""
     told: dict[str, Any] = dict(request.parameters or {})
-    if request.model_id is not None:
-        told["model"] = request.model_id
+    if model_named is not None:
+        told["model"] = model_named
     if request.dialect is not None:
         told["dialect"] = request.dialect
     if request.temperature is not None:

@@ -13,13 +13,13 @@ __all__ = ["recorded_answer"]
 
 
 def recorded_answer(
-    entry: LedgerEntry, request: PromptRequest, sent: Sent
+    entry: LedgerEntry, request: PromptRequest, sent: Sent, model_named: str | None
 ) -> tuple[PromptResponse | None, str]:
     """The answer in an ``EXCHANGE``, when it is one to this request; else why it is not."""
     told: dict[str, Any] = entry.metadata
     if any(isinstance(told.get(name), Erased) for name in ("context_hash", "response")):
         return None, "the recorded answer of this idempotency key has been erased"
-    asked = sent_parameters(request) if request.parameters is not None else None
+    asked = sent_parameters(request, model_named) if request.parameters is not None else None
     tools = [dict(tool) for tool in request.tools or ()]
     if (
         told["context_hash"] != sent.context_hash

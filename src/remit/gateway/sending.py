@@ -52,8 +52,8 @@ class StreamTap:
     """
 
     def __init__(self, on_text: TextSink | None, on_event: EventSink | None) -> None:
-        self._on_text = on_text
-        self._on_event = on_event
+        self._on_text = self.on_text = on_text
+        self._on_event = self.on_event = on_event
         self._parts: list[str] = []
         self._started = 0.0
         self.wanted = on_text is not None or on_event is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +12,7 @@ from remit.approvals import ApprovalDesk
 from remit.auth import Identity, LocalOperator
 from remit.blocking import run_blocking
 from remit.budget import BudgetScope, TokenBudgeter
-from remit.config import LoadedSettings, ProviderSettings, Settings, load_settings
+from remit.config import LoadedSettings, Settings, load_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.leases import LeaseOffice
@@ -24,6 +23,7 @@ from remit.runtime.agent import Agent, AgentShape
 from remit.runtime.conversation import Conversation
 from remit.runtime.making import AgentMaker
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
+from remit.runtime.routing import is_own, make_router
 from remit.sessions import list_sessions
 from remit.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
 from remit.tools import Tool, UnknownToolError
@@ -41,6 +41,7 @@ class Runtime:
         gateway: the one door to models; it acts as the local operator.
         loaded: the settings in force and where each came from.
         approvals: what waits for a person.
+        router: chooses the model of calls that name a route, such as ``auto``.
     """
 
     def __init__(
@@ -121,6 +122,11 @@ class Runtime:
             self.gateway.register_provider(name, provider)
         self.gateway.recover()
         self._contracts = ContractLoader(self.root.tier("ho1"))
+        self.router = make_router(
+            self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
+            (self.provider_id, self.model_id),
+        )  # fmt: skip
+        self.gateway.register_router(self.router)
         self.leases = LeaseOffice(self.ledger, settings.leases)
         self.approvals = ApprovalDesk(self.ledger)
         self._maker = AgentMaker(
@@ -209,7 +215,8 @@ class Runtime:
             contract: the contract under which it answers.
             contracts: a folder with ``contracts/`` and ``prompt_packs/`` of its own, looked at
                 after the root's.
-            model: which model answers, as ``--model`` takes it; the root's default when left out.
+            model: which model answers, as ``--model`` takes it, or a route, such as ``auto``,
+                that chooses one for each call; the root's default when left out.
             planner: makes a plan of steps for each turn, instead of one answering step.
             acceptance: criteria of the quality gate (:mod:`remit.supervisor.quality`).
             classify: classify each message first.
@@ -243,7 +250,9 @@ class Runtime:
         loader.load_pack(found.prompt_pack_id)
         check_criteria(acceptance or {})
         chosen = None
-        if model is not None:
+        if model is not None and self.router.knows(model):
+            chosen = ("", model)
+        elif model is not None:
             chosen = choose_model(settings, model, self._providers)
             require_reachable(settings, self._providers, *chosen)
         changes = {"classify": classify, "verify": verify, "max_retries": max_retries}
@@ -314,13 +323,15 @@ class Runtime:
         }
         if "local" in reachable:
             found[settings.local.model] = "local"
-        own = {name for name, one in settings.providers.items() if _is_own(one)}
+        own = {name for name, one in settings.providers.items() if is_own(one)}
         for price in self.prices:
             if price.provider in reachable and price.provider in own:
                 found.setdefault(price.model, price.provider)
         for names in settings.gateway.fallbacks.values():
             for name in names:
                 found.setdefault(name, "remit")
+        for name in self.router.routes:
+            found.setdefault(name, "remit")
         return sorted(found.items())
 
     def allow_without_limits(self, identity: Identity) -> None:
@@ -333,8 +344,3 @@ class Runtime:
 def _prices(root: Root, file: str) -> PriceTable:
     shipped = PriceTable.shipped()
     return shipped.overlaid(PriceTable.from_file(root.path / file)) if file else shipped
-
-
-def _is_own(settings: ProviderSettings) -> bool:
-    """Whether a provider is the one whose prices are in the table, by where it is reached."""
-    return not os.environ.get(settings.base_url_env) and bool(settings.base_url_env)

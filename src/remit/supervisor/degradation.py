@@ -54,6 +54,7 @@ async def direct_answer(
     if gateway is None:
         return f"I cannot answer: {failed.message}"
     provider_id, model_id = model or (None, None)
+    provider_id = provider_id or None  # the name of a route has none
     sink: TextSink = lambda text: listen(TextDelta(text))  # noqa: E731
     response = await gateway.aroute(
         PromptRequest(

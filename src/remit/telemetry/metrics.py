@@ -99,7 +99,7 @@ class CallMetrics:
         )
         self._breaker_state = Gauge(
             "remit_breaker_state",
-            "Circuit breaker: 0 closed, 1 half open, 2 open; the worst of all processes.",
+            "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
             WHO, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
 
@@ -222,7 +222,7 @@ class CallMetrics:
         """Ask for these when somebody reads the metrics.
 
         Args:
-            breakers: this process's circuit breakers, by provider and model. Where several
+            breakers: the root's circuit breakers, by provider and model. Where several
                 processes are seen as one, each has to call :meth:`refresh` now and then.
             in_flight_calls: calls that are out, of all processes.
             ledger_entries: entries of the ledger.

@@ -37,7 +37,8 @@ class ModelCalls:
         guard: called before a call; raises when the order is no longer this worker's.
         agent_id: who asks.
         turn_limit: most calls.
-        model: provider and model where the contract fixes none; ``None`` leaves it to the gateway.
+        model: provider and model where the contract fixes none, or no provider and the name of a
+            route; ``None`` leaves it to the gateway.
 
     Attributes:
         made: how many calls so far.
@@ -71,7 +72,7 @@ class ModelCalls:
         order, boundary = self._order, contract.boundary
         provider_id, model_id = boundary.provider_id, boundary.model_id
         if self._model is not None and provider_id is None and model_id is None:
-            provider_id, model_id = self._model
+            provider_id, model_id = self._model[0] or None, self._model[1]
         return PromptRequest(
             prompt="",
             prompt_pack_id=contract.prompt_pack_id,

@@ -85,7 +85,7 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> APIRouter:
         summary="Breakers, calls that are out, version",
     )  # fmt: skip
     def health() -> Response:
-        """How this process is."""
+        """How this process is, and the models that it shares with others."""
         return answer(
             {
                 "version": __version__,

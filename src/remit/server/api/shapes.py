@@ -271,7 +271,7 @@ class ApprovalPage(_Answer):
 
 
 class Breaker(BaseModel):
-    """The circuit breaker of one provider and model."""
+    """The circuit breaker of one provider and model, of all processes of the root."""
 
     provider_id: str
     model_id: str
@@ -284,4 +284,4 @@ class Health(BaseModel):
     version: str
     in_flight: int = Field(description="model calls that are out, of all processes")
     refused: int = Field(description="requests without a good key, since this process began")
-    breakers: list[Breaker] = Field(description="of this process; one that is not here is closed")
+    breakers: list[Breaker] = Field(description="of the root; one that is not here is closed")

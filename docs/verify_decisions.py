@@ -1,0 +1,210 @@
+# ruff: noqa: BLE001, D103, E401, E701, I001, T201
+# fmt: off
+"""Compute the routing decisions of a ledger again, with Python 3.11 or later and nothing else.
+
+    remit ledger query --event-type THOUGHT_RECORD --json | python3 verify_decisions.py [--json]
+    python3 verify_decisions.py EXPORT.json [--json]
+
+Of each decision: the hashes, and from prompt, rules and profiles the scores and the chain, as
+routing.md says. Of each thought: its hash and its place in its task's chain. Exit code 1 where
+anything differs, 2 where the input is no such export. What was erased is counted, and is no
+failure. That nobody wrote entries anew is the ledger's to prove: see verify_standalone.py.
+"""
+import argparse, json, re, sys
+from decimal import Decimal
+from hashlib import sha256
+FIELDS = {"type", "routing_mode", "chosen_model_id", "candidates_considered", "scores",
+          "fallback_attempts", "rule_version_hash", "decision_hash"}
+MILLION, UNAVAILABLE = 1_000_000, "rv:sha256:unavailable"
+
+def number(x) -> str:
+    """RFC 8785, 3.2.2.3: the shortest digits of the double, as ECMAScript's Number::toString."""
+    x = float(x)
+    if x == 0: return "0"
+    sign, digits, exponent = Decimal(repr(x)).normalize().as_tuple()
+    text, n = "".join(map(str, digits)), len(digits) + exponent  # 0.text times ten to the n
+    if 0 < n <= 21: text = text.ljust(n, "0")[:n] + ("." + text[n:] if len(text) > n else "")
+    elif -6 < n <= 0: text = "0." + "0" * -n + text
+    else: text = text[0] + ("." + text[1:] if text[1:] else "") + f"e{n - 1:+d}"
+    return "-" * sign + text
+
+def canonical(x) -> str:
+    """RFC 8785."""
+    if x is None or isinstance(x, (bool, str)): return json.dumps(x, ensure_ascii=False)
+    if isinstance(x, (int, float)): return number(x)
+    if isinstance(x, list): return "[" + ",".join(map(canonical, x)) + "]"
+    keys = sorted(x, key=lambda key: key.encode("utf-16-be"))
+    return "{" + ",".join(f"{canonical(key)}:{canonical(x[key])}" for key in keys) + "}"
+
+def digest(*texts: str) -> str:
+    return sha256("".join(texts).encode()).hexdigest()
+def m(x) -> int:  # in millionths
+    return int(Decimal(number(x)) * MILLION)
+
+SCRIPTS = [("ja", 0x3040, 0x30FF), ("ko", 0xAC00, 0xD7AF), ("zh", 0x4E00, 0x9FFF),
+           ("ru", 0x0400, 0x04FF), ("el", 0x0370, 0x03FF), ("ar", 0x0600, 0x06FF),
+           ("he", 0x0590, 0x05FF), ("hi", 0x0900, 0x097F), ("th", 0x0E00, 0x0E7F)]
+
+def text_of(content) -> str:  # of a message
+    if isinstance(content, str): return content
+    return "".join(block["text"] for block in content if block["type"] == "text")
+
+def length_of(content) -> int:
+    if isinstance(content, str): return len(content.encode())
+    calls = [dict(block) for block in content if block["type"] in ("tool_use", "tool_result")]
+    for call in calls:
+        if isinstance(call.get("content"), list):
+            call["content"] = [x for x in call["content"] if x.get("type") != "image"]
+    return len(text_of(content).encode()) + sum(len(canonical(x).encode()) for x in calls)
+
+def read_prompt(prompt, rules: dict) -> tuple:
+    """The task it is taken for, which of code and mathematics are in play, language, length."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [text_of(turn["content"]) for turn in messages if turn["role"] == "user"]
+    text, most = next(filter(None, reversed(asked)), ""), int(rules["characters_read"])
+    if len(text) > most: text = text[:most // 2] + "\n" + text[-(most - most // 2):]
+    data = re.sub(rb"[A-Z]", lambda letter: letter[0].lower(), text.encode())
+    words, signs = {word.decode() for word in re.findall(rb"[a-z0-9_\x80-\xff]+", data)}, {}
+    for task, told in rules["tasks"].items():
+        marks = sum(mark.encode() in data for mark in set(told["marks"]))
+        signs[task] = len(words & set(told["words"])) + 2 * marks
+        if task == "mathematics" and re.search(rb"[0-9][0-9., ]{0,20}[-+*/^=%] {0,4}[0-9(]", data):
+            signs[task] += 2
+    best = min(signs, key=lambda task: (-signs[task], task), default="")
+    least, language = rules["least_signs"], ""
+    for code, first, last in SCRIPTS:
+        if not language and sum(first <= ord(letter) <= last for letter in text) >= 4:
+            language = code
+    if not language:
+        shared = {code: len(words & set(known)) for code, known in rules["languages"].items()}
+        found = min(shared, key=lambda code: (-shared[code], code), default="")
+        language = found if found and shared[found] else ""
+    in_play = [task for task in ("code", "mathematics") if signs.get(task, 0) >= least]
+    length = -(-sum(length_of(turn["content"]) for turn in messages) // rules["bytes_per_token"])
+    return best if best and signs[best] >= least else "chat", in_play, language, int(length)
+
+def score(profile: dict, prompt: tuple, task: str, needs: list, weights: dict, given: str) -> float:
+    """As a number with at most 6 decimals; all before it in integers."""
+    told, in_play, language, length = prompt
+    first = told if task == "any" else task
+    tasks, percents = [first, *(x for x in in_play if x != first)], profile["abilities"]
+    scales, penalties = weights["scales"], weights["penalties"]
+    features = dict.fromkeys(("ability", "reliability", "cost", "speed", "language"), 0)
+    able = sum(percents.get(x, percents.get("general", 0)) for x in tasks)
+    features["ability"] = able * 10_000 // len(tasks)
+    features["reliability"] = profile["reliability"] * 10_000
+    if None not in (prices := (profile["input_price"], profile["output_price"])):
+        output, half = m(scales["output_share"]), m(scales["usd_per_million_tokens"]) * 1000
+        price = (prices[0] * (MILLION - output) + prices[1] * output) // MILLION
+        features["cost"] = MILLION * half // (half + price)
+    speed = profile["tokens_per_s"] * MILLION
+    features["speed"] = MILLION * speed // (speed + m(scales["tokens_per_s"])) if speed else 0
+    fits = not language or not profile["languages"] or language in profile["languages"]
+    features["language"] = MILLION * fits
+    factors, total = weights["preferences"][given] if given else {}, 0
+    for name, value in features.items():
+        weight = m(weights["features"][name])
+        if given: weight = weight * m(factors.get(name, 1)) // MILLION
+        total += weight * value
+    total //= MILLION
+    if 0 < profile["context_tokens"] < length: total -= m(penalties["context_window"])
+    total -= sum(m(penalties[need]) for need in needs if not profile[need])
+    return total / MILLION
+
+def erased(x) -> bool:
+    return isinstance(x, dict) and list(x) == ["$erased"]
+
+def check_hashes(record: dict, told: dict) -> list:
+    """What differs in a decision's record, but for the scores."""
+    context, chosen, mode = told["context"], record["chosen_model_id"], record["routing_mode"]
+    chain, version = record["candidates_considered"], record["rule_version_hash"]
+    inputs = {"prompt": told["prompt"], "context": context, "rule_version_hash": version,
+              "candidates_considered": chain}
+    of_rules = "rv:sha256:" + digest(canonical(context["weights"]))
+    return [name for name, holds in {
+        "fields": record.keys() == FIELDS and record["type"] == "routing_decision",
+        "decision_id": told["thought_id"] == told["decision_id"],
+        "content": told["content"] == canonical(record),
+        "rule_version_hash": version in (of_rules, UNAVAILABLE),
+        "decision_hash": record["decision_hash"] == digest(canonical(inputs), chosen),
+        "routing_mode": mode in ("single", "ensemble", "pipeline", "fail"),
+        "chosen_model_id": chosen in chain if mode != "fail" else chosen == "",
+        "model_id": told["model_id"] == chosen,
+        "candidates": context["candidates"] == sorted(chain) == sorted(record["scores"]),
+    }.items() if not holds]
+
+def check_scores(record: dict, told: dict) -> list:
+    """The models whose scores differ, and the chain where it is not theirs."""
+    context, scores, profiles = told["context"], record["scores"], told["profiles"]
+    weights, (task, *needs) = context["weights"], context["task"].split("+")
+    prompt, given = read_prompt(told["prompt"], weights["intent"]), context["operator_preference"]
+    own = {model: score(profile, prompt, task, needs, weights, given)
+           for model, profile in profiles.items()}
+    differ = [f"score of {model!a} ({scores.get(model)}, computed {own.get(model)})"
+              for model in sorted(own.keys() | scores) if own.get(model) != scores.get(model)]
+    chain = sorted(own, key=lambda model: (-own[model], model))
+    return differ + ["candidates_considered"] * (chain != record["candidates_considered"])
+
+def check(entries: list) -> dict:
+    """All thoughts, in the order of the ledger."""
+    found = {"decisions": 0, "hashes_equal": 0, "scores_equal": 0, "thoughts": 0, "chains": 0,
+             "other_scoring": [], "rules_unavailable": [], "erased": [], "bad": []}
+    last, places = {}, {}
+    for entry in entries:
+        told, wrong = entry["metadata"], []
+        name, task, content = told["thought_id"], told["task_id"], told["content"]
+        before, place = last.get(task, "0" * 64), places.get(task, 0)
+        places[task], last[task] = place + 1, told["hash"]
+        found["thoughts"] += 1
+        unknown = erased(content) or erased(told["hash"]) or erased(before)
+        if told["position"] != place or entry["submission_id"] != task: wrong.append("position")
+        if not unknown:
+            fields = {"id": name, "type": told["type"], "task_id": task, "content": content,
+                      "timestamp": told["thought_timestamp"], "prev_hash": before}
+            if told["hash"] != digest(canonical(fields)): wrong.append("hash of the thought")
+        if told["type"] == "decision" and "decision_id" in told:
+            found["decisions"] += 1
+            prompt = told["prompt"] if isinstance(told["prompt"], list) else [told["prompt"]]
+            gone = any(map(erased, [content, told["context"], told["profiles"], *prompt]))
+            unknown = unknown or gone
+            if not gone:
+                try:
+                    record = json.loads(content)
+                    hashes = check_hashes(record, told)
+                    found["hashes_equal"] += not hashes
+                    wrong += hashes
+                    if record["rule_version_hash"] == UNAVAILABLE:
+                        found["rules_unavailable"].append(name)
+                    if told["scoring"] == "remit":
+                        scores = check_scores(record, told)
+                        found["scores_equal"] += not scores
+                        wrong += scores
+                    else: found["other_scoring"].append(name)
+                except Exception as error: wrong.append(f"form ({error!r})")
+        if unknown: found["erased"].append(name)
+        if wrong: found["bad"].append({"id": name, "entry_id": entry["id"], "differs": wrong})
+    return {**found, "chains": len(places)}
+
+def tell(found: dict) -> None:
+    for bad in found["bad"]: print(f"{bad['id']} ({bad['entry_id']}): {', '.join(bad['differs'])}")
+    for name in found["erased"]: print(f"{name}: erased, or next to what is: not wholly checked")
+    for name, meaning in (("other_scoring", "by another function: hashes only"),
+                          ("rules_unavailable", "by the shipped rules: its own could not be read")):
+        if found[name]: print(f"{len(found[name])} scored {meaning}")
+    print("{decisions} decisions: hashes {hashes_equal} equal, scores {scores_equal} equal; "
+          "{thoughts} thoughts in {chains} chains".format(**found))
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(usage="\n".join(__doc__.split("\n")[2:4]))
+    parser.add_argument("export", nargs="?")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    try:
+        with open(given.export or 0, encoding="utf-8") as file:
+            report = check(json.load(file)["entries"])
+    except Exception as error:
+        print(f"This is no such export: {error!r}", file=sys.stderr)
+        sys.exit(2)
+    if given.json: print(json.dumps(report))
+    else: tell(report)
+    sys.exit(1 if report["bad"] else 0)

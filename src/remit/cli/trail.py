@@ -1,0 +1,154 @@
+"""``remit trail``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import (
+    common,
+    echo_json,
+    note,
+    open_ledger,
+    print_json_list,
+    progress,
+    reads,
+    say,
+)
+from remit.errors import RemitError
+
+if TYPE_CHECKING:
+    from remit.trail import ThoughtRecord
+
+_TYPES = ["plan", "analysis", "decision", "reflection"]
+_LINE_CHARS = 100
+
+
+@click.group()
+def trail() -> None:
+    """What agents thought, in chains."""
+
+
+@trail.command("list")
+@click.option("--task", "task_id", help="Only this task's.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many.")
+@reads
+def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int | None) -> None:
+    """Thoughts in the order in which they were recorded."""
+    from remit.trail import iter_thought_records
+
+    with open_ledger(root) as client:
+        found = iter_thought_records(client, task_id, limit)
+        if as_json:
+            print_json_list("thoughts", (record.to_dict() for record in found))
+            return
+        for record in found:
+            text = " ".join(str(record.content).split())
+            shown = text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1] + "…"
+            say(f"{record.id}  {record.timestamp}  {record.task_id}  {record.type:<10}  {shown}")
+
+
+@trail.command()
+@click.argument("thought_id")
+@reads
+def show(root: Path | None, as_json: bool, thought_id: str) -> None:
+    """One thought, whole."""
+    from remit.trail import get_thought_record
+
+    with open_ledger(root) as client:
+        record = get_thought_record(client, thought_id)
+    if as_json:
+        echo_json(record.to_dict())
+    else:
+        _print(record)
+
+
+@trail.command()
+@click.option("--task", "task_id", help="Only this task's chain.")
+@reads
+def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
+    """Hash every thought again and check that each follows the one before; exit 1 if not."""
+    from remit.trail import verify_trail
+
+    with open_ledger(root) as client:
+        report = verify_trail(client, task_id, progress=progress("verifying"))
+    if as_json:
+        echo_json(report.to_dict())
+    elif report.verified:
+        click.echo(
+            f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} erased"
+        )
+    else:
+        number = report.problem_count
+        noun = "problem" if number == 1 else "problems"
+        say(f"NOT VERIFIED: {number} {noun}; the first bad record is {report.first_bad}")
+        for problem in report.problems:
+            say(f"  {problem}")
+    raise SystemExit(0 if report.verified else 1)
+
+
+@trail.command()
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File, or -."
+)
+@click.option("--task", "task_id", help="Only this task's.")
+@common
+def export(root: Path | None, out: Path, task_id: str | None) -> None:
+    """Write thoughts as JSON lines."""
+    from remit.trail import export_thought_records
+
+    with open_ledger(root) as client:
+        if str(out) == "-":
+            count = export_thought_records(client, sys.stdout.buffer, task_id)
+            sys.stdout.buffer.flush()
+        else:
+            try:
+                with out.open("wb") as file:
+                    count = export_thought_records(client, file, task_id)
+            except OSError as error:
+                raise RemitError(f"{out} cannot be written: {error.strerror or error}.") from error
+    note(f"{count} thoughts written to {out}.")
+
+
+@trail.command("import")
+@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@reads
+def import_(root: Path | None, as_json: bool, source: Path) -> None:
+    """Read JSON lines: all of them, every link checked, or nothing."""
+    from remit.trail import import_thought_records
+
+    with open_ledger(root, signing=True) as client, source.open("rb") as file:
+        count = import_thought_records(client, file)
+    if as_json:
+        echo_json({"thoughts": count})
+    else:
+        click.echo(f"{count} thoughts")
+
+
+@trail.command()
+@click.option("--task", "task_id", required=True, help="Whose chain it goes on.")
+@click.option("--type", "kind", required=True, type=click.Choice(_TYPES))
+@click.option("--agent", "agent_id", required=True, help="Who thought it.")
+@click.option("--session", "session_id", default="", help="The session it belongs to.")
+@click.argument("text")
+@reads
+def add(root: Path | None, as_json: bool, text: str, kind: Any, **ids: str) -> None:
+    """Put a thought on record."""
+    from remit.trail import ThoughtInput, create_thought_record
+
+    with open_ledger(root, signing=True) as client:
+        record = create_thought_record(client, ThoughtInput(type=kind, content=text, **ids))
+    if as_json:
+        echo_json(record.to_dict())
+    else:
+        say(record.id)
+
+
+def _print(record: ThoughtRecord) -> None:
+    for name, value in record.to_dict().items():
+        if name not in ("content", "erased"):
+            say(f"{name}: {value}")
+    say(f"\n{record.content}")

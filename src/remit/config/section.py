@@ -1,0 +1,13 @@
+"""The base of every section of the settings."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["Section"]
+
+
+class Section(BaseModel):
+    """A table of settings: no key that it does not know, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

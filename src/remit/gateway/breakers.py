@@ -1,0 +1,395 @@
+"""Circuit breakers, one per provider and model, of all who open one ledger (SPEC 4.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from remit.errors import RemitError
+from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
+from remit.gateway.config import CircuitBreakerConfig
+from remit.gateway.durable import CancelledMeanwhileError, whole
+from remit.ledger import LedgerClient, LedgerError, Transaction
+
+__all__ = ["Breakers", "CircuitBreaker"]
+
+_log = logging.getLogger("remit.gateway")
+
+_MS_PER_HOUR = 3_600_000
+_TABLE = """CREATE TABLE IF NOT EXISTS breakers (
+    provider_id TEXT NOT NULL,
+    model_id TEXT NOT NULL,
+    failures BIGINT NOT NULL,
+    open BIGINT NOT NULL,
+    opened_at_ms BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    trials BIGINT NOT NULL,
+    trials_until_ms BIGINT NOT NULL,
+    changed_at_ms BIGINT NOT NULL,
+    PRIMARY KEY (provider_id, model_id)
+)"""
+_COLUMNS = tuple(field.name for field in fields(Circuit))
+_READ = f"SELECT provider_id, model_id, {', '.join(_COLUMNS)} FROM breakers"
+_FIND = f"SELECT {', '.join(_COLUMNS)} FROM breakers WHERE provider_id = ? AND model_id = ?"
+_PUT = (
+    f"INSERT INTO breakers (provider_id, model_id, {', '.join(_COLUMNS)}) "
+    f"VALUES (?, ?, {', '.join('?' * len(_COLUMNS))}) ON CONFLICT (provider_id, model_id) "
+    f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS)}"
+)
+_DROP_OLD = "DELETE FROM breakers WHERE open = 0 AND failures = 0 AND changed_at_ms < ?"
+# Those that bar the way stay; of the others the closed ones go first.
+_DROP_MORE = (
+    "DELETE FROM breakers WHERE (provider_id, model_id) IN (SELECT provider_id, model_id "
+    "FROM breakers WHERE open = 0 OR opened_at_ms < ? ORDER BY open, changed_at_ms LIMIT ?)"
+)
+_SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+_NEW = Circuit()
+
+_Key = tuple[str, str]
+
+
+class CircuitBreaker:
+    """The circuit breaker of one provider and model, to look at.
+
+    Its properties read the database when what this process knows is older than
+    ``[gateway] breaker_poll_s``: in an event loop ask :meth:`LLMGateway.circuit`.
+    """
+
+    def __init__(self, breakers: Breakers, key: _Key) -> None:
+        self._breakers = breakers
+        self._key = key
+
+    @property
+    def state(self) -> CircuitState:
+        """The state as of now."""
+        self._breakers.look()
+        return self._breakers.seen(*self._key)[0]
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """When an open circuit lets somebody try again, in seconds; ``None`` when it does now."""
+        self._breakers.look()
+        return self._breakers.seen(*self._key)[1]
+
+
+@dataclass(slots=True)
+class _Own:
+    """What this process itself did to a circuit.
+
+    Attributes:
+        circuit: as it is after that, also before it is on record.
+        steps: how many changes were handed over to the ledger; ``done``: the last that it did.
+        asked: whether anybody made a call.
+    """
+
+    circuit: Circuit
+    steps: int = 0
+    done: int = 0
+    asked: bool = False
+
+
+class Breakers:
+    """The board: what happened to any call, in any process, decides for all.
+
+    A row for each circuit that ever failed lies in the ledger's database. A change takes effect in
+    this process at once, and is then made to the row as it is, in a transaction that others'
+    writes share. What others did is read before a call, when it was last read more than
+    ``poll_s`` ago. A success where no failure is counted neither reads more nor writes.
+
+    Args:
+        ledger: in whose database the rows lie.
+        config: thresholds, and how often to look.
+        trial_ms: after which time a trial that was not answered is given to another.
+
+    Raises:
+        LedgerError: the table could neither be read nor made.
+    """
+
+    def __init__(self, ledger: LedgerClient, config: CircuitBreakerConfig, trial_ms: int) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._trial_ms = trial_ms
+        self._on_server = ledger.location.startswith("postgresql")
+        self._lock = threading.Lock()
+        self._own: dict[_Key, _Own] = {}
+        self._rows: dict[_Key, Circuit] = {}
+        self._raw: list[tuple[Any, ...]] = []
+        self._looked_at = 0.0
+        self._ahead_ms = 0.0  # of the server's clock, before this process's monotonic one
+        self._waiting: list[asyncio.Future[None]] = []
+        try:
+            self._read()
+        except LedgerError:
+            ledger.transact(lambda tx: tx.execute(_TABLE))
+            self._read()
+
+    async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
+        """Leave to make one call now, or ``None``.
+
+        Raises:
+            LedgerWriteError: an open circuit was to be tried, and that could not be noted.
+            CancelledError: the caller went away; a trial that was taken is given back.
+        """
+        key = (provider_id, model_id)
+        await self._look()
+        with self._lock:
+            before = self._circuit(key)
+            if not before.open:
+                return self._permit(key, before)
+            # Noted here at once: of all who ask in this process one goes and asks the ledger.
+            after = before.tried(self._config, self._now_ms(), self._trial_ms)
+            if after is None:
+                return None
+            own, step, trying = self._hand_over(key, after, self._try)
+        try:
+            permit: Permit | None = await whole(trying)
+            return permit
+        except CancelledMeanwhileError as late:
+            if late.result is not None:
+                late.result.release()
+            raise asyncio.CancelledError from late
+        except BaseException:
+            with self._lock:
+                own.done = max(own.done, step)
+                if own.steps == step:
+                    own.circuit = before
+            raise
+
+    async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
+        """State, and in how many seconds an open circuit may be tried; takes no leave."""
+        await self._look()
+        return self.seen(provider_id, model_id)
+
+    def seen(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
+        """:meth:`circuit` by what was last read."""
+        with self._lock:
+            circuit, now = self._circuit((provider_id, model_id)), self._now_ms()
+        return circuit.state(self._config, now), circuit.retry_after_s(self._config, now)
+
+    def known(self) -> dict[_Key, CircuitBreaker]:
+        """Those that were asked here, or failed anywhere."""
+        self.look()
+        with self._lock:
+            keys = dict.fromkeys(key for key, own in self._own.items() if own.asked)
+            keys.update(dict.fromkeys(self._rows))
+        return {key: CircuitBreaker(self, key) for key in keys}
+
+    def prune(self) -> None:
+        """Forget what has been well for long, and the oldest where there are too many. Blocks."""
+        self.look()
+        now = self._now_ms()
+        oldest = now - int(self._config.keep_hours * _MS_PER_HOUR)
+        cooled = now - self._config.recovery_timeout_ms
+        ((count, first),) = self._ledger.select(
+            "SELECT count(*), min(CASE WHEN open = 0 AND failures = 0 THEN changed_at_ms END) "
+            "FROM breakers"
+        )
+        if count <= self._config.most_rows and (first is None or first >= oldest):
+            return
+
+        def forget(tx: Transaction) -> None:
+            tx.execute(_DROP_OLD, (oldest,))
+            more = tx.execute("SELECT count(*) FROM breakers")[0][0] - self._config.most_rows
+            if more > 0:
+                tx.execute(_DROP_MORE, (cooled, more))
+
+        self._ledger.transact(forget)
+
+    # -- reading -----------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Read what others did, if that was not done just now. Blocks."""
+        if self._is_old():
+            self._read_or_keep()
+
+    async def _look(self) -> None:
+        """:meth:`look` without blocking the loop; who comes meanwhile waits for the same look."""
+        if not self._is_old():
+            return
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._waiting.append(mine)
+            first = len(self._waiting) == 1
+        if first:
+            # A thread of its own: neither a pool that is full nor a loop that ends is in its way.
+            thread = threading.Thread(target=self._look_for_all, name="remit-look", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # there are too many
+                self._look_for_all()
+        await mine
+
+    def _look_for_all(self) -> None:
+        try:
+            self._read_or_keep()
+        finally:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits
+                    future.get_loop().call_soon_threadsafe(_wake, future)
+
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._looked_at > self._config.poll_s
+
+    def _read_or_keep(self) -> None:
+        """What cannot be read just now leaves in force what is known."""
+        began = time.monotonic()
+        try:
+            self._read()
+        except RemitError as error:
+            _log.warning("the circuit breakers of others could not be read: %s", error.message)
+            self._looked_at = max(self._looked_at, began)
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        ahead_ms = 0.0
+        if self._on_server:
+            ((now,),) = self._ledger.select(_SERVER_CLOCK)
+            ahead_ms = now - (began + time.monotonic()) * 500
+        raw = self._ledger.select(_READ)
+        with self._lock:
+            if began < self._looked_at:
+                return  # another look, begun later, was done sooner
+            self._looked_at, self._ahead_ms = began, ahead_ms
+            if raw != self._raw:
+                self._raw = raw
+                self._rows = {(row[0], row[1]): _circuit_of(row[2:]) for row in raw}
+
+    def _now_ms(self) -> int:
+        """By the one clock: the database server's, as far as it is known here, if there is one."""
+        if self._on_server:
+            return int(time.monotonic() * 1000 + self._ahead_ms)
+        return time.time_ns() // 1_000_000
+
+    # -- what this process knows and does; with the lock held --------------------------------
+
+    def _circuit(self, key: _Key) -> Circuit:
+        own, row = self._own.get(key), self._rows.get(key)
+        if own is None:
+            return row or _NEW
+        if row is not None and own.steps == own.done and row.changed_at_ms > (
+            own.circuit.changed_at_ms
+        ):  # fmt: skip
+            own.circuit = row
+        return own.circuit
+
+    def _hand_over(
+        self,
+        key: _Key,
+        circuit: Circuit,
+        call: Callable[[_Key, _Own, int, Transaction], Any],
+    ) -> tuple[_Own, int, asyncio.Future[Any]]:
+        """Have the circuit be like this at once, and ``call`` put it on record.
+
+        Raises:
+            LedgerClosedError: nothing was handed over or changed.
+            RuntimeError: likewise; there is no running loop.
+        """
+        own = self._own_of(key)
+        step = own.steps + 1
+        future = self._ledger.transact_soon(functools.partial(call, key, own, step))
+        own.circuit, own.steps = circuit, step
+        return own, step, future
+
+    def _own_of(self, key: _Key) -> _Own:
+        own = self._own.get(key)
+        if own is None:
+            if len(self._own) >= self._config.most_rows:
+                # Clients name models. Half of the oldest go, but for those in which something is.
+                for name in list(self._own)[: self._config.most_rows // 2 + 1]:
+                    old = self._own[name]
+                    row = self._rows.get(name, _NEW)
+                    is_known = old.circuit.is_clean or row == old.circuit
+                    if is_known and old.steps == old.done:
+                        del self._own[name]
+            own = self._own[key] = _Own(self._rows.get(key, _NEW))
+        return own
+
+    def _permit(self, key: _Key, circuit: Circuit, *, noted: bool = False) -> Permit:
+        return Permit(functools.partial(self._answered, key, circuit.generation, noted))
+
+    def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
+        """Here at once, on record soon. What the ledger has noted, the ledger is told."""
+
+        def change(circuit: Circuit, now_ms: int) -> Circuit:
+            return circuit.answered(self._config, generation, outcome, now_ms)
+
+        with self._lock:
+            if outcome != "nothing":
+                self._own_of(key).asked = True
+            before = self._circuit(key)
+            after = change(before, self._now_ms())
+            if after is before and not noted:
+                return
+            try:
+                own, step, future = self._hand_over(
+                    key, after, functools.partial(self._change, change)
+                )
+            except (RemitError, RuntimeError) as error:  # the ledger is closed, or the loop is
+                self._own_of(key).circuit = after
+                _log.debug("a circuit breaker's change stays here: %s", error)
+                return
+        future.add_done_callback(functools.partial(self._heard, own, step))
+
+    def _heard(self, own: _Own, step: int, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            _log.warning("a circuit breaker's change is not on record: %s", error)
+            with self._lock:
+                own.done = max(own.done, step)
+
+    # -- in the writer's thread --------------------------------------------------------
+
+    def _try(self, key: _Key, own: _Own, step: int, tx: Transaction) -> Permit | None:
+        """Take a trial of the row as it is; leave to call where others have closed it."""
+        may = False
+
+        def take(circuit: Circuit, now_ms: int) -> Circuit:
+            nonlocal may
+            after = circuit.tried(self._config, now_ms, self._trial_ms)
+            may = after is not None or not circuit.open
+            return after or circuit
+
+        circuit = self._change(take, key, own, step, tx)
+        return self._permit(key, circuit, noted=True) if may else None
+
+    def _change(
+        self,
+        change: Callable[[Circuit, int], Circuit],
+        key: _Key,
+        own: _Own,
+        step: int,
+        tx: Transaction,
+    ) -> Circuit:
+        rows = tx.execute(_FIND, key)
+        before = _circuit_of(rows[0]) if rows else _NEW
+        now = tx.execute(_SERVER_CLOCK)[0][0] if self._on_server else self._now_ms()
+        after = change(before, now)
+        if after is not before:
+            tx.execute(_PUT, (*key, *_values_of(after)))
+        with self._lock:
+            own.done = max(own.done, step)
+            if own.steps == step:  # else more is on its way, and this is behind what is known
+                own.circuit = after
+        return after
+
+
+def _circuit_of(row: tuple[Any, ...]) -> Circuit:
+    failures, opened, *rest = row
+    return Circuit(failures, bool(opened), *rest)
+
+
+def _values_of(circuit: Circuit) -> tuple[int, ...]:
+    return tuple(int(getattr(circuit, name)) for name in _COLUMNS)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

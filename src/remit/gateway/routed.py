@@ -1,0 +1,56 @@
+"""Calls that something else chose the model for: what it says of them, and how it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from remit.auth import Identity
+from remit.exchange import ModelCapabilities, PromptRequest, PromptResponse, TextSink
+from remit.providers import EventSink
+
+__all__ = ["RequestRouter", "Routed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """One call of a routed request: one attempt at one model, no fallbacks, no retries.
+
+    Attributes:
+        decision_id: of the decision that it belongs to.
+        asked_model_id: what the caller asked for, such as ``auto``.
+        timeout_s: the longest that the attempt may take, in seconds.
+        number: which try of the same it is, from 1.
+        retry_of: the ``EXCHANGE`` of the try before it.
+        opens_turn: whether it counts as the request's turn.
+    """
+
+    decision_id: str
+    asked_model_id: str
+    timeout_s: float
+    number: int = 1
+    retry_of: str = ""
+    opens_turn: bool = True
+
+
+class RequestRouter(Protocol):
+    """Answers requests that name a route instead of a model."""
+
+    def knows(self, name: str) -> bool:
+        """Whether ``name`` is a route."""
+        ...
+
+    async def aroute(
+        self,
+        request: PromptRequest,
+        *,
+        on_text: TextSink | None = None,
+        on_event: EventSink | None = None,
+        identity: Identity | None = None,
+    ) -> PromptResponse:
+        """Choose a model and have it answer; each call goes through the gateway again."""
+        ...
+
+    def capabilities(self, request: PromptRequest) -> ModelCapabilities:
+        """What the models that may get ``request`` can do."""
+        ...

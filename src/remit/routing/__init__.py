@@ -1,0 +1,83 @@
+"""Choosing the model for a call by rules that anyone can run again (SPEC 7)."""
+
+from remit.routing.candidate import Candidate
+from remit.routing.decision import (
+    RULES_UNAVAILABLE,
+    RoutingDecision,
+    RoutingDecisionRecord,
+    build_routing_decision_record,
+    compute_decision_hash,
+    normalise_rule_version_hash,
+)
+from remit.routing.emitting import (
+    NO_OP_DECISION_EMITTER,
+    DecisionEmitter,
+    create_thought_record_emitter,
+)
+from remit.routing.errors import (
+    CircuitOpenError,
+    DecisionNotFoundError,
+    FallbackChainExhaustedError,
+    ModelCallError,
+    NoAdapterError,
+    RouteAttempt,
+    RouteNotFoundError,
+    RoutingError,
+    WeightsError,
+)
+from remit.routing.explaining import explain, find_decision
+from remit.routing.intent import Intent, read_intent
+from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
+from remit.routing.prompts import StagePrompts
+from remit.routing.registry import Reach, Registry
+from remit.routing.reliability import Reliability
+from remit.routing.replaying import replay
+from remit.routing.route import aroute_request, route_request
+from remit.routing.router import Router
+from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, score_candidates
+from remit.routing.weights import Rules, Weights, load_rules
+
+__all__ = [
+    "NO_OP_DECISION_EMITTER",
+    "RULES_UNAVAILABLE",
+    "Candidate",
+    "CircuitOpenError",
+    "DecisionEmitter",
+    "DecisionNotFoundError",
+    "EnsembleOptions",
+    "FallbackChainExhaustedError",
+    "Intent",
+    "ModelCallError",
+    "NoAdapterError",
+    "Reach",
+    "Registry",
+    "Reliability",
+    "RouteAttempt",
+    "RouteNotFoundError",
+    "RouteOptions",
+    "RouteResult",
+    "Router",
+    "RoutingDecision",
+    "RoutingDecisionRecord",
+    "RoutingError",
+    "Rules",
+    "Scoring",
+    "ScoringFn",
+    "ScoringInputs",
+    "Stage",
+    "StagePrompts",
+    "Weights",
+    "WeightsError",
+    "aroute_request",
+    "build_routing_decision_record",
+    "compute_decision_hash",
+    "create_thought_record_emitter",
+    "explain",
+    "find_decision",
+    "load_rules",
+    "normalise_rule_version_hash",
+    "read_intent",
+    "replay",
+    "route_request",
+    "score_candidates",
+]

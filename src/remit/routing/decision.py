@@ -1,0 +1,236 @@
+"""The decision record: what was chosen, out of what, by which rules (SPEC 7.2)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from remit.canonical import canonical_json
+from remit.errors import InvalidInputError
+
+__all__ = [
+    "RULES_UNAVAILABLE",
+    "RoutingDecision",
+    "RoutingDecisionRecord",
+    "RoutingMode",
+    "build_routing_decision_record",
+    "compute_decision_hash",
+    "hash_decision",
+    "new_decision_id",
+    "normalise_rule_version_hash",
+]
+
+RoutingMode = Literal["single", "ensemble", "pipeline", "fail"]
+
+RULES_UNAVAILABLE = "rv:sha256:unavailable"
+"""The version of rules that cannot be read: the defaults are in force then."""
+
+_INPUTS = ("candidates_considered", "context", "prompt", "rule_version_hash")
+_PREFIX = "rv:"
+
+
+def new_decision_id() -> str:
+    """``DEC-`` and 32 hex digits, random."""
+    return f"DEC-{_random.take().hex()}"
+
+
+class _Random:
+    """Random bytes, asked of the system many at a time: one call of it can take 0.1 ms."""
+
+    _SIZE, _AT_ONCE = 16, 256
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: list[bytes] = []
+        self._pid = 0
+
+    def take(self) -> bytes:
+        """16 bytes that nobody else gets, a forked process included."""
+        with self._lock:
+            if not self._left or self._pid != os.getpid():
+                raw = secrets.token_bytes(self._SIZE * self._AT_ONCE)
+                self._left = [raw[at : at + self._SIZE] for at in range(0, len(raw), self._SIZE)]
+                self._pid = os.getpid()
+            return self._left.pop()
+
+
+_random = _Random()
+
+
+def normalise_rule_version_hash(raw: str) -> str:
+    """``raw`` with the prefix ``rv:``; one that has it stays as it is.
+
+    Raises:
+        InvalidInputError: it is no text, or empty.
+    """
+    if not isinstance(raw, str) or not raw:
+        raise InvalidInputError("A rule version hash is a text such as 'sha256:…'.")
+    return raw if raw.startswith(_PREFIX) else _PREFIX + raw
+
+
+def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> str:
+    """SHA-256 (64 hex) of the inputs' canonical JSON followed by the chosen model's name.
+
+    Args:
+        inputs: exactly ``prompt``, ``context``, ``rule_version_hash`` and
+            ``candidates_considered``.
+        chosen_model_id: in UTF-8, directly behind the JSON; empty when none was.
+
+    Raises:
+        InvalidInputError: the keys are others, or a value has no canonical JSON.
+    """
+    if not isinstance(inputs, Mapping) or sorted(inputs) != list(_INPUTS):
+        raise InvalidInputError(
+            "The inputs of a decision hash have other keys than they should.",
+            next_step=f"Give a mapping of exactly {', '.join(_INPUTS)}.",
+        )
+    return hash_decision(canonical_json(dict(inputs)), chosen_model_id)
+
+
+def hash_decision(inputs: bytes, chosen_model_id: str) -> str:
+    """:func:`compute_decision_hash` of inputs that are canonical JSON already."""
+    digest = hashlib.sha256(inputs)
+    try:
+        digest.update(chosen_model_id.encode())
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidInputError("The chosen model's name is not a text.") from error
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDecisionRecord:
+    """The 8 fields of a decision (SPEC 7.2); made by :func:`build_routing_decision_record`.
+
+    Attributes:
+        type: ``routing_decision``.
+        routing_mode: ``single``, ``ensemble``, ``pipeline``; ``fail`` when no model answered.
+        chosen_model_id: empty on ``fail``.
+        candidates_considered: the chain, in order.
+        scores: of every candidate, with at most 6 decimals.
+        fallback_attempts: models tried minus one; on ``fail`` all attempts, skips included.
+        rule_version_hash: ``rv:sha256:`` and 64 hex, or ``unavailable``.
+        decision_hash: see :func:`compute_decision_hash`.
+    """
+
+    routing_mode: RoutingMode
+    chosen_model_id: str
+    candidates_considered: tuple[str, ...]
+    scores: Mapping[str, float]
+    fallback_attempts: int
+    rule_version_hash: str
+    decision_hash: str
+    type: str = field(default="routing_decision")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The 8 fields as JSON."""
+        return {
+            "type": self.type,
+            "routing_mode": self.routing_mode,
+            "chosen_model_id": self.chosen_model_id,
+            "candidates_considered": list(self.candidates_considered),
+            "scores": dict(self.scores),
+            "fallback_attempts": self.fallback_attempts,
+            "rule_version_hash": self.rule_version_hash,
+            "decision_hash": self.decision_hash,
+        }
+
+
+def build_routing_decision_record(
+    *,
+    routing_mode: RoutingMode,
+    chosen_model_id: str,
+    candidates_considered: Sequence[str],
+    scores: Mapping[str, float],
+    fallback_attempts: int,
+    rule_version_hash: str,
+    decision_hash: str,
+    type: str = "routing_decision",  # noqa: A002 - the field's name in the record
+) -> RoutingDecisionRecord:
+    """A record, its fields checked.
+
+    Raises:
+        InvalidInputError: a field does not fit; it is named.
+    """
+    if type != "routing_decision":
+        raise _wrong("type", type, "'routing_decision'")
+    if routing_mode not in get_args(RoutingMode):
+        raise _wrong("routing_mode", routing_mode, f"one of {', '.join(get_args(RoutingMode))}")
+    if not isinstance(chosen_model_id, str) or bool(chosen_model_id) == (routing_mode == "fail"):
+        raise _wrong("chosen_model_id", chosen_model_id, "a model's name; on 'fail' it is empty")
+    chain = tuple(candidates_considered)
+    if isinstance(candidates_considered, str) or not all(isinstance(one, str) for one in chain):
+        raise _wrong("candidates_considered", candidates_considered, "the models of the chain")
+    if chosen_model_id and chosen_model_id not in chain:
+        raise _wrong("chosen_model_id", chosen_model_id, "a model of candidates_considered")
+    if sorted(scores) != sorted(set(chain)):
+        raise _wrong("scores", sorted(scores), "a score for every candidate, and no other")
+    if (
+        isinstance(fallback_attempts, bool)
+        or not isinstance(fallback_attempts, int)
+        or (fallback_attempts < 0)
+    ):
+        raise _wrong("fallback_attempts", fallback_attempts, "an integer from 0 on")
+    canonical_json(dict(scores))  # NaN and infinities have no place in a record
+    return RoutingDecisionRecord(
+        routing_mode,
+        chosen_model_id,
+        chain,
+        dict(scores),
+        fallback_attempts,
+        normalise_rule_version_hash(rule_version_hash),
+        decision_hash,
+    )
+
+
+def _wrong(name: str, value: object, takes: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{name} of a decision record is {value!r}.", next_step=f"It takes {takes}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDecision:
+    """A decision and what it takes to explain and to repeat it.
+
+    Attributes:
+        record: the 8 fields.
+        prompt: what was asked: a text, or a conversation's messages.
+        context: what affected scoring: ``task``, ``operator_preference``, ``candidates``,
+            ``weights``.
+        profiles: each candidate as it was scored (:meth:`Candidate.profile`).
+        skipped: candidates that nothing was sent to: ``model_id``, ``provider_id``, ``code``,
+            ``reason``.
+        attempts: candidates that were asked: also ``outcome``, ``latency_ms`` and
+            ``exchange_entry_id``; of those that failed ``error_code`` and ``error_message``.
+        stages: of a pipeline, the decision of each stage; of an ensemble, how its answers
+            were joined; empty for ``single``.
+        scoring: ``remit``, or the name of the function that scored instead.
+        route: the name that the call asked for.
+        session_id: whose content it is.
+        subject_id: the person that the prompt speaks of.
+        encoded: canonical JSON of ``context`` and ``profiles``, where it is at hand.
+    """
+
+    decision_id: str
+    record: RoutingDecisionRecord
+    prompt: Any
+    context: Mapping[str, Any]
+    profiles: Mapping[str, Mapping[str, Any]]
+    skipped: Sequence[Mapping[str, Any]] = ()
+    attempts: Sequence[Mapping[str, Any]] = ()
+    stages: Sequence[Mapping[str, Any]] = ()
+    scoring: str = "remit"
+    route: str = ""
+    session_id: str = ""
+    subject_id: str | None = None
+    encoded: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "encoded"}
+        return {**told, "record": self.record.to_dict()}

@@ -1,0 +1,126 @@
+"""Telling a decision to whoever wants it: opt-in, and never in the way (SPEC 7.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from remit.blocking import call_in_thread
+from remit.canonical import canonical_json
+from remit.ledger import Content, LedgerClient
+from remit.routing.decision import RoutingDecision
+from remit.trail import ThoughtInput, ThoughtRecord, acreate_thought_record
+
+__all__ = [
+    "NO_OP_DECISION_EMITTER",
+    "DecisionEmitter",
+    "create_thought_record_emitter",
+    "emit",
+]
+
+_log = logging.getLogger("remit.routing")
+
+DecisionEmitter = Callable[[RoutingDecision], Any]
+"""Takes a decision. A coroutine function is awaited; any other callable runs in a thread."""
+
+
+def NO_OP_DECISION_EMITTER(decision: RoutingDecision) -> None:  # noqa: N802 - SPEC 7.2 names it
+    """Does nothing."""
+
+
+def create_thought_record_emitter(
+    ledger: LedgerClient, *, task_id: str, agent_id: str
+) -> DecisionEmitter:
+    """An emitter that puts each decision into the trail of a task.
+
+    The thought's ``content`` is the canonical JSON of the 8 fields; its id is the decision's. Its
+    ledger entry holds besides what it takes to explain and to replay the decision.
+
+    Args:
+        ledger: where the trail is.
+        task_id: whose chain it goes into: a work order, a session.
+        agent_id: on whose behalf the model was chosen.
+    """
+
+    return _ThoughtEmitter(ledger, task_id, agent_id)
+
+
+class _ThoughtEmitter:
+    """See :func:`create_thought_record_emitter`."""
+
+    def __init__(self, ledger: LedgerClient, task_id: str, agent_id: str) -> None:
+        self._ledger = ledger
+        self._task_id = task_id
+        self._agent_id = agent_id
+
+    async def __call__(self, decision: RoutingDecision) -> ThoughtRecord:
+        return await acreate_thought_record(
+            self._ledger,
+            ThoughtInput(
+                type="decision",
+                task_id=self._task_id,
+                agent_id=self._agent_id,
+                content=canonical_json(decision.record.to_dict()).decode(),
+                session_id=decision.session_id,
+            ),
+            id_fn=lambda: decision.decision_id,
+            metadata=_replayable(decision),
+            tier="hot",
+            subject_id=decision.subject_id,
+        )
+
+
+async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: float) -> Any:
+    """What an emitter gives back; ``None`` where it failed or took too long, which is logged."""
+    if emitter is NO_OP_DECISION_EMITTER:
+        return None
+    task = asyncio.ensure_future(_call(emitter, decision))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        _log.error("the emitter of decisions did not end within %g s; %s is not told",
+                   timeout_s, decision.decision_id)  # fmt: skip
+        return None
+    if task.cancelled() or (error := task.exception()) is not None:
+        kind = "was cancelled" if task.cancelled() else f"raised {type(error).__name__}"
+        _log.error("the emitter of decisions %s; %s is not told", kind, decision.decision_id)
+        return None
+    return task.result()
+
+
+async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
+    call = emitter if inspect.isfunction(emitter) else getattr(emitter, "__call__", emitter)  # noqa: B004
+    if inspect.iscoroutinefunction(emitter) or inspect.iscoroutinefunction(call):
+        return await emitter(decision)
+    result: Any = await call_in_thread("decision-emitter", lambda: emitter(decision))
+    return await result if inspect.isawaitable(result) else result
+
+
+def _replayable(decision: RoutingDecision) -> dict[str, Any]:
+    """The keys beside the thought: prompt and context are content, and so are what tells of them.
+
+    Attempts quote providers; profiles are the same for many decisions, and stored once.
+    """
+    told: dict[str, Any] = {
+        "decision_id": decision.decision_id,
+        "prompt": decision.prompt,
+        "context": Content(decision.context, decision.encoded.get("context")),
+        "profiles": Content(decision.profiles, decision.encoded.get("profiles")),
+        "skipped": [dict(one) for one in decision.skipped],
+        "attempts": [dict(one) for one in decision.attempts],
+        "scoring": decision.scoring,
+        "model_id": decision.record.chosen_model_id,
+        "outcome": "error" if decision.record.routing_mode == "fail" else "success",
+    }
+    if decision.route:
+        told["route"] = decision.route
+    if decision.stages:
+        told["stages"] = [dict(one) for one in decision.stages]
+    return told

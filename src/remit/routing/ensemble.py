@@ -1,0 +1,186 @@
+"""Several models at once, their answers made one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from remit.errors import RemitError
+from remit.exchange import PromptRequest, PromptResponse
+from remit.routing.calling import Asking
+from remit.routing.candidate import Candidate
+from remit.routing.chain import walk
+from remit.routing.errors import ModelCallError, RouteAttempt
+from remit.routing.intent import text_asked
+from remit.routing.joining import join_by_fields, join_by_vote
+from remit.routing.options import EnsembleOptions
+
+__all__ = ["ask_ensemble"]
+
+_JUDGE = "PRC-JUDGE-001"
+
+Answer = tuple[Candidate, PromptResponse]
+
+
+async def ask_ensemble(
+    asking: Asking, chain: Sequence[Candidate], task: str, request: PromptRequest
+) -> tuple[Answer | None, dict[str, Any]]:
+    """Ask the best of the chain at once; the joined answer, and how it came about.
+
+    Who cannot be asked makes room for the next; who does not answer in time does not count.
+    """
+    options = asking.options.ensemble
+    members = await _members(asking, chain, task, request, options)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + options.timeout_s
+    calls = {
+        asyncio.ensure_future(
+            asking.ask(one, request, timeout_s=options.timeout_s, part=f"member {one.model_id}")
+        ): one
+        for one in members
+    }
+    answers = await _gather(asking, calls, options.timeout_s)
+    ordered = [(one, answers[one.model_id]) for one in members if one.model_id in answers]
+    told: dict[str, Any] = {"join": options.join, "members": [one.model_id for one in members]}
+    if not ordered:
+        return None, told
+    (winner, response), text, joined = await _join(
+        asking, ordered, request, max(0.0, end - loop.time())
+    )
+    told["joined"] = joined
+    told["agreed"] = [one.model_id for one, _ in ordered]
+    return (winner, _as_one(response, text, [answer for _, answer in ordered])), told
+
+
+async def _members(
+    asking: Asking,
+    chain: Sequence[Candidate],
+    task: str,
+    request: PromptRequest,
+    options: EnsembleOptions,
+) -> list[Candidate]:
+    """The first of the chain that can be asked, as many as size and money allow."""
+    found: list[Candidate] = []
+    left = None if options.max_usd is None else round(options.max_usd * 1e9)
+    for one in chain:
+        if len(found) >= options.size:
+            break
+        obstacle = await asking.obstacle(one, task)
+        if obstacle is not None:
+            asking.skip(one, obstacle)
+            continue
+        if left is not None:
+            bound = asking.options.gateway.cost_bound(request, one.provider_id, one.provider_model)
+            if bound is None or bound > left:
+                why = "nobody knows its price" if bound is None else (
+                    f"it may cost {bound / 1e9:.6f} USD, and {left / 1e9:.6f} are left"
+                )  # fmt: skip
+                error = ModelCallError("ENSEMBLE_BUDGET", f"{one.model_id} is left out: {why}")
+                asking.failed.append(RouteAttempt(one.model_id, one.provider_id, error))
+                continue
+            left -= bound
+        found.append(one)
+    return found
+
+
+async def _gather(
+    asking: Asking,
+    calls: Mapping[asyncio.Task[PromptResponse | None], Candidate],
+    timeout_s: float,
+) -> dict[str, PromptResponse]:
+    """The answers that came in time, by model; calls that are cut off are on record as such."""
+    if not calls:
+        return {}
+    try:
+        _, late = await asyncio.wait(calls, timeout=timeout_s)
+    except asyncio.CancelledError:
+        await _cancel(calls)
+        raise
+    await _cancel(late)
+    answers = {}
+    for call, one in calls.items():
+        if call in late:
+            error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
+            asking.failed.append(RouteAttempt(one.model_id, one.provider_id, error))
+        elif (response := call.result()) is not None:
+            answers[one.model_id] = response
+    return answers
+
+
+async def _cancel(calls: Any) -> None:
+    """End calls, and wait until their end is on record."""
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def _join(
+    asking: Asking, answers: Sequence[Answer], request: PromptRequest, left_s: float
+) -> tuple[Answer, str | None, str]:
+    """The answer that counts, another text for it, and by what it was found."""
+    texts = [response.content for _, response in answers]
+    calls_tools = any(
+        block.get("type") == "tool_use"
+        for _, response in answers
+        for block in response.content_blocks or ()
+    )
+    if len(answers) == 1 or calls_tools:
+        return answers[0], None, "best_scored"
+    join = asking.options.ensemble.join
+    if join == "fields":
+        found = join_by_fields(texts)
+        if found is not None:
+            return answers[found[0]], found[1], "fields"
+        return answers[join_by_vote(texts)], None, "vote"
+    if join == "judge":
+        place = await _judged(asking, answers, request, left_s)
+        if place is not None:
+            return answers[place], None, "judge"
+        return answers[0], None, "best_scored"
+    return answers[join_by_vote(texts)], None, "vote"
+
+
+async def _judged(
+    asking: Asking, answers: Sequence[Answer], request: PromptRequest, left_s: float
+) -> int | None:
+    """Which answer a model prefers; ``None`` where it cannot be asked or says nothing usable."""
+    options = asking.options
+    if options.prompts is None or left_s <= 0:
+        return None
+    question, _ = text_asked(request.prompt if request.messages is None else request.messages)
+    variables = {"question": question, "answers": [response.content for _, response in answers]}
+    try:
+        asked = options.prompts.request(request, _JUDGE, variables)
+    except RemitError:
+        return None
+    judges = options.ensemble.judge or [one for one, _ in answers]
+    try:
+        async with asyncio.timeout(left_s):
+            found = await walk(asking, judges, "any", asked, part="judge")
+    except TimeoutError:
+        return None
+    if found is None:
+        return None
+    try:
+        best = orjson.loads(found[1].content)["best"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return best - 1 if type(best) is int and 1 <= best <= len(answers) else None
+
+
+def _as_one(
+    response: PromptResponse, text: str | None, answers: Sequence[PromptResponse]
+) -> PromptResponse:
+    """The answer that counts, with the tokens and the cost of all."""
+    changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
+    return replace(
+        response,
+        input_tokens=sum(one.input_tokens for one in answers),
+        output_tokens=sum(one.output_tokens for one in answers),
+        wire=None,
+        **changes,
+    )

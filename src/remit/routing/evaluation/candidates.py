@@ -1,0 +1,114 @@
+"""What is stated of the models of a set: in a file, in the words of ``remit.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from remit.config import RoutedModelSettings
+from remit.prices import PriceTable
+from remit.routing.candidate import Candidate
+from remit.routing.evaluation.errors import EvaluationError
+from remit.routing.evaluation.shipped import settings, shipped_text
+
+__all__ = ["read_candidates", "shipped_candidates", "stated_candidates"]
+
+_NANO = 1_000_000_000
+
+
+def read_candidates(path: Path, *, prices: PriceTable | None = None) -> tuple[Candidate, ...]:
+    """Candidates of a TOML file with ``[routing.models.NAME]``, by name; other tables may stand.
+
+    Args:
+        path: such a file; ``remit.toml`` is one.
+        prices: the shipped table when left out.
+
+    Raises:
+        EvaluationError: it cannot be read, or states no model, or one wrongly.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvaluationError(f"The candidates file {path} cannot be read: {error}.") from error
+    return _parse(text, str(path), prices)
+
+
+def shipped_candidates() -> tuple[Candidate, ...]:
+    """Those of the shipped set."""
+    name = settings().candidates_name
+    return _parse(shipped_text(name), name, None)
+
+
+def stated_candidates(
+    models: Mapping[str, RoutedModelSettings],
+    name: str,
+    *,
+    prices: PriceTable | None = None,
+) -> tuple[Candidate, ...]:
+    """Candidates by name, as the registry of a root makes them, but of usual reliability.
+
+    Prices are the table's; where it has none, those that are stated with the model.
+
+    Args:
+        models: settings by name.
+        name: how errors call where they stand.
+        prices: the shipped table when left out.
+
+    Raises:
+        EvaluationError: a model's abilities or languages are none.
+    """
+    table = prices or PriceTable.shipped()
+    return tuple(_candidate(model, models[model], table, name) for model in sorted(models))
+
+
+def _parse(text: str, name: str, prices: PriceTable | None) -> tuple[Candidate, ...]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise EvaluationError(f"The candidates file {name} is not TOML: {error}.") from error
+    routing = document.get("routing")
+    listed = routing.get("models") if isinstance(routing, dict) else None
+    if not isinstance(listed, dict) or not listed:
+        raise EvaluationError(f"{name} states no model.",
+                              next_step='It takes [routing.models."NAME"] for each.')  # fmt: skip
+    stated = {model: _stated(model, told, name) for model, told in listed.items()}
+    return stated_candidates(stated, name, prices=prices)
+
+
+def _stated(model: str, told: Any, name: str) -> RoutedModelSettings:
+    try:
+        return RoutedModelSettings.model_validate(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(("routing.models", model, *map(str, first["loc"])))
+        raise EvaluationError(f"{name}, {key}: {first['msg']}.",
+                              next_step="See docs/evaluation.md.") from error  # fmt: skip
+
+
+def _candidate(model: str, stated: RoutedModelSettings, prices: PriceTable, name: str) -> Candidate:
+    price = prices.find(stated.provider, stated.served_as or model)
+    input_price = output_price = None
+    if price is not None:
+        input_price, output_price = price.rates.input, price.rates.output
+    elif stated.input_usd_per_million is not None and stated.output_usd_per_million is not None:
+        input_price = round(stated.input_usd_per_million * _NANO)
+        output_price = round(stated.output_usd_per_million * _NANO)
+    try:
+        return Candidate(
+            model_id=model,
+            provider_id=stated.provider,
+            abilities=stated.abilities,
+            input_price=input_price,
+            output_price=output_price,
+            context_tokens=stated.context_tokens or (price.context_window if price else 0) or 0,
+            tokens_per_s=stated.tokens_per_s,
+            languages=tuple(stated.languages),
+            tools=stated.tools,
+            images=stated.images,
+        )
+    except ValueError as error:
+        raise EvaluationError(f"{name}, routing.models.{model}: {error}") from error

@@ -1,0 +1,136 @@
+"""What a prompt asks for, told by signs in its text: quick, coarse, and the same everywhere.
+
+Everything is done on bytes or on stated ranges of code points, never by what a version of Python
+takes for a letter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.canonical import canonical_json
+from remit.exchange import text_of
+from remit.routing.weights import Weights
+
+__all__ = ["CHAT", "Intent", "read_intent", "text_asked"]
+
+CHAT = "chat"
+"""The task of a prompt that shows no signs of another."""
+
+_LETTERS = {*b"abcdefghijklmnopqrstuvwxyz0123456789_", *range(0x80, 0x100)}
+_TO_WORDS = bytes(byte if byte in _LETTERS else 0x20 for byte in range(0x100))
+_NUMBER_WORK = re.compile(rb"[0-9][0-9., ]{0,20}[-+*/^=%] {0,4}[0-9(]")
+_SCRIPTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("ja", re.compile("[\u3040-\u30ff]")),
+    ("ko", re.compile("[\uac00-\ud7af]")),
+    ("zh", re.compile("[\u4e00-\u9fff]")),
+    ("ru", re.compile("[\u0400-\u04ff]")),
+    ("el", re.compile("[\u0370-\u03ff]")),
+    ("ar", re.compile("[\u0600-\u06ff]")),
+    ("he", re.compile("[\u0590-\u05ff]")),
+    ("hi", re.compile("[\u0900-\u097f]")),
+    ("th", re.compile("[\u0e00-\u0e7f]")),
+)
+_LEAST_OF_SCRIPT = 4
+_MATHEMATICS, _CODE = "mathematics", "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a prompt asks for.
+
+    Attributes:
+        task: the one with most signs, or ``chat``.
+        code: whether code is in play, whatever the task.
+        mathematics: whether calculation is.
+        language: ISO 639 code, or empty where nothing tells.
+        tokens: its length, estimated.
+    """
+
+    task: str
+    code: bool
+    mathematics: bool
+    language: str
+    tokens: int
+
+
+def text_asked(prompt: str | Sequence[Mapping[str, Any]]) -> tuple[str, int]:
+    """The text that says what is wanted, and the bytes of all that is sent.
+
+    Of a conversation the last user message counts.
+
+    Raises:
+        NotCanonicalError: a tool's call or result has no canonical form.
+    """
+    if isinstance(prompt, str):
+        return prompt, len(prompt) if prompt.isascii() else len(prompt.encode("utf-8", "replace"))
+    asked, size = "", 0
+    for message in prompt:
+        content = message.get("content")
+        text = text_of(content)
+        size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if not isinstance(content, str):
+            size += sum(map(_size_of_call, content or ()))
+        if message.get("role") == "user" and text:
+            asked = text
+    return asked, size
+
+
+def _size_of_call(block: Any) -> int:
+    """Bytes of a tool's call or result, which are sent as text too; images aside."""
+    if not isinstance(block, Mapping) or block.get("type") not in ("tool_use", "tool_result"):
+        return 0
+    parts = block.get("content")
+    if isinstance(parts, (list, tuple)):
+        block = {**block, "content": [part for part in parts if not _is_image(part)]}
+    return len(canonical_json(dict(block)))
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "image"
+
+
+def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> Intent:
+    """What ``prompt`` asks for, by the signs that ``weights`` name."""
+    asked, size = text_asked(prompt)
+    head, most = asked, weights.characters_read
+    if len(asked) > most:  # what is wanted stands at the beginning, or behind what it is about
+        head = f"{asked[: most // 2]}\n{asked[-(most - most // 2) :]}"
+    raw = head.encode("utf-8", "replace").lower()
+    words = weights.known_words.intersection(raw.translate(_TO_WORDS).split())
+    best, best_count = CHAT, 0
+    signs: dict[str, int] = {}
+    for task, told in weights.tasks.items():
+        count = len(words & told.words)
+        for mark in told.marks:
+            if mark in raw:
+                count += 2
+        if task == _MATHEMATICS and _NUMBER_WORK.search(raw):
+            count += 2
+        if count >= weights.least_signs:
+            signs[task] = count
+            if count > best_count:
+                best, best_count = task, count
+    return Intent(
+        best,
+        _CODE in signs,
+        _MATHEMATICS in signs,
+        _language(head, words, weights),
+        -(-size // weights.bytes_per_token),
+    )
+
+
+def _language(text: str, words: frozenset[bytes], weights: Weights) -> str:
+    if not text.isascii():
+        for code, pattern in _SCRIPTS:
+            if len(pattern.findall(text)) >= _LEAST_OF_SCRIPT:
+                return code
+    best, most = "", 0
+    for code, common in weights.languages.items():
+        count = len(words & common)
+        if count > most:
+            best, most = code, count
+    return best

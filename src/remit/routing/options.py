@@ -1,0 +1,202 @@
+"""How one request shall be routed, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from remit.auth import Identity
+from remit.config import default_settings
+from remit.errors import InvalidInputError
+from remit.exchange import PromptRequest, PromptResponse, TextSink
+from remit.gateway import LLMGateway
+from remit.providers import EventSink
+from remit.routing.candidate import Candidate
+from remit.routing.emitting import NO_OP_DECISION_EMITTER, DecisionEmitter
+from remit.routing.scoring import ScoringFn, score_candidates
+from remit.routing.weights import Rules, Weights
+
+__all__ = [
+    "EnsembleOptions",
+    "Join",
+    "RouteOptions",
+    "RouteResult",
+    "Stage",
+    "model_timeout_s",
+]
+
+Join = Literal["vote", "judge", "fields"]
+
+_TIMEOUT_VARIABLE = "REMIT_MODEL_TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleOptions:
+    """How several models answer at once.
+
+    Attributes:
+        size: how many are asked.
+        join: ``vote``: the answer that most give; ``judge``: the one that another model prefers;
+            ``fields``: of JSON answers, for each field the value that most give.
+        judge: who judges; its chain is tried in order. Left out: the candidates themselves.
+        timeout_s: those that have not answered by then do not count.
+        max_usd: as many are asked as surely cost no more together; ``None``: no bound of its own.
+    """
+
+    size: int = 3
+    join: Join = "vote"
+    judge: Sequence[Candidate] = ()
+    timeout_s: float = 60.0
+    max_usd: float | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < 1:
+            raise InvalidInputError(f"An ensemble's size is {self.size!r}; it takes 1 or more.")
+        if self.join not in ("vote", "judge", "fields"):
+            raise InvalidInputError(f"An ensemble's join is {self.join!r}.",
+                                    next_step="Use vote, judge or fields.")  # fmt: skip
+        _check_positive("timeout_s", self.timeout_s)
+        if self.max_usd is not None:
+            _check_positive("max_usd", self.max_usd)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of a pipeline.
+
+    Attributes:
+        name: unique among the stages.
+        contract_id: the contract whose prompt pack makes this stage's prompt out of
+            ``question``, ``draft`` (the answer so far) and ``notes`` (by stage); empty: what was
+            asked is sent as it is.
+        candidates: who may do it; empty: those of the whole.
+        revises: whether its answer is the answer from then on, or a note on it.
+    """
+
+    name: str
+    contract_id: str = ""
+    candidates: Sequence[Candidate] = ()
+    revises: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOptions:
+    """What :func:`remit.routing.route_request` needs beside the prompt (SPEC 7.1).
+
+    Attributes:
+        gateway: every call goes through it.
+        candidates: models that may answer, each with a name of its own.
+        request: what else the calls say: contract, session, agent, limits. Its prompt and model
+            are replaced.
+        rules: scoring rules and their version; the shipped ones when left out.
+        task: name of the task; empty: told by the prompt.
+        operator_preference: a name of the rules' ``preferences``.
+        mode: ``single``, ``ensemble`` or ``pipeline``.
+        scoring_fn: scores instead of Remit's own function.
+        decision_emitter: told of the decision, once; by default nobody.
+        model_timeout_s: the longest that one model may take; ``REMIT_MODEL_TIMEOUT``, else
+            the shipped default, when left out.
+        emitter_timeout_s: the longest that the emitter is waited for.
+        ensemble: of mode ``ensemble``.
+        stages: of mode ``pipeline``, in order.
+        prompts: makes a stage's or a judge's request out of its contract; see
+            :class:`remit.routing.StagePrompts`.
+        route: the name that the call asked for, as records show it.
+        identity: who asks, where the caller has authenticated them itself.
+        on_text: receives the answer's text as it comes: of the model that answers, alone.
+        on_event: receives all that its stream brings.
+    """
+
+    gateway: LLMGateway
+    candidates: Sequence[Candidate]
+    request: PromptRequest | None = None
+    rules: Rules | None = None
+    task: str = ""
+    operator_preference: str = ""
+    mode: Literal["single", "ensemble", "pipeline"] = "single"
+    scoring_fn: ScoringFn = score_candidates
+    decision_emitter: DecisionEmitter = NO_OP_DECISION_EMITTER
+    model_timeout_s: float | None = None
+    emitter_timeout_s: float = field(
+        default_factory=lambda: default_settings().routing.emitter_timeout_s
+    )
+    ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
+    stages: Sequence[Stage] = ()
+    prompts: Any = None
+    route: str = ""
+    identity: Identity | None = None
+    on_text: TextSink | None = None
+    on_event: EventSink | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("single", "ensemble", "pipeline"):
+            raise InvalidInputError(f"The routing mode is {self.mode!r}.",
+                                    next_step="Use single, ensemble or pipeline.")  # fmt: skip
+        if self.model_timeout_s is not None:
+            _check_positive("model_timeout_s", self.model_timeout_s)
+        _check_positive("emitter_timeout_s", self.emitter_timeout_s)
+        names = [stage.name for stage in self.stages]
+        if self.mode == "pipeline" and (not names or len(set(names)) != len(names)):
+            raise InvalidInputError("A pipeline needs stages, each with a name of its own.")
+        if self.mode == "pipeline" and not self.stages[-1].revises:
+            raise InvalidInputError("The last stage of a pipeline makes its answer: it revises.")
+
+    @property
+    def rules_in_force(self) -> Rules:
+        """The rules that score."""
+        if self.rules is not None:
+            return self.rules
+        shipped = Weights.shipped()
+        return Rules(shipped, shipped.rule_version_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteResult:
+    """Who answered, and what (SPEC 7.1).
+
+    Attributes:
+        model_id: the candidate that was chosen.
+        response: the gateway's.
+        scores: of every candidate.
+        fallback_attempts: models tried minus one.
+        latency_ms: of the whole, from the beginning of routing, in milliseconds.
+        cost_usd: of all calls that were made for it.
+        decision_id: ``DEC-`` and 32 hex digits.
+    """
+
+    model_id: str
+    response: PromptResponse
+    scores: Mapping[str, float]
+    fallback_attempts: int
+    latency_ms: float
+    cost_usd: float
+    decision_id: str
+
+
+def model_timeout_s(
+    environment: Mapping[str, str] | None = None, *, default: float | None = None
+) -> float:
+    """The longest that one model may take, seconds: ``REMIT_MODEL_TIMEOUT``, else the default.
+
+    Raises:
+        InvalidInputError: the variable holds no number above 0.
+    """
+    variables = os.environ if environment is None else environment
+    text = variables.get(_TIMEOUT_VARIABLE)
+    if not text:
+        return default_settings().routing.model_timeout_s if default is None else default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    _check_positive(_TIMEOUT_VARIABLE, value)
+    return value
+
+
+def _check_positive(name: str, value: object) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < 1e9:  # type: ignore[operator]
+        raise InvalidInputError(f"{name} is {value!r}; it takes a number above 0.")

@@ -1,0 +1,64 @@
+"""Requests of stages and judges, made out of contracts: no prompt is written in code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from remit.contracts import ContractLoader
+from remit.exchange import PromptRequest
+
+__all__ = ["PromptMaker", "StagePrompts"]
+
+
+class PromptMaker(Protocol):
+    """What makes a request out of a contract and variables."""
+
+    def request(
+        self, base: PromptRequest, contract_id: str, variables: Mapping[str, Any]
+    ) -> PromptRequest:
+        """The request of one stage."""
+        ...
+
+
+class StagePrompts:
+    """Renders the prompt packs of installed contracts.
+
+    Args:
+        contracts: where they are.
+    """
+
+    def __init__(self, contracts: ContractLoader) -> None:
+        self._contracts = contracts
+
+    def request(
+        self, base: PromptRequest, contract_id: str, variables: Mapping[str, Any]
+    ) -> PromptRequest:
+        """``base`` under another contract: its prompt, its limits; no tools.
+
+        Raises:
+            ContractError: the contract or its pack is not there, or cannot be filled in.
+        """
+        contract = self._contracts.load(contract_id)
+        pack = self._contracts.load_pack(contract.prompt_pack_id)
+        boundary = contract.boundary
+        messages: Sequence[Mapping[str, Any]] = pack.render(variables)
+        return replace(
+            base,
+            prompt="",
+            messages=[dict(message) for message in messages],
+            prompt_pack_id=contract.prompt_pack_id,
+            contract_id=contract.contract_id,
+            framework_id=str(contract.metadata.get("framework_id", "")),
+            package_id=str(contract.metadata.get("package_id", "")),
+            max_tokens=min(base.max_tokens or boundary.max_tokens, boundary.max_tokens),
+            temperature=boundary.temperature,
+            structured_output=boundary.structured_output,
+            input_schema=contract.input_schema,
+            output_schema=contract.output_schema,
+            template_variables=variables,
+            tools=None,
+            parameters=None,
+            dialect=None,
+        )

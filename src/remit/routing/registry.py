@@ -1,0 +1,169 @@
+"""The models there are to choose from: what the configuration states, prices, and the record."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from remit.config import RoutedModelSettings, RoutingSettings, default_settings
+from remit.errors import ConfigError
+from remit.prices import PriceTable
+from remit.routing.candidate import Candidate
+from remit.routing.reliability import USUAL, Reliability
+
+__all__ = ["Reach", "Registry"]
+
+_NANO = 1_000_000_000
+_Groups = dict[tuple[str, ...], tuple[Candidate, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which models can be asked at all.
+
+    Attributes:
+        providers: ids of those that are registered.
+        own: those of them that are reached at their maker's own address: what is shipped of
+            their models holds there, and not at any other server that speaks their dialect.
+        free: those that bill nothing.
+        default: provider and model that answer when nothing else is said.
+    """
+
+    providers: Collection[str]
+    own: Collection[str]
+    free: Collection[str]
+    default: tuple[str, str]
+
+
+class Registry:
+    """Candidates by name.
+
+    Args:
+        settings: what is stated of models.
+        prices: what they cost.
+        reach: which can be asked.
+        reliability: how they have done.
+
+    Raises:
+        ConfigError: what is stated of a model cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: RoutingSettings,
+        prices: PriceTable,
+        reach: Reach,
+        reliability: Reliability,
+    ) -> None:
+        self._reach = reach
+        self._reliability = reliability
+        self._stated = {
+            name: _candidate(name, one, prices, reach) for name, one in settings.models.items()
+        }
+        shipped = default_settings().routing.models
+        self._shipped = {name for name, one in settings.models.items() if shipped.get(name) == one}
+        provider_id, model_id = reach.default
+        self._default = next(
+            (
+                one.model_id
+                for one in self._stated.values()
+                if (one.provider_id, one.provider_model) == reach.default
+            ),
+            "",
+        )
+        if not self._default:
+            name = model_id if model_id not in self._stated else f"{provider_id}/{model_id}"
+            stated = RoutedModelSettings.model_validate(
+                {"provider": provider_id, "served_as": model_id}
+            )
+            self._stated[name] = _candidate(name, stated, prices, reach)
+            self._default = name
+        self._made: tuple[Mapping[str, int], _Groups] = (
+            {},
+            {},
+        )
+
+    def candidates(self, names: Sequence[str] = ()) -> tuple[Candidate, ...]:
+        """Candidates as they are now.
+
+        Args:
+            names: whose; empty: of all that can be reached.
+
+        Raises:
+            ConfigError: a name is not in the registry.
+        """
+        percents = self._reliability.percents()
+        seen, made = self._made
+        if seen is not percents:  # one object for one state: scores are remembered by it
+            self._made = (percents, made := {})
+        key = tuple(names)
+        found = made.get(key)
+        if found is None:
+            found = made[key] = tuple(
+                replace(self._stated[name], reliability=percents.get(name, USUAL))
+                for name in (key or self.reachable())
+            )
+        return found
+
+    def check(self, names: Sequence[str]) -> None:
+        """Make sure that all names are known.
+
+        Raises:
+            ConfigError: one is not.
+        """
+        for name in names:
+            if name not in self._stated:
+                raise ConfigError(
+                    f"A route names the model {name!r}, which is not in [routing.models].",
+                    next_step=f"Known are {', '.join(sorted(self._stated))}.",
+                )
+
+    def reachable(self) -> list[str]:
+        """Names of the models that can be asked here, as far as the configuration tells."""
+        reach = self._reach
+        return [
+            name
+            for name, one in self._stated.items()
+            if one.provider_id in reach.providers
+            and (name == self._default or name not in self._shipped or one.provider_id in reach.own)
+        ]
+
+    def all(self) -> list[Candidate]:
+        """Every model that is stated, reachable or not."""
+        return list(self.candidates(tuple(self._stated)))
+
+    def of(self, model_id: str) -> Candidate | None:
+        """The candidate of that name."""
+        return self._stated.get(model_id)
+
+
+def _candidate(
+    name: str, stated: RoutedModelSettings, prices: PriceTable, reach: Reach
+) -> Candidate:
+    model = stated.served_as or name
+    price = prices.find(stated.provider, model)
+    input_price = output_price = None
+    if stated.provider in reach.free:
+        input_price = output_price = 0
+    elif price is not None:
+        input_price, output_price = price.rates.input, price.rates.output
+    elif stated.input_usd_per_million is not None and stated.output_usd_per_million is not None:
+        input_price = round(stated.input_usd_per_million * _NANO)
+        output_price = round(stated.output_usd_per_million * _NANO)
+    window = stated.context_tokens or (price.context_window if price else None) or 0
+    try:
+        return Candidate(
+            model_id=name,
+            provider_id=stated.provider,
+            abilities=stated.abilities,
+            input_price=input_price,
+            output_price=output_price,
+            context_tokens=window,
+            tokens_per_s=stated.tokens_per_s,
+            languages=tuple(stated.languages),
+            tools=stated.tools,
+            images=stated.images,
+            served_as="" if model == name else model,
+        )
+    except ValueError as error:
+        raise ConfigError(f"[routing.models.{name!r}] cannot be used: {error}") from error

@@ -1,0 +1,90 @@
+"""How reliable models have been, as the latest decisions on record tell."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from remit.errors import RemitError
+from remit.ledger import LedgerClient
+
+__all__ = ["USUAL", "Reliability"]
+
+_log = logging.getLogger("remit.routing")
+
+USUAL = 95
+"""Percent, of a model that nothing is known of."""
+
+# Failures that speak of the model's health, not of what was asked.
+_BAD = frozenset({"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR"})
+_ASSUMED_CALLS, _ASSUMED_GOOD = 20, 19
+_STEP = 5
+
+
+class Reliability:
+    """Percents by model, looked up again now and then, by a thread of its own.
+
+    They move in steps, so that equal calls meet equal candidates for a while.
+
+    Args:
+        ledger: where decisions are.
+        decisions: how many of the latest are looked at; 0: none ever.
+        every_s: how often.
+    """
+
+    def __init__(self, ledger: LedgerClient, decisions: int, every_s: float) -> None:
+        self._ledger = ledger
+        self._decisions = decisions
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._due = 0.0
+        self._known: Mapping[str, int] = {}
+
+    def percents(self) -> Mapping[str, int]:
+        """By model, of those with calls among the latest decisions; may be a while old."""
+        if self._decisions and time.monotonic() >= self._due:
+            with self._lock:
+                due, self._due = self._due, time.monotonic() + self._every_s
+            if time.monotonic() >= due:
+                threading.Thread(target=self._look, name="reliability", daemon=True).start()
+        return self._known
+
+    def refresh(self) -> Mapping[str, int]:
+        """Look now, and wait for it."""
+        self._look()
+        return self._known
+
+    def _look(self) -> None:
+        try:
+            found = _count(self._ledger, self._decisions)
+        except RemitError as error:
+            _log.warning("the reliability of models was not looked up: %s", error.message)
+        except Exception as error:  # noqa: BLE001 - the ledger may have been closed meanwhile
+            _log.debug("the reliability of models was not looked up: %r", error)
+        else:
+            if found != self._known:
+                self._known = found
+
+
+def _count(ledger: LedgerClient, decisions: int) -> dict[str, int]:
+    good: Counter[str] = Counter()
+    all_calls: Counter[str] = Counter()
+    latest = ledger.query(
+        event_type="THOUGHT_RECORD", limit=decisions, order="desc", with_content=False
+    )
+    for entry in latest:
+        for call in entry.metadata.get("attempts") or ():
+            if not isinstance(call, Mapping) or not isinstance(call.get("model_id"), str):
+                continue
+            succeeded = call.get("outcome") == "success"
+            if succeeded or call.get("error_code") in _BAD:
+                all_calls[call["model_id"]] += 1
+                good[call["model_id"]] += succeeded
+    found = {}
+    for model, count in all_calls.items():
+        percent = 100 * (good[model] + _ASSUMED_GOOD) // (count + _ASSUMED_CALLS)
+        found[model] = percent - percent % _STEP
+    return found

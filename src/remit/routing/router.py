@@ -1,0 +1,347 @@
+"""The router of one root: routes, rules and candidates, in front of its gateway (SPEC 7.1)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remit.auth import Identity
+from remit.config import RoutingSettings
+from remit.errors import InvalidInputError
+from remit.exchange import (
+    ModelCapabilities,
+    PromptRequest,
+    PromptResponse,
+    RouteOutcome,
+    TextSink,
+)
+from remit.gateway import CircuitState, LLMGateway
+from remit.ledger import LedgerClient
+from remit.providers import EventSink
+from remit.routing.candidate import Candidate
+from remit.routing.considering import consider
+from remit.routing.emitting import create_thought_record_emitter
+from remit.routing.errors import RouteNotFoundError
+from remit.routing.explaining import explain, find_decision
+from remit.routing.intent import read_intent
+from remit.routing.options import RouteOptions, model_timeout_s
+from remit.routing.prompts import PromptMaker
+from remit.routing.registry import Registry
+from remit.routing.replaying import replay
+from remit.routing.route import Outcome, route_and_tell
+from remit.routing.routes import Route, read_routes
+from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.weights import load_rules
+from remit.trail import ThoughtRecord
+
+__all__ = ["Router"]
+
+_AUTO = "auto"
+_PASSTHROUGH = "PRC-PASSTHROUGH-001"
+
+
+class Router:
+    """Answers requests that name a route, and says why it chose whom.
+
+    Args:
+        gateway: every call goes through it.
+        ledger: where decisions are recorded.
+        settings: routes and limits.
+        registry: the models.
+        rules: file of the scoring rules.
+        prompts: makes the requests of stages and judges.
+
+    Raises:
+        ConfigError: a route cannot be used.
+    """
+
+    def __init__(
+        self,
+        gateway: LLMGateway,
+        ledger: LedgerClient,
+        settings: RoutingSettings,
+        registry: Registry,
+        rules: Path,
+        prompts: PromptMaker,
+    ) -> None:
+        self._gateway = gateway
+        self._ledger = ledger
+        self._settings = settings
+        self._registry = registry
+        self._prompts = prompts
+        self.rules = load_rules(rules)
+        self.routes: Mapping[str, Route] = read_routes(settings, registry, self.rules)
+        self.scoring_fn: ScoringFn = score_candidates
+        self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
+
+    def knows(self, name: str) -> bool:
+        """Whether ``name`` is a route."""
+        return name in self.routes
+
+    def capabilities(self, request: PromptRequest) -> ModelCapabilities:
+        """What a call by this route can count on: what any of its models can do.
+
+        Those that cannot are passed over when the call needs it.
+        """
+        told = [
+            self._gateway.capabilities(
+                replace(request, provider_id=one.provider_id, model_id=one.provider_model)
+            )
+            for one in self._candidates(request.model_id or _AUTO)
+            if one.provider_id in self._gateway.providers
+        ]
+        if not told:
+            return ModelCapabilities()
+        return ModelCapabilities(
+            native_tools=any(one.native_tools for one in told),
+            structured_output=any(one.structured_output for one in told),
+        )
+
+    async def aroute(
+        self,
+        request: PromptRequest,
+        *,
+        on_text: TextSink | None = None,
+        on_event: EventSink | None = None,
+        identity: Identity | None = None,
+    ) -> PromptResponse:
+        """Answer a request whose ``model_id`` names a route; see :class:`RequestRouter`."""
+        prompt = request.prompt if request.messages is None else list(request.messages)
+        name = request.model_id or _AUTO
+        allowed = self._allowed(name, identity)
+        if not allowed:
+            return await self._gateway.reject(
+                request, "MODEL_NOT_ALLOWED", f"this key may use no model of the route {name!r}"
+            )
+        options = self._options(name, request, identity, allowed)
+        outcome = await route_and_tell(prompt, replace(options, on_text=on_text, on_event=on_event))
+        return await self._response(request, outcome)
+
+    async def aroute_text(
+        self,
+        prompt: str,
+        *,
+        route: str = _AUTO,
+        task: str = "",
+        operator_preference: str = "",
+        session_id: str = "",
+        agent_id: str = "",
+        max_tokens: int | None = None,
+        identity: Identity | None = None,
+    ) -> dict[str, Any]:
+        """Have a text answered by a route, and tell the whole of it as JSON.
+
+        Raises:
+            FallbackChainExhaustedError: no model answered.
+            RouteNotFoundError: there is no such route.
+            InvalidInputError: an argument cannot be used.
+        """
+        request = PromptRequest(
+            prompt=prompt,
+            prompt_pack_id="",
+            contract_id=_PASSTHROUGH,
+            agent_id=agent_id,
+            agent_class="RESIDENT",
+            framework_id="",
+            package_id="",
+            work_order_id="",
+            session_id=session_id or f"SES-{secrets.token_hex(8).upper()}",
+            tier="ho1",
+            model_id=route,
+            max_tokens=max_tokens or 4096,
+        )
+        allowed = self._allowed(route, identity)
+        if not allowed:
+            raise InvalidInputError(f"This key may use no model of the route {route!r}.")
+        options = self._options(route, request, identity, allowed)
+        if task or operator_preference:
+            options = replace(
+                options,
+                task=task or options.task,
+                operator_preference=operator_preference or options.operator_preference,
+            )
+        outcome = await route_and_tell(prompt, options)
+        if outcome.failure is not None:
+            raise outcome.failure
+        result = outcome.result
+        assert result is not None
+        response = result.response
+        return {
+            "model_id": result.model_id,
+            "provider_id": response.provider_id,
+            "response": response.content,
+            "scores": dict(result.scores),
+            "fallback_attempts": result.fallback_attempts,
+            "latency_ms": result.latency_ms,
+            "cost_usd": result.cost_usd,
+            "decision_id": result.decision_id,
+            "decision_entry_id": _entry_of(outcome),
+            "exchange_entry_id": response.exchange_entry_id,
+        }
+
+    def score_text(
+        self, prompt: str, *, route: str = _AUTO, task: str = "", operator_preference: str = ""
+    ) -> dict[str, Any]:
+        """How a route would score its candidates for a text; nothing is sent.
+
+        Raises:
+            RouteNotFoundError: there is no such route.
+            InvalidInputError: an argument cannot be used.
+        """
+        known = self._route(route)
+        weights = self.rules.weights
+        inputs = ScoringInputs(
+            prompt,
+            task_of(task or known.settings.task),
+            operator_preference or known.operator_preference,
+            self._candidates(route),
+            weights,
+        )
+        considered = consider(inputs, self.scoring_fn)
+        intent = read_intent(prompt, weights)
+        return {
+            "winner": considered.chain[0].model_id,
+            "scores": dict(considered.scores),
+            "chain": [one.model_id for one in considered.chain],
+            "intent": {
+                "task": intent.task,
+                "code": intent.code,
+                "mathematics": intent.mathematics,
+                "language": intent.language,
+                "tokens": intent.tokens,
+            },
+            "rule_version_hash": self.rules.version_hash,
+        }
+
+    def status(self) -> dict[str, Any]:
+        """Routes, models and whether they can be asked just now; reads the database."""
+        reachable = set(self._registry.reachable())
+        providers = self._gateway.providers
+        breakers = self._gateway.breakers
+        models = []
+        for one in self._registry.all():
+            breaker = breakers.get((one.provider_id, one.provider_model))
+            state = breaker.state if breaker is not None else CircuitState.CLOSED
+            wait_s = breaker.retry_after_s if breaker is not None else None
+            models.append(
+                {
+                    "model_id": one.model_id,
+                    **one.profile(),
+                    "adapter": one.provider_id in providers,
+                    "reachable": one.model_id in reachable,
+                    "circuit": str(state),
+                    "retry_after_s": None if wait_s is None else round(wait_s, 3),
+                }
+            )
+        return {
+            "rule_version_hash": self.rules.version_hash,
+            "rules_file": self._settings.rules,
+            "model_timeout_s": self._timeout_s,
+            "preferences": sorted(self.rules.weights.preferences),
+            "routes": [
+                {
+                    "name": route.name,
+                    "mode": route.settings.mode,
+                    "models": [one.model_id for one in self._candidates(route.name)],
+                    "operator_preference": route.operator_preference,
+                    "task": route.settings.task,
+                    "stages": [stage.name for stage in route.settings.stages],
+                }
+                for route in self.routes.values()
+            ],
+            "models": models,
+        }
+
+    def explain(self, decision: str) -> dict[str, Any]:
+        """Why a model was chosen; see :func:`remit.routing.explain`.
+
+        Raises:
+            DecisionNotFoundError: there is no such decision.
+        """
+        return explain(self._ledger, decision)
+
+    def replay(self, decision: str) -> dict[str, Any]:
+        """Compute a decision again; see :func:`remit.routing.replay`.
+
+        Raises:
+            DecisionNotFoundError: there is no such decision.
+        """
+        return replay(find_decision(self._ledger, decision))
+
+    # -- what a route means ------------------------------------------------------------------
+
+    def _route(self, name: str) -> Route:
+        route = self.routes.get(name)
+        if route is None:
+            raise RouteNotFoundError(
+                f"There is no route {name!r}.",
+                next_step=f"Known are {', '.join(sorted(self.routes))}.",
+            )
+        return route
+
+    def _candidates(self, name: str) -> tuple[Candidate, ...]:
+        return self._registry.candidates(self._route(name).settings.models)
+
+    def _allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
+        """The candidates of a route that a key may use; all, where it names the route."""
+        candidates = self._candidates(name)
+        if identity is None or identity.may_use_model(name):
+            return candidates
+        return tuple(
+            one
+            for one in candidates
+            if identity.may_use_model(one.provider_model)
+            or identity.may_use_model(f"{one.provider_id}/{one.provider_model}")
+        )
+
+    def _options(
+        self,
+        name: str,
+        request: PromptRequest,
+        identity: Identity | None,
+        allowed: Sequence[Candidate],
+    ) -> RouteOptions:
+        told = self._route(name).options(self._registry)
+        told["candidates"] = allowed
+        return RouteOptions(
+            gateway=self._gateway,
+            request=request,
+            rules=self.rules,
+            scoring_fn=self.scoring_fn,
+            decision_emitter=create_thought_record_emitter(
+                self._ledger,
+                task_id=request.work_order_id or request.session_id,
+                agent_id=request.agent_id or "router",
+            ),
+            model_timeout_s=self._timeout_s,
+            emitter_timeout_s=self._settings.emitter_timeout_s,
+            prompts=self._prompts,
+            identity=identity,
+            **told,
+        )
+
+    async def _response(self, request: PromptRequest, outcome: Outcome) -> PromptResponse:
+        """What the caller of the gateway is told."""
+        entry_id = _entry_of(outcome)
+        asking = outcome.asking
+        if outcome.result is not None:
+            return replace(outcome.result.response, decision_entry_id=entry_id)
+        # The last that was really asked tells most; a refusal comes next; else nobody could be.
+        responses = [one.response for one in asking.failed if one.response is not None]
+        sent = [one for one in responses if one.outcome is not RouteOutcome.REJECTED]
+        told = sent or responses
+        last = asking.final or (told[-1] if told else None)
+        if last is None:
+            codes = {one.error.code for one in asking.failed}
+            code = "CIRCUIT_OPEN" if "CIRCUIT_OPEN" in codes else "PROVIDER_NOT_FOUND"
+            message = "; ".join(one.error.message for one in asking.failed) or "no model to ask"
+            last = await self._gateway.reject(request, code, message)
+        return replace(last, decision_entry_id=entry_id)
+
+
+def _entry_of(outcome: Outcome) -> str:
+    """The ledger entry of the decision; empty where it could not be recorded."""
+    return outcome.told.entry_id if isinstance(outcome.told, ThoughtRecord) else ""

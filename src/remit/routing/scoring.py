@@ -1,0 +1,230 @@
+"""Scores of candidates: pure, in integers, the same to the last digit on every machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.errors import InvalidInputError
+from remit.routing.candidate import GENERAL, Candidate
+from remit.routing.intent import Intent, read_intent
+from remit.routing.weights import MILLION, Weights
+
+__all__ = [
+    "ANY_TASK",
+    "NEEDS",
+    "Scoring",
+    "ScoringFn",
+    "ScoringInputs",
+    "chain_of",
+    "score_candidates",
+    "score_parts",
+    "task_of",
+    "unmet_need",
+]
+
+ANY_TASK = "any"
+"""Says that the prompt itself shall tell the task."""
+
+NEEDS = ("images", "tools")
+"""What a call can need of a model, as it stands behind the task."""
+
+_PERCENT = MILLION // 100
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringInputs:
+    """All that scores depend on.
+
+    Attributes:
+        prompt: a text, or the messages of a conversation.
+        task: see :func:`task_of`.
+        operator_preference: a name of the rules' ``preferences``; empty: none.
+        candidates: each with a name of its own.
+        weights: the rules.
+    """
+
+    prompt: str | Sequence[Mapping[str, Any]]
+    task: str
+    operator_preference: str
+    candidates: Sequence[Candidate]
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The best candidate and the score of every one, with at most 6 decimals."""
+
+    winner: str
+    scores: Mapping[str, float]
+
+
+ScoringFn = Callable[[ScoringInputs], Scoring]
+"""What may stand in for :func:`score_candidates`."""
+
+
+def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
+    """A task and what its calls need as one text: ``any``, ``code``, ``any+images+tools``.
+
+    Raises:
+        InvalidInputError: there is no such need, or the task is no name.
+    """
+    name = task or ANY_TASK
+    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+        raise InvalidInputError(f"{task!r} is no name of a task.",
+                                next_step="Use letters, digits, - and _.")  # fmt: skip
+    for need in needs:
+        if need not in NEEDS:
+            raise InvalidInputError(f"{need!r} is no need of a call.",
+                                    next_step=f"Known are {', '.join(NEEDS)}.")  # fmt: skip
+    return "+".join([name, *sorted(set(needs))])
+
+
+def unmet_need(candidate: Candidate, task: str) -> str:
+    """What the call needs and the candidate lacks; empty when nothing."""
+    for need in task.split("+")[1:]:
+        if not getattr(candidate, need):
+            return need
+    return ""
+
+
+def score_candidates(inputs: ScoringInputs) -> Scoring:
+    """Score every candidate by the rules (docs/routing.md has the formula).
+
+    Raises:
+        InvalidInputError: there are no candidates, or the operator preference is unknown.
+    """
+    weights = inputs.weights
+    name, _, needs = inputs.task.partition("+")
+    intent = read_intent(inputs.prompt, weights)
+    scores = _standing(
+        tuple(inputs.candidates), weights, inputs.operator_preference,
+        _kinds(intent.task if name == ANY_TASK else name, intent), intent.language, needs,
+    )  # fmt: skip
+    too_long = [
+        one.model_id
+        for one in inputs.candidates
+        if one.context_tokens and intent.tokens > one.context_tokens
+    ]
+    if too_long:
+        penalty = weights.penalties["context_window"]
+        scores = {
+            model: score - penalty if model in too_long else score
+            for model, score in scores.items()
+        }
+    winner = min(scores, key=lambda model: (-scores[model], model))
+    # Dividing by a million is exact to the last digit that a double has: the same everywhere.
+    return Scoring(winner, {model: score / MILLION for model, score in scores.items()})
+
+
+def score_parts(
+    one: Candidate, intent: Intent, task: str, preference: str, weights: Weights
+) -> dict[str, float]:
+    """What a candidate's score is made of: weighted features, and penalties below 0."""
+    factors = _weights_under(preference, weights)
+    name, *needs = task.split("+")
+    kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
+    parts = {
+        feature: factors[feature] * value // MILLION / MILLION
+        for feature, value in _features(one, kinds, intent.language, weights).items()
+    }
+    lacking = [need for need in needs if not getattr(one, need)]
+    if one.context_tokens and intent.tokens > one.context_tokens:
+        lacking.append("context_window")
+    return parts | {need: -weights.penalties[need] / MILLION for need in lacking}
+
+
+def chain_of(scoring: Scoring) -> tuple[str, ...]:
+    """All candidates, best first; ties by name (SPEC 7.1)."""
+    scores = scoring.scores
+    return tuple(sorted(scores, key=lambda model: (-scores[model], model)))
+
+
+def _kinds(task: str, intent: Intent) -> tuple[str, ...]:
+    """The tasks that count: the one, and calculation or code where they are in play besides."""
+    kinds = [task]
+    if intent.code and task != "code":
+        kinds.append("code")
+    if intent.mathematics and task != "mathematics":
+        kinds.append("mathematics")
+    return tuple(kinds)
+
+
+@functools.lru_cache(maxsize=1024)
+def _standing(
+    candidates: tuple[Candidate, ...],
+    weights: Weights,
+    preference: str,
+    kinds: tuple[str, ...],
+    language: str,
+    needs: str,
+) -> dict[str, int]:
+    """What does not depend on the prompt's length, in millionths."""
+    factors = _weights_under(preference, weights)
+    lacks = needs.split("+") if needs else []
+    scores = {
+        one.model_id: _score(one, kinds, lacks, language, factors, weights) for one in candidates
+    }
+    if not scores:
+        raise InvalidInputError("There are no candidates to score.")
+    if len(scores) != len(candidates):
+        raise InvalidInputError("Two candidates have one name.")
+    return scores
+
+
+def _weights_under(preference: str, weights: Weights) -> Mapping[str, int]:
+    """The features' weights under an operator preference, in millionths."""
+    if not preference:
+        return weights.features
+    factors = weights.preferences.get(preference)
+    if factors is None:
+        raise InvalidInputError(
+            f"There is no operator preference {preference!r}.",
+            next_step=f"The rules know {', '.join(sorted(weights.preferences)) or 'none'}.",
+        )
+    return {name: value * factors[name] // MILLION for name, value in weights.features.items()}
+
+
+def _score(
+    one: Candidate,
+    kinds: Sequence[str],
+    needs: Sequence[str],
+    language: str,
+    factors: Mapping[str, int],
+    weights: Weights,
+) -> int:
+    """One score in millionths; divisions round down."""
+    features = _features(one, kinds, language, weights)
+    score = sum(factors[name] * value for name, value in features.items()) // MILLION
+    for need in needs:
+        if not getattr(one, need):
+            score -= weights.penalties[need]
+    return score
+
+
+def _features(
+    one: Candidate, kinds: Sequence[str], language: str, weights: Weights
+) -> dict[str, int]:
+    """What counts for a candidate, each from 0 to 1, in millionths."""
+    abilities = one.abilities
+    general = abilities.get(GENERAL, 0)
+    features = {
+        "ability": sum(abilities.get(kind, general) for kind in kinds) * _PERCENT // len(kinds),
+        "reliability": one.reliability * _PERCENT,
+        "cost": 0,
+        "speed": 0,
+        "language": 0,
+    }
+    if one.input_price is not None and one.output_price is not None:
+        share = weights.scales["output_share"]
+        price = (one.input_price * (MILLION - share) + one.output_price * share) // MILLION
+        half = weights.scales["usd_per_million_tokens"] * 1000  # nano-dollars
+        features["cost"] = MILLION * half // (half + price)
+    if one.tokens_per_s:
+        speed = one.tokens_per_s * MILLION
+        features["speed"] = MILLION * speed // (speed + weights.scales["tokens_per_s"])
+    if not language or not one.languages or language in one.languages:
+        features["language"] = MILLION
+    return features

@@ -1,0 +1,61 @@
+"""The router of a root, out of its settings and what can be reached."""
+
+from __future__ import annotations
+
+import os
+
+from remit.config import ProviderSettings, Settings
+from remit.contracts import ContractLoader
+from remit.gateway import LLMGateway
+from remit.ledger import LedgerClient
+from remit.prices import PriceTable
+from remit.root import Root
+from remit.routing import Reach, Registry, Reliability, Router, StagePrompts
+
+__all__ = ["is_own", "make_router"]
+
+
+def make_router(
+    root: Root,
+    settings: Settings,
+    ledger: LedgerClient,
+    gateway: LLMGateway,
+    prices: PriceTable,
+    contracts: ContractLoader,
+    default: tuple[str, str],
+) -> Router:
+    """The router of a root.
+
+    Args:
+        root: where its rules lie.
+        settings: its routes and models.
+        ledger: where decisions are recorded.
+        gateway: what answers; its providers are registered.
+        prices: what models cost.
+        contracts: of stages and judges.
+        default: provider and model that answer when nothing else is said.
+
+    Raises:
+        ConfigError: a route or a model of the configuration cannot be used.
+    """
+    routing = settings.routing
+    reach = Reach(
+        providers=frozenset(gateway.providers),
+        own=frozenset(name for name, one in settings.providers.items() if is_own(one)),
+        free=frozenset(settings.budget.free_providers),
+        default=default,
+    )
+    reliability = Reliability(ledger, routing.reliability_decisions, routing.reliability_every_s)
+    return Router(
+        gateway,
+        ledger,
+        routing,
+        Registry(routing, prices, reach, reliability),
+        root.path / routing.rules,
+        StagePrompts(contracts),
+    )
+
+
+def is_own(settings: ProviderSettings) -> bool:
+    """Whether a provider is the one whose prices are in the table, by where it is reached."""
+    return not os.environ.get(settings.base_url_env) and bool(settings.base_url_env)

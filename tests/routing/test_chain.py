@@ -1,0 +1,363 @@
+"""The chain against nine real HTTP providers that fail in every way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.errors import InvalidInputError
+from remit.exchange import RouteOutcome
+from remit.gateway import CircuitBreakerConfig, LLMGateway
+from remit.ledger import LedgerClient
+from remit.routing import (
+    Candidate,
+    CircuitOpenError,
+    FallbackChainExhaustedError,
+    ModelCallError,
+    NoAdapterError,
+    RouteOptions,
+    aroute_request,
+    create_thought_record_emitter,
+    explain,
+    find_decision,
+    replay,
+    route_request,
+)
+from remit.routing.options import model_timeout_s
+from remit.trail import verify_trail
+from tests.routing.models import candidate, gateway_to, nine
+from tests.support.requests import prompt_request
+from tests.support.upstream import Upstream
+
+
+def _emitting(ledger: LedgerClient, gateway: LLMGateway, candidates: Any, **more: Any) -> Any:
+    emitter = create_thought_record_emitter(ledger, task_id="TASK-1", agent_id="agent-1")
+    return RouteOptions(gateway, candidates, decision_emitter=emitter, **more)
+
+
+def test_the_best_answers_and_nobody_else_is_asked(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    upstream.reset()
+    models = nine({})
+    with gateway_to(ledger, upstream, models) as gateway:
+        result = route_request("Hello", _emitting(ledger, gateway, models))
+    assert result.model_id == "a"
+    assert result.response.outcome is RouteOutcome.SUCCESS
+    assert result.fallback_attempts == 0
+    assert result.decision_id.startswith("DEC-")
+    assert len(result.decision_id) == len("DEC-") + 32
+    assert set(result.scores) == set("abcdefghi")
+    assert upstream.count() == 1
+    events = [entry.event_type for entry in ledger.read_all()]
+    assert events == ["DISPATCH", "EXCHANGE", "THOUGHT_RECORD"]
+    exchange = ledger.read(result.response.exchange_entry_id)
+    assert exchange.metadata["decision_id"] == result.decision_id
+    assert replay(find_decision(ledger, exchange.id))["agrees"]
+
+
+def test_a_fault_schedule_is_told_in_order_with_reasons(
+    target: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    """Down, slow, 429, garbage, flapping, cut, no provider, a bad request; one answers."""
+    upstream.reset()
+    orders = {
+        "a": "status=500", "b": "delay=5", "c": "status=429,retry_after=1", "d": "garbage=json",
+        "e": "fail_first=1,key=flapping", "f": "cut=1", "g": "", "h": "status=400", "i": "",
+    }  # fmt: skip
+    models = nine(orders)
+    with LedgerClient(target) as ledger:
+        with gateway_to(ledger, upstream, models[:6] + models[7:]) as gateway:  # g has no provider
+            options = _emitting(ledger, gateway, models, model_timeout_s=0.5)
+            first = route_request("Hello", options)
+            assert first.model_id == "i"
+            second = route_request("Hello again", options)
+            assert second.model_id == "e"  # it was down once
+        assert [call["model"].partition("@")[0][4:] for call in upstream.calls()] == [
+            *"abcdefhi", *"abcde"
+        ]  # fmt: skip
+        told = explain(ledger, first.decision_id)
+        assert [(one["model_id"], one["status"], one["code"]) for one in told["candidates"]] == [
+            ("a", "failed", "SERVER_ERROR"),
+            ("b", "failed", "TIMEOUT"),
+            ("c", "failed", "RATE_LIMITED"),
+            ("d", "failed", "SERVER_ERROR"),
+            ("e", "failed", "SERVER_ERROR"),
+            ("f", "failed", "SERVER_ERROR"),
+            ("g", "skipped", "NO_ADAPTER"),
+            ("h", "failed", "INVALID_REQUEST"),
+            ("i", "answered", ""),
+        ]
+        assert told["fallback_attempts"] == 7  # eight asked; the one without a provider was not
+        assert sum("failed" in sentence for sentence in told["why"]) == 7
+        assert explain(ledger, first.response.exchange_entry_id) == told
+        attempts = [
+            entry.metadata.get("attempt", 1)
+            for entry in ledger.query(event_type="EXCHANGE")
+            if entry.metadata["decision_id"] == first.decision_id
+        ]
+        assert attempts == [1, 2, 3, 4, 5, 6, 7, 8]
+        again = explain(ledger, second.decision_id)
+        assert [one["status"] for one in again["candidates"]] == [
+            *["failed"] * 4, "answered", *["not_reached"] * 4
+        ]  # fmt: skip
+        assert verify_trail(ledger).verified
+        assert ledger.verify_chain() == (True, [])
+
+
+def test_open_circuits_are_skipped_and_all_open_is_exhaustion(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = nine(dict.fromkeys("abcdefghi", "status=500"))
+    breaker = CircuitBreakerConfig(1, 600_000, 1)
+    with gateway_to(ledger, upstream, models, breaker=breaker) as gateway:
+        options = _emitting(ledger, gateway, models)
+        with pytest.raises(FallbackChainExhaustedError) as all_down:
+            route_request("Hello", options)
+        assert [one.model_id for one in all_down.value.attempts] == list("abcdefghi")
+        assert all(isinstance(one.error, ModelCallError) for one in all_down.value.attempts)
+        upstream.reset()
+        with pytest.raises(FallbackChainExhaustedError) as all_open:
+            route_request("Hello", options)
+    attempts = all_open.value.attempts
+    assert len(attempts) == 9
+    assert all(isinstance(one.error, CircuitOpenError) for one in attempts)
+    assert upstream.count() == 0
+    record = explain(ledger, all_open.value.decision_id)
+    assert (record["routing_mode"], record["chosen_model_id"]) == ("fail", "")
+    assert record["fallback_attempts"] == 9
+    assert replay(find_decision(ledger, all_open.value.decision_id))["agrees"]
+
+
+def test_a_circuit_that_has_cooled_is_tried_again(ledger: LedgerClient, upstream: Upstream) -> None:
+    upstream.reset()
+    models = (candidate("a", 90, "fail_first=1,key=cooled"), candidate("b", 10))
+    with gateway_to(ledger, upstream, models, breaker=CircuitBreakerConfig(1, 300, 1)) as gateway:
+        options = RouteOptions(gateway, models)
+        assert route_request("Hello", options).model_id == "b"
+        assert route_request("Hello", options).model_id == "b"  # open
+        time.sleep(0.35)
+        assert route_request("Hello", options).model_id == "a"
+    assert [call["model"][4] for call in upstream.calls()] == ["a", "b", "b", "a"]
+
+
+def test_without_a_provider_it_is_no_adapter(ledger: LedgerClient, upstream: Upstream) -> None:
+    with (
+        gateway_to(ledger, upstream, ()) as gateway,
+        pytest.raises(FallbackChainExhaustedError) as raised,
+    ):
+        route_request("Hello", RouteOptions(gateway, [candidate("a", 1)]))
+    (attempt,) = raised.value.attempts
+    assert isinstance(attempt.error, NoAdapterError)
+    assert attempt.skipped
+    assert ledger.count() == 0
+
+
+def test_who_takes_no_tools_is_passed_over(ledger: LedgerClient, upstream: Upstream) -> None:
+    models = (candidate("a", 90, tools=False), candidate("b", 10))
+    tool = {"name": "look", "description": "", "input_schema": {"type": "object"}}
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = RouteOptions(gateway, models, request=prompt_request(tools=[tool]))
+        assert route_request("Hello", options).model_id == "b"
+
+
+def test_a_stream_that_has_begun_is_nobody_elses(ledger: LedgerClient, upstream: Upstream) -> None:
+    upstream.reset()
+    models = (candidate("a", 90, "cut=2,tokens=9"), candidate("b", 10))
+    heard: list[str] = []
+    with gateway_to(ledger, upstream, models) as gateway:
+        with pytest.raises(FallbackChainExhaustedError) as raised:
+            route_request("Hello", RouteOptions(gateway, models, on_text=heard.append))
+        assert [one.model_id for one in raised.value.attempts] == ["a"]
+        assert "".join(heard)
+        assert upstream.count() == 1
+        # Before its first piece another takes over, and the listener hears one answer.
+        heard.clear()
+        failing = (candidate("a", 90, "status=500"), candidate("b", 10))
+        result = route_request("Hello", RouteOptions(gateway, failing, on_text=heard.append))
+        assert result.model_id == "b"
+        assert "".join(heard) == result.response.content
+
+
+def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream: Upstream) -> None:
+    from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+
+    upstream.reset()
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), limits=BudgetLimits(nano=20_000_000))
+    models = (
+        Candidate("gpt-4", "openai", {"general": 90}),
+        Candidate("gpt-4o-mini", "openai", {"general": 10}),
+    )
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    from tests.support.requests import openai_provider
+
+    gateway.register_provider("openai", openai_provider(upstream.url))
+    request = prompt_request(max_tokens=2000)
+    result = route_request("Hello", _emitting(ledger, gateway, models, request=request))
+    assert result.model_id == "gpt-4o-mini"
+    assert [call["model"] for call in upstream.calls()] == ["gpt-4o-mini"]
+    told = explain(ledger, result.decision_id)
+    assert told["candidates"][0]["code"] == "BUDGET_EXHAUSTED"
+    assert told["candidates"][0]["status"] == "skipped"
+    assert result.cost_usd == result.response.cost_incurred > 0
+
+
+def test_a_caller_that_goes_away_leaves_whole_pairs_and_no_decision(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = (candidate("a", 90, "delay=5"), candidate("b", 10))
+
+    async def cut() -> None:
+        with gateway_to(ledger, upstream, models) as gateway:
+            options = _emitting(ledger, gateway, models)
+            task = asyncio.ensure_future(aroute_request("Hello", options))
+            await asyncio.sleep(0.4)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for provider in gateway.providers.values():
+                await provider.aclose()  # type: ignore[union-attr]
+
+    asyncio.run(cut())
+    events = [entry.event_type for entry in ledger.read_all()]
+    assert events == ["DISPATCH", "EXCHANGE"]
+    assert ledger.orphans() == []
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", "\ud800 half", [], [{"role": "user"}], [7]])
+def test_prompts_that_are_none_change_nothing(
+    ledger: LedgerClient, upstream: Upstream, prompt: Any
+) -> None:
+    models = nine({})
+    with gateway_to(ledger, upstream, models) as gateway, pytest.raises(InvalidInputError):
+        route_request(prompt, _emitting(ledger, gateway, models))
+    assert ledger.count() == 0
+
+
+def test_options_that_are_none(ledger: LedgerClient, upstream: Upstream) -> None:
+    with gateway_to(ledger, upstream, ()) as gateway:
+        for wrong in (
+            {"mode": "other"}, {"model_timeout_s": 0}, {"model_timeout_s": float("nan")},
+            {"mode": "pipeline"},
+        ):  # fmt: skip
+            with pytest.raises(InvalidInputError):
+                RouteOptions(gateway, [candidate("a", 1)], **wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError, match="no candidates"):
+            route_request("Hello", RouteOptions(gateway, []))
+        with pytest.raises(InvalidInputError, match="quality"):
+            route_request(
+                "Hello", RouteOptions(gateway, [candidate("a", 1)], operator_preference="best")
+            )
+
+
+def test_the_time_for_one_model_comes_from_the_environment() -> None:
+    assert model_timeout_s({}) == 30.0
+    assert model_timeout_s({"REMIT_MODEL_TIMEOUT": "2.5"}) == 2.5
+    assert model_timeout_s({}, default=7.0) == 7.0
+    for wrong in ("0", "-1", "nan", "soon", "inf"):
+        with pytest.raises(InvalidInputError, match="REMIT_MODEL_TIMEOUT"):
+            model_timeout_s({"REMIT_MODEL_TIMEOUT": wrong})
+
+
+def test_a_scoring_function_of_ones_own(ledger: LedgerClient, upstream: Upstream) -> None:
+    from remit.routing import Scoring, ScoringInputs
+
+    def last(inputs: ScoringInputs) -> Scoring:
+        names = [one.model_id for one in inputs.candidates]
+        return Scoring(names[-1], {name: float(place) for place, name in enumerate(names)})
+
+    models = nine({})
+    with gateway_to(ledger, upstream, models) as gateway:
+        result = route_request("Hello", _emitting(ledger, gateway, models, scoring_fn=last))
+        assert result.model_id == "i"
+        told = replay(find_decision(ledger, result.decision_id))
+        assert told["agrees"]
+        assert told["checks"]["scores"] is None
+        assert "last" in told["notes"][0]
+        for scores in ({}, {"a": 1.0}, dict.fromkeys("abcdefghi", float("nan"))):
+            with pytest.raises(InvalidInputError):
+                route_request(
+                    "Hello",
+                    RouteOptions(
+                        gateway, models, scoring_fn=lambda _, given=scores: Scoring("a", given)
+                    ),
+                )
+
+
+def test_tampering_with_a_decision_is_found_by_replay(target: str, upstream: Upstream) -> None:
+    from dataclasses import replace
+
+    models = nine({})
+    with LedgerClient(target) as ledger, gateway_to(ledger, upstream, models) as gateway:
+        result = route_request("Hello", _emitting(ledger, gateway, models))
+        entry = find_decision(ledger, result.decision_id)
+        assert replay(entry)["agrees"]
+        record = json.loads(entry.metadata["content"])
+        for name, value in (
+            ("chosen_model_id", "b"), ("decision_hash", "0" * 64),
+            ("scores", {**record["scores"], "a": 0.0}),
+            ("candidates_considered", list(reversed(record["candidates_considered"]))),
+            ("rule_version_hash", "rv:sha256:" + "0" * 64),
+        ):  # fmt: skip
+            metadata = {**entry.metadata, "content": json.dumps({**record, name: value})}
+            assert not replay(replace(entry, metadata=metadata))["agrees"], name
+        for key, value in (("prompt", "Hullo"), ("profiles", {})):
+            assert not replay(replace(entry, metadata={**entry.metadata, key: value}))["agrees"]
+
+
+def test_an_erased_decision_says_so(target: str, upstream: Upstream) -> None:
+    models = nine({})
+    with LedgerClient(target) as ledger, gateway_to(ledger, upstream, models) as gateway:
+        result = route_request("A secret plan", _emitting(ledger, gateway, models))
+        entry = find_decision(ledger, result.decision_id)
+        ledger.erase(session_id=entry.metadata["session_id"], reason="asked")
+        told = explain(ledger, result.decision_id)
+        assert told["erased"]
+        assert "erased" in told["why"][0]
+        again = replay(find_decision(ledger, result.decision_id))
+        assert not again["agrees"]
+        assert "erased" in again["notes"][0]
+        assert ledger.verify_chain() == (True, [])
+        assert verify_trail(ledger).verified
+
+
+def test_the_command_line_explains_and_replays(tmp_path: Path, upstream: Upstream) -> None:
+    root = tmp_path / "root"
+    subprocess.run([sys.executable, "-m", "remit", "init", str(root)], check=True,
+                   capture_output=True)  # fmt: skip
+    models = nine({"a": "status=500", "b": "delay=3"})
+    with (
+        LedgerClient(root / "ledger.db") as ledger,
+        gateway_to(ledger, upstream, models) as gateway,
+    ):
+        options = _emitting(ledger, gateway, models, model_timeout_s=0.3)
+        result = route_request("Write a Python function", options)
+    told = _remit("route", "explain", result.decision_id, "--json", "--root", str(root))
+    assert json.loads(told.stdout)["chosen_model_id"] == "c"
+    told = _remit("route", "explain", result.response.exchange_entry_id, "--root", str(root))
+    assert "a (rank 1, " in told.stdout
+    assert "failed, SERVER_ERROR" in told.stdout
+    assert "c answered" in told.stdout
+    told = _remit("route", "replay", result.decision_id, "--json", "--root", str(root))
+    assert json.loads(told.stdout)["agrees"] is True
+    missing = _remit("route", "explain", "DEC-" + "0" * 32, "--root", str(root))
+    assert missing.returncode == 1
+    assert "no decision" in missing.stderr
+    status = json.loads(_remit("route", "status", "--json", "--root", str(root)).stdout)
+    assert {one["name"] for one in status["routes"]} == {"auto"}
+    assert len(status["models"]) >= 9
+    scored = json.loads(_remit("route", "score", "Hi", "--json", "--root", str(root)).stdout)
+    assert scored["chain"][0] == scored["winner"]
+
+
+def _remit(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "remit", *arguments], text=True,
+                          capture_output=True, check=False)  # fmt: skip

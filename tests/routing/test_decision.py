@@ -1,0 +1,124 @@
+"""The record and its hash, to the letter of SPEC 7.2."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.errors import InvalidInputError
+from remit.routing import (
+    build_routing_decision_record,
+    compute_decision_hash,
+    normalise_rule_version_hash,
+)
+
+INPUTS: dict[str, Any] = {
+    "prompt": "Grüße, 世界 🌍",
+    "context": {"task": "any", "operator_preference": "", "candidates": ["a", "b"],
+                "weights": {"features": {"ability": 0.3, "cost": 1}}},
+    "rule_version_hash": "rv:sha256:unavailable",
+    "candidates_considered": ["b", "a"],
+}  # fmt: skip
+FIELDS: dict[str, Any] = {
+    "routing_mode": "single",
+    "chosen_model_id": "b",
+    "candidates_considered": ["b", "a"],
+    "scores": {"a": 0.1, "b": 0.25},
+    "fallback_attempts": 0,
+    "rule_version_hash": "sha256:" + "0" * 64,
+    "decision_hash": "f" * 64,
+}
+
+
+def test_the_hash_is_of_canonical_json_followed_by_the_model() -> None:
+    expected = hashlib.sha256(rfc8785.dumps(INPUTS) + b"b").hexdigest()
+    assert compute_decision_hash(INPUTS, "b") == expected
+    reordered = dict(reversed(INPUTS.items()))
+    assert compute_decision_hash(reordered, "b") == expected
+
+
+def test_another_process_computes_the_same() -> None:
+    program = (
+        "import json,sys; from remit.routing import compute_decision_hash as h;"
+        "print(h(json.load(sys.stdin), 'b'))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps(INPUTS), text=True, capture_output=True,
+        check=True, env={"PYTHONHASHSEED": "7"},
+    )  # fmt: skip
+    assert run.stdout.strip() == compute_decision_hash(INPUTS, "b")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text("abc", min_size=1))
+def test_any_change_changes_the_hash(prompt: str, model: str) -> None:
+    whole = compute_decision_hash({**INPUTS, "prompt": prompt}, model)
+    assert whole != compute_decision_hash({**INPUTS, "prompt": prompt + "."}, model)
+    assert whole != compute_decision_hash({**INPUTS, "prompt": prompt}, model + "d")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {}, {**INPUTS, "more": 1}, {k: v for k, v in INPUTS.items() if k != "prompt"},
+        {**INPUTS, "prompt": "\ud800"}, {**INPUTS, "context": {"x": math.nan}}, [("prompt", "x")],
+    ],
+)  # fmt: skip
+def test_inputs_that_are_none(inputs: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        compute_decision_hash(inputs, "b")
+
+
+def test_a_lone_surrogate_in_the_models_name() -> None:
+    with pytest.raises(InvalidInputError):
+        compute_decision_hash(INPUTS, "\ud800")
+
+
+def test_normalising_adds_the_prefix_once() -> None:
+    assert normalise_rule_version_hash("sha256:ab") == "rv:sha256:ab"
+    assert normalise_rule_version_hash("rv:sha256:ab") == "rv:sha256:ab"
+    for wrong in ("", None, 7):
+        with pytest.raises(InvalidInputError):
+            normalise_rule_version_hash(wrong)  # type: ignore[arg-type]
+
+
+def test_the_record_has_exactly_eight_fields_and_is_frozen() -> None:
+    record = build_routing_decision_record(**FIELDS)
+    assert sorted(field.name for field in dataclasses.fields(record)) == sorted(["type", *FIELDS])
+    assert set(record.to_dict()) == {"type", *FIELDS}
+    assert len(record.to_dict()) == 8
+    assert record.type == "routing_decision"
+    assert record.rule_version_hash == "rv:sha256:" + "0" * 64
+    assert record.candidates_considered == ("b", "a")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        record.chosen_model_id = "a"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"routing_mode": "other"}, {"type": "decision"}, {"chosen_model_id": ""},
+        {"chosen_model_id": "c"}, {"routing_mode": "fail"}, {"fallback_attempts": -1},
+        {"fallback_attempts": True}, {"scores": {"a": 1.0}}, {"scores": {"a": 1.0, "b": math.nan}},
+        {"candidates_considered": "ba"},
+    ],
+)  # fmt: skip
+def test_records_that_are_none(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        build_routing_decision_record(**{**FIELDS, **changes})
+
+
+def test_a_record_of_failure_names_no_model() -> None:
+    record = build_routing_decision_record(
+        **{**FIELDS, "routing_mode": "fail", "chosen_model_id": "", "fallback_attempts": 2}
+    )
+    assert record.chosen_model_id == ""

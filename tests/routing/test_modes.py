@@ -1,0 +1,343 @@
+"""Ensembles and pipelines over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.contracts import ContractLoader
+from remit.errors import InvalidInputError
+from remit.gateway import LLMGateway
+from remit.ledger import LedgerClient
+from remit.root import Root
+from remit.routing import (
+    Candidate,
+    EnsembleOptions,
+    FallbackChainExhaustedError,
+    RouteOptions,
+    Stage,
+    StagePrompts,
+    create_thought_record_emitter,
+    explain,
+    find_decision,
+    replay,
+    route_request,
+)
+from remit.routing.joining import join_by_fields, join_by_vote
+from tests.routing.models import candidate, gateway_to
+from tests.support.requests import openai_provider, prompt_request
+from tests.support.upstream import Upstream
+from tests.support.wire import completion, serve
+
+
+def _options(ledger: LedgerClient, gateway: LLMGateway, models: Any, **more: Any) -> RouteOptions:
+    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
+    return RouteOptions(gateway, models, decision_emitter=emitter, **more)
+
+
+def _saying(gateway: LLMGateway, stack: Any, **answers: str) -> tuple[Candidate, ...]:
+    """Candidates that each answer one text; the first is the best."""
+    models = []
+    for place, (name, text) in enumerate(answers.items()):
+        server = stack.enter_context(serve(*[completion(text)] * 4))
+        gateway.register_provider(name, openai_provider(server.url))
+        models.append(Candidate(name, name, {"general": 90 - place}, served_as="gpt-x"))
+    return tuple(models)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> StagePrompts:
+    """The shipped contracts of judges and stages."""
+    root = Root(tmp_path / "root")
+    root.create()
+    return StagePrompts(ContractLoader(root.tier("ho1")))
+
+
+# -- joining, by itself ------------------------------------------------------------------
+
+
+def test_the_vote_goes_to_what_most_say_and_ties_to_the_best_scored() -> None:
+    assert join_by_vote(["Paris", "london", " LONDON \n"]) == 1
+    assert join_by_vote(["a", "b"]) == 0
+    assert join_by_vote(["a", "b", "c", "c", "b"]) == 1
+    assert join_by_vote(["x"]) == 0
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "A "]), min_size=1, max_size=9))
+def test_the_vote_is_for_a_largest_group(answers: list[str]) -> None:
+    place = join_by_vote(answers)
+    plain = [answer.strip().lower() for answer in answers]
+    assert plain.count(plain[place]) == max(map(plain.count, plain))
+    assert plain.index(plain[place]) == place
+
+
+def test_fields_are_joined_one_by_one() -> None:
+    answers = [
+        '{"city": "Rome", "people": 3, "extra": true}',
+        '```json\n{"city": "Paris", "people": 2}\n```',
+        '{"people": 2, "city": "Paris", "list": [1, {"a": 1}]}',
+        "nonsense",
+    ]
+    found = join_by_fields(answers)
+    assert found is not None
+    assert (found[0], json.loads(found[1])) == (1, {"city": "Paris", "people": 2})
+    assert join_by_fields(["no", "[1]", '{"a": NaN}']) is None
+
+
+# -- ensembles -----------------------------------------------------------------------------
+
+
+def test_an_ensemble_votes(ledger: LedgerClient) -> None:
+    import contextlib
+
+    gateway = LLMGateway(ledger, dev_mode=True)
+    with contextlib.ExitStack() as stack:
+        models = _saying(gateway, stack, a="London", b="Paris", c="paris", d="Rome")
+        result = route_request("The capital?", _options(ledger, gateway, models, mode="ensemble"))
+        assert (result.model_id, result.response.content) == ("b", "Paris")
+        assert result.fallback_attempts == 2  # three were asked
+        exchanges = ledger.read_by_event_type("EXCHANGE")
+        assert {one.metadata["decision_id"] for one in exchanges} == {result.decision_id}
+        assert len(exchanges) == 3
+        assert result.response.input_tokens == sum(e.metadata["input_tokens"] for e in exchanges)
+        told = explain(ledger, result.decision_id)
+        assert told["routing_mode"] == "ensemble"
+        assert told["chosen_model_id"] == "b"
+        assert [one["status"] for one in told["candidates"]] == [*["answered"] * 3, "not_reached"]
+        assert replay(find_decision(ledger, result.decision_id))["agrees"]
+
+
+def test_an_ensemble_joins_fields(ledger: LedgerClient) -> None:
+    import contextlib
+
+    gateway = LLMGateway(ledger, dev_mode=True)
+    with contextlib.ExitStack() as stack:
+        models = _saying(
+            gateway, stack, a='{"x": 1, "y": 1}', b='{"x": 2, "y": 1}', c='{"x": 2, "y": 3}'
+        )
+        options = _options(
+            ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(join="fields")
+        )
+        result = route_request("JSON?", options)
+        assert json.loads(result.response.content) == {"x": 2, "y": 1}
+        assert result.model_id == "b"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "chosen"),
+    [('{"best": 2, "reason": "it is right"}', "b"), ("nonsense", "a"), ('{"best": 9}', "a"),
+     ('{"best": true}', "a")],
+)  # fmt: skip
+def test_an_ensemble_is_judged(
+    ledger: LedgerClient, prompts: StagePrompts, verdict: str, chosen: str
+) -> None:
+    import contextlib
+
+    gateway = LLMGateway(ledger, dev_mode=True)
+    with contextlib.ExitStack() as stack:
+        models = _saying(gateway, stack, a="4", b="5")
+        judges = _saying(gateway, stack, judge=verdict)
+        options = _options(
+            ledger, gateway, models, mode="ensemble", prompts=prompts,
+            ensemble=EnsembleOptions(join="judge", judge=judges),
+        )  # fmt: skip
+        result = route_request("2 + 3?", options)
+    assert result.model_id == chosen
+    exchanges = ledger.read_by_event_type("EXCHANGE")
+    assert [one.metadata["contract_id"] for one in exchanges].count("PRC-JUDGE-001") == 1
+    asked = exchanges[-1].metadata["prompt"][-1]["content"]
+    assert "Answer 1:" in asked
+    assert "2 + 3?" in asked
+    assert replay(find_decision(ledger, result.decision_id))["agrees"]
+
+
+def test_who_is_late_does_not_count_and_is_on_record(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = (candidate("a", 90, "delay=5"), candidate("b", 80), candidate("c", 70, "status=500"))
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = _options(
+            ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(timeout_s=1.0)
+        )
+        began = time.monotonic()
+        result = route_request("Hello", options)
+        assert time.monotonic() - began < 4
+    assert result.model_id == "b"
+    assert ledger.orphans() == []
+    assert len(ledger.read_by_event_type("EXCHANGE")) == 3
+    statuses = {one["model_id"]: one for one in explain(ledger, result.decision_id)["candidates"]}
+    assert {name: one["status"] for name, one in statuses.items()} == {
+        "a": "failed", "b": "answered", "c": "failed"
+    }  # fmt: skip
+
+
+def test_an_ensemble_asks_no_more_than_its_money_allows(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    upstream.reset()
+    gateway = LLMGateway(ledger, dev_mode=True)
+    gateway.register_provider("openai", openai_provider(upstream.url))
+    models = tuple(
+        Candidate(name, "openai", {"general": 90 - place})
+        for place, name in enumerate(("gpt-4", "unpriced-model", "gpt-4o-mini", "gpt-4.1-nano"))
+    )
+    options = _options(
+        ledger, gateway, models, mode="ensemble", request=prompt_request(max_tokens=500),
+        ensemble=EnsembleOptions(size=4, max_usd=0.002),
+    )  # fmt: skip
+    route_request("Hello", options)
+    assert {call["model"] for call in upstream.calls()} == {"gpt-4o-mini", "gpt-4.1-nano"}
+    upstream.reset()
+    with pytest.raises(FallbackChainExhaustedError) as raised:
+        route_request(
+            "Hello",
+            _options(
+                ledger, gateway, models, mode="ensemble", request=prompt_request(max_tokens=500),
+                ensemble=EnsembleOptions(max_usd=1e-9),
+            ),
+        )  # fmt: skip
+    assert len(raised.value.attempts) == 4
+    assert upstream.count() == 0
+
+
+def test_an_ensemble_of_which_nobody_answers(ledger: LedgerClient, upstream: Upstream) -> None:
+    models = (candidate("a", 90, "status=500"), candidate("b", 80, "status=500"))
+    with gateway_to(ledger, upstream, models) as gateway:
+        with pytest.raises(FallbackChainExhaustedError) as raised:
+            route_request("Hello", _options(ledger, gateway, models, mode="ensemble"))
+        told = explain(ledger, raised.value.decision_id)
+    assert told["routing_mode"] == "fail"
+    assert told["fallback_attempts"] == 2
+
+
+def test_one_turn_however_many_are_asked(ledger: LedgerClient, upstream: Upstream) -> None:
+    from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+
+    budgeter = TokenBudgeter(ledger)
+    scope = BudgetScope("SES-TESTTEST")
+    budgeter.allocate(scope, limits=BudgetLimits(tokens=10**9, turns=1))
+    models = (candidate("a", 90), candidate("b", 80), candidate("c", 70))
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    for one in models:
+        gateway.register_provider(one.provider_id, openai_provider(upstream.url))
+    request = prompt_request()
+    result = route_request(
+        "Hello", _options(ledger, gateway, models, mode="ensemble", request=request)
+    )
+    assert result.fallback_attempts == 2
+    with pytest.raises(FallbackChainExhaustedError) as raised:
+        route_request("Hello", _options(ledger, gateway, models, request=request))
+    assert [one.error.code for one in raised.value.attempts] == ["TURN_LIMIT"]  # type: ignore[union-attr]
+
+
+# -- pipelines -----------------------------------------------------------------------------
+
+
+def test_a_pipeline_drafts_criticises_and_revises(
+    ledger: LedgerClient, prompts: StagePrompts
+) -> None:
+    with serve(completion("It is 5."), completion("2 + 2 is 4."), completion("It is 4.")) as server:
+        gateway = LLMGateway(ledger, dev_mode=True)
+        gateway.register_provider("p", openai_provider(server.url))
+        heard: list[str] = []
+        options = _options(
+            ledger, gateway, (Candidate("m", "p", served_as="gpt-x"),), mode="pipeline",
+            prompts=prompts,
+            stages=(
+                Stage("draft"), Stage("critique", "PRC-CRITIQUE-001", revises=False),
+                Stage("revise", "PRC-REVISE-001"),
+            ),
+        )  # fmt: skip
+        result = route_request("What is 2 + 2?", options)
+        assert heard == []
+    assert result.response.content == "It is 4."
+    draft, critique, revise = ledger.read_by_event_type("EXCHANGE")
+    assert draft.metadata["prompt"] == "What is 2 + 2?"
+    assert critique.metadata["contract_id"] == "PRC-CRITIQUE-001"
+    assert "It is 5." in critique.metadata["prompt"][-1]["content"]
+    assert "2 + 2 is 4." in revise.metadata["prompt"][-1]["content"]
+    assert {one.metadata["decision_id"] for one in (draft, critique, revise)} == {
+        result.decision_id
+    }
+    (decision,) = ledger.read_by_event_type("THOUGHT_RECORD")
+    stages = decision.metadata["stages"]
+    assert [one["stage"] for one in stages] == ["draft", "critique", "revise"]
+    assert [one["exchange_entry_id"] for one in stages] == [draft.id, critique.id, revise.id]
+    assert replay(decision)["agrees"]
+    assert explain(ledger, draft.id)["routing_mode"] == "pipeline"
+
+
+def test_each_stage_has_a_chain_of_its_own(ledger: LedgerClient, upstream: Upstream) -> None:
+    a, b = candidate("a", 90, "status=500"), candidate("b", 10)
+    with gateway_to(ledger, upstream, (a, b)) as gateway:
+        stages = (Stage("first", candidates=(b,)), Stage("second", candidates=(a, b)))
+        options = _options(ledger, gateway, (a, b), mode="pipeline", stages=stages)
+        result = route_request("Hello", options)
+        assert result.model_id == "b"
+        record = explain(ledger, result.decision_id)
+        assert record["candidates_considered"] == ["a", "b"]
+        only_ill = (Stage("first"), Stage("second", candidates=(a,)))
+        with pytest.raises(FallbackChainExhaustedError) as raised:
+            route_request(
+                "Hello", _options(ledger, gateway, (a, b), mode="pipeline", stages=only_ill)
+            )
+        told = explain(ledger, raised.value.decision_id)
+    assert told["routing_mode"] == "fail"
+    assert told["stages"][-1]["model_id"] == ""
+
+
+def test_an_answer_that_calls_a_tool_ends_a_pipeline(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    upstream.reset()
+    tool = {"name": "look", "description": "", "input_schema": {"type": "object"}}
+    model = candidate("a", 90, "tool=look:{}")
+    with gateway_to(ledger, upstream, (model,)) as gateway:
+        result = route_request(
+            "Hello",
+            _options(
+                ledger, gateway, (model,), mode="pipeline", request=prompt_request(tools=[tool]),
+                stages=(Stage("draft"), Stage("again")),
+            ),
+        )  # fmt: skip
+    assert result.response.finish_reason == "tool_use"
+    assert upstream.count() == 1
+
+
+def test_pipelines_that_are_none(ledger: LedgerClient) -> None:
+    gateway = LLMGateway(ledger, dev_mode=True)
+    one = Candidate("m", "p")
+    for stages in ((), (Stage("a"), Stage("a")), (Stage("a", revises=False),)):
+        with pytest.raises(InvalidInputError):
+            RouteOptions(gateway, [one], mode="pipeline", stages=stages)
+    for wrong in ({"size": 0}, {"join": "toss"}, {"timeout_s": -1}, {"max_usd": 0}):
+        with pytest.raises(InvalidInputError):
+            EnsembleOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_cancelled_ensemble_leaves_whole_pairs(ledger: LedgerClient, upstream: Upstream) -> None:
+    from remit.routing import aroute_request
+
+    models = (candidate("a", 90, "delay=5"), candidate("b", 80, "delay=5"))
+
+    async def cut() -> None:
+        with gateway_to(ledger, upstream, models) as gateway:
+            options = _options(ledger, gateway, models, mode="ensemble")
+            task = asyncio.ensure_future(aroute_request("Hello", options))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for provider in gateway.providers.values():
+                await provider.aclose()  # type: ignore[union-attr]
+
+    asyncio.run(cut())
+    assert ledger.orphans() == []
+    assert len(ledger.read_by_event_type("EXCHANGE")) == 2

@@ -1,0 +1,282 @@
+"""``model: "auto"`` and named routes over HTTP, by both dialects and the official SDKs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+from openai import OpenAI
+
+from remit.routing import explain, replay
+from tests.server.conftest import QUICK
+from tests.server.running import Served, new_session, serving
+from tests.support.postgres import PostgresServer
+from tests.support.upstream import Upstream
+
+TOML = (
+    QUICK
+    + """
+failure_threshold = 1000
+[routing]
+model_timeout_s = 2.0
+[routing.models.down]
+provider = "openai"
+served_as = "gpt-down@status=500"
+abilities = { general = 100 }
+[routing.models.up]
+provider = "anthropic"
+served_as = "claude-up"
+abilities = { general = 90 }
+[routing.models.cut]
+provider = "openai"
+served_as = "gpt-cut@cut=2,tokens=8"
+abilities = { general = 100 }
+[routing.routes.auto]
+models = ["down", "up"]
+[routing.routes.broken]
+models = ["down"]
+[routing.routes.halfway]
+models = ["cut", "down"]
+[routing.routes.many]
+mode = "ensemble"
+models = ["up", "down"]
+size = 2
+[routing.routes.staged]
+mode = "pipeline"
+models = ["up"]
+stages = [
+  { name = "draft" },
+  { name = "critique", contract = "PRC-CRITIQUE-001", revises = false },
+  { name = "revise", contract = "PRC-REVISE-001" },
+]
+"""
+)
+DIALECTS = pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def routed(
+    request: pytest.FixtureRequest, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A server with routes, on either store."""
+    database = ""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        database = server.database()
+    root = tmp_path_factory.mktemp("routed") / "root"
+    with serving(root, upstream.url, toml=TOML, database=database) as running:
+        yield running
+
+
+@pytest.fixture
+def session() -> str:
+    """A session of the test's own."""
+    return new_session()
+
+
+def _text(body: bytes, dialect: str) -> str:
+    told = json.loads(body)
+    if dialect == "openai":
+        return str(told["choices"][0]["message"]["content"])
+    return "".join(block["text"] for block in told["content"])
+
+
+@DIALECTS
+def test_auto_falls_back_and_names_its_decision(routed: Served, session: str, dialect: str) -> None:
+    status, body, headers = routed.call(dialect, "Hello", session=session, model="auto")
+    assert status == 200
+    assert _text(body, dialect) == "You said: Hello"
+    decision = routed.ledger.read(headers["x-remit-decision"])
+    assert decision.event_type == "THOUGHT_RECORD"
+    assert decision.submission_id == session
+    told = explain(routed.ledger, decision.id)
+    assert told["route"] == "auto"
+    assert told["chosen_model_id"] == "up"
+    assert told["candidates"][0]["model_id"] == "down"
+    assert told["candidates"][0]["code"] == "SERVER_ERROR"
+    assert replay(decision)["agrees"]
+    first, second = routed.entries("EXCHANGE", session)
+    assert (first.metadata["outcome"], second.metadata["outcome"]) == ("error", "success")
+    assert second.metadata["retry_of"] == first.id
+    assert second.metadata["attempt"] == 2
+    assert second.metadata["decision_id"] == told["decision_id"]
+    assert second.metadata["requested_model_id"] == "auto"
+    assert second.metadata["parameters"]["model"] == "auto"
+    assert second.metadata["provider_id"] == "anthropic"
+    assert headers["x-remit-exchange"] == second.id
+
+
+@DIALECTS
+def test_a_stream_falls_back_before_its_first_piece(
+    routed: Served, session: str, dialect: str
+) -> None:
+    status, body, headers = routed.call(
+        dialect, "Hello", session=session, model="auto", stream=True
+    )
+    assert status == 200
+    assert headers["content-type"].startswith("text/event-stream")
+    assert body.count(b"said") == 1
+    (comment,) = [line for line in body.decode().splitlines() if line.startswith(": ")]
+    told = dict(part.split("=", 1) for part in comment[2:].split())
+    assert explain(routed.ledger, told["x-remit-decision"])["chosen_model_id"] == "up"
+
+
+def test_a_stream_that_broke_off_is_nobody_elses(routed: Served, session: str) -> None:
+    status, body, _ = routed.call("openai", "Hi", session=session, model="halfway", stream=True)
+    assert status == 200
+    assert b"error" in body
+    assert len(routed.entries("EXCHANGE", session)) == 1
+    (decision,) = routed.entries("THOUGHT_RECORD", session)
+    assert json.loads(decision.metadata["content"])["routing_mode"] == "fail"
+
+
+@DIALECTS
+def test_when_all_fail_the_last_failure_is_told_in_the_dialect(
+    routed: Served, session: str, dialect: str
+) -> None:
+    status, body, headers = routed.call(dialect, "Hello", session=session, model="broken")
+    assert status >= 500
+    assert "error" in json.loads(body)
+    assert explain(routed.ledger, headers["x-remit-decision"])["routing_mode"] == "fail"
+    assert headers["x-remit-exchange"] == routed.exchange(session).id
+
+
+@DIALECTS
+@pytest.mark.parametrize("stream", [False, True])
+def test_ensembles_and_pipelines_answer_in_both_dialects(
+    routed: Served, session: str, dialect: str, stream: bool
+) -> None:
+    for route, calls in (("many", 2), ("staged", 3)):
+        named = f"{session}{route.upper()}"
+        status, body, _ = routed.call(dialect, "Hello", session=named, model=route, stream=stream)
+        assert status == 200, body
+        assert b"said" in body
+        assert len(routed.entries("EXCHANGE", named)) == calls
+        (decision,) = routed.entries("THOUGHT_RECORD", named)
+        assert replay(decision)["agrees"]
+
+
+def test_the_official_clients(routed: Served) -> None:
+    openai = OpenAI(base_url=f"{routed.url}/v1", api_key=routed.token, max_retries=0)
+    with openai:
+        answer = openai.chat.completions.with_raw_response.create(
+            model="auto", messages=[{"role": "user", "content": "Hello"}]
+        )
+        assert answer.parse().choices[0].message.content == "You said: Hello"
+        assert answer.headers["x-remit-decision"].startswith("LED-")
+        assert {"auto", "broken", "many"} <= {model.id for model in openai.models.list()}
+        pieces = openai.chat.completions.create(
+            model="auto", stream=True, messages=[{"role": "user", "content": "Hello"}]
+        )
+        said = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+        assert said == "You said: Hello"
+    with Anthropic(base_url=routed.url, api_key=routed.token, max_retries=0) as anthropic:
+        message = anthropic.messages.create(
+            model="auto", max_tokens=50, messages=[{"role": "user", "content": "Hello"}]
+        )
+        assert message.content[0].text == "You said: Hello"  # type: ignore[union-attr]
+
+
+def test_keys_are_given_only_models_that_they_name(routed: Served, session: str) -> None:
+    concrete = routed.key(models=("claude-up",))
+    status, _, headers = routed.call(
+        "openai", "Hello", session=session, model="auto", token=concrete.key
+    )
+    assert status == 200
+    told = explain(routed.ledger, headers["x-remit-decision"])
+    assert told["candidates_considered"] == ["up"]
+    by_route = routed.key(models=("auto",))
+    other = new_session()
+    assert routed.call("openai", "Hello", session=other, model="auto", token=by_route.key)[0] == 200
+    assert routed.call("openai", "Hello", session=other, model="many", token=by_route.key)[0] == 403
+    assert (
+        routed.call("openai", "Hello", session=other, model="claude-up", token=by_route.key)[0]
+        == 403
+    )
+    nothing = routed.key(models=("gpt-nobody",))
+    third = new_session()
+    status, _, headers = routed.call(
+        "openai", "Hello", session=third, model="auto", token=nothing.key
+    )
+    assert status == 403
+    assert "x-remit-decision" not in headers
+    assert [e.event_type for e in routed.ledger.query(session_id=third)] == ["PROMPT_REJECTED"]
+
+
+def test_a_call_made_again_is_answered_from_the_record(
+    routed: Served, session: str, upstream: Upstream
+) -> None:
+    headers = {"idempotency-key": session}
+    status, first, told = routed.call(
+        "openai", "Hello", session=session, model="auto", headers=headers
+    )
+    assert status == 200
+    before = upstream.count()
+    status, again, retold = routed.call(
+        "openai", "Hello", session=session, model="auto", headers=headers
+    )
+    assert status == 200
+    assert retold["x-remit-replayed"] == "true"
+    assert retold["x-remit-exchange"] == told["x-remit-exchange"]
+    assert _text(again, "openai") == _text(first, "openai")
+    # The one that failed is asked again; the one that answered is not.
+    assert upstream.count() - before <= 1
+    assert len(routed.entries("THOUGHT_RECORD", session)) == 1
+
+
+def test_nobody_without_a_key_makes_a_decision(routed: Served) -> None:
+    before = routed.ledger.count()
+    assert routed.call("openai", "Hello", model="auto", token="sk-nobody")[0] == 401
+    assert routed.ledger.count() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "auto", "messages": []},
+        {"model": "auto", "messages": [{"role": "user", "content": "x"}], "max_tokens": -1},
+    ],
+)
+def test_bad_requests_by_route_are_refused_like_others(
+    routed: Served, body: dict[str, Any]
+) -> None:
+    assert routed.ask("POST", "/v1/chat/completions", body)[0] == 400
+
+
+def test_the_command_line_tells_why(routed: Served, session: str) -> None:
+    _, _, headers = routed.call("openai", "Hello", session=session, model="auto")
+    if routed.store.startswith("postgresql"):
+        return
+    run = subprocess.run(
+        [sys.executable, "-m", "remit", "route", "explain", headers["x-remit-exchange"],
+         "--root", str(routed.root)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "down (rank 1, " in run.stdout
+    assert "up answered" in run.stdout
+
+
+def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    command = [sys.executable, "-m", "remit"]
+    subprocess.run([*command, "init", str(root)], check=True, capture_output=True)
+    plain = (root / "remit.toml").read_text()
+    for toml, said in (
+        ('[routing.routes.x]\nmodels = ["nobody"]', "nobody"),
+        ('[routing.routes.x]\noperator_preference = "best"', "best"),
+        ('[routing.routes.x]\nmode = "pipeline"', "stages"),
+        ('[routing.routes."gpt-4o"]', "gpt-4o"),
+        ('[routing.models.x]\nprovider = "openai"\nabilities = { code = 200 }', "200"),
+        ("[routing.models.x]\nabilities = { code = 20 }", "provider"),
+    ):
+        (root / "remit.toml").write_text(f"{plain}\n{toml}\n")
+        run = subprocess.run([*command, "route", "status", "--root", str(root)],
+                             capture_output=True, text=True, check=False)  # fmt: skip
+        assert run.returncode == 1
+        assert said in run.stderr, run.stderr
