@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -99,8 +100,8 @@ class GroupCommitter:
         self._max_batch = max_batch
         self._gather_s = gather_s
         self._keepers = keepers
-        self._queue: queue.SimpleQueue[tuple[Unit, Pending] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._inbox = _Inbox(self._lock)
         self._closed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._work, name="remit-ledger", daemon=True)
@@ -134,7 +135,7 @@ class GroupCommitter:
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
-            self._queue.put((unit, pending))
+            self._inbox.put((unit, pending))
         return pending
 
     def close(self) -> bool:
@@ -147,7 +148,7 @@ class GroupCommitter:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._queue.put(None)
+                self._inbox.put(None)
         self._thread.join()
         return True
 
@@ -156,7 +157,7 @@ class GroupCommitter:
         expected = 1
         while not ended:
             try:
-                item = self._queue.get(timeout=self._wait_s())
+                item = self._inbox.get(self._wait_s())
             except queue.Empty:
                 self._tick()
                 continue
@@ -169,13 +170,13 @@ class GroupCommitter:
                 try:
                     # Who was answered by the last commit is likely to be back in a moment.
                     left = patience - time.monotonic() if len(batch) < expected else 0.0
-                    item = self._queue.get(timeout=left) if left > 0 else self._queue.get_nowait()
+                    item = self._inbox.get(left)
                 except queue.Empty:
                     break
             ended = item is None
             if batch:
                 self._commit(batch)
-                expected = min(len(batch) + self._queue.qsize(), self._max_batch)
+                expected = min(len(batch) + len(self._inbox), self._max_batch)
             self._tick(closing=ended)
 
     def _wait_s(self) -> float | None:
@@ -207,6 +208,46 @@ class GroupCommitter:
         for loop, items in told.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
                 loop.call_soon_threadsafe(_settle_all, items)
+
+
+class _Inbox:
+    """What waits for the writer; ``None`` ends it.
+
+    Not ``queue.SimpleQueue``: in CPython 3.11 a timed ``get`` whose time runs out at the wrong
+    moment waits for ever.
+
+    Args:
+        lock: held by whoever calls :meth:`put`.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._items: deque[tuple[Unit, Pending] | None] = deque()
+        self._ready = threading.Condition(lock)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: tuple[Unit, Pending] | None) -> None:
+        """Hand over one item."""
+        self._items.append(item)
+        self._ready.notify()
+
+    def get(self, wait_s: float | None) -> tuple[Unit, Pending] | None:
+        """The next item; waits up to ``wait_s`` seconds, ``None`` for ever.
+
+        Raises:
+            queue.Empty: there was none in time.
+        """
+        with self._ready:
+            if self._items:
+                return self._items.popleft()
+            end = None if wait_s is None else time.monotonic() + wait_s
+            while not self._items:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise queue.Empty
+                self._ready.wait(left)
+            return self._items.popleft()
 
 
 def _settle_all(items: list[tuple[Pending, Any]]) -> None:

@@ -71,7 +71,7 @@ _TABLE = (
            "thought_timestamp", "hash"),
           "A thought: a plan, an analysis, a decision or a reflection, in its task's chain.",
           ("scope", "erased", "decision_id", "prompt", "context", "skipped", "profiles", "scoring",
-           "route", "attempts", "stages")),
+           "route", "attempts", "stages", "model_id", "outcome", "key_id")),
     Event("SESSION_START", "sessions", _WO, "A session began."),
     Event("SESSION_END", "sessions", (*_WO, "turn_count", "total_cost"),
           "A session ended."),

@@ -78,6 +78,7 @@ def thought_offers(
                 content=content,
                 session_id=session_id,
             ),
+            metadata={"key_id": caller.identity.key_id} if caller.identity.key_id else None,
         )
         told = _told(record)
         del told["content"]  # whoever sent it has it
