@@ -271,6 +271,11 @@ def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         ('[routing.routes.x]\nmodels = ["nobody"]', "nobody"),
         ('[routing.routes.x]\noperator_preference = "best"', "best"),
         ('[routing.routes.x]\nmode = "pipeline"', "stages"),
+        (
+            '[routing.routes.x]\nmode = "pipeline"\n'
+            'stages = [{ name = "a", contract = "PRC-NOBODY-001" }]',
+            "PRC-NOBODY-001",
+        ),
         ('[routing.routes."gpt-4o"]', "gpt-4o"),
         ('[routing.models.x]\nprovider = "openai"\nabilities = { code = 200 }', "200"),
         ("[routing.models.x]\nabilities = { code = 20 }", "provider"),

@@ -61,6 +61,7 @@ class Asking:
         asked: every model that something was sent to, with what came of it.
         last: the response of the latest call.
         final: a refusal that no other model would change.
+        cost_usd: of all calls; ``input_tokens`` and ``output_tokens`` likewise.
     """
 
     options: RouteOptions
@@ -71,6 +72,8 @@ class Asking:
     last: PromptResponse | None = None
     final: PromptResponse | None = None
     cost_usd: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
     @property
     def tried(self) -> int:
@@ -149,6 +152,8 @@ class Asking:
             raise
         self.last = response
         self.cost_usd += response.cost_incurred
+        self.input_tokens += response.input_tokens
+        self.output_tokens += response.output_tokens
         if response.outcome is RouteOutcome.SUCCESS:
             noted.update(_told(response))
             return response

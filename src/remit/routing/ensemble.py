@@ -19,9 +19,10 @@ from remit.routing.intent import text_asked
 from remit.routing.joining import join_by_fields, join_by_vote
 from remit.routing.options import EnsembleOptions
 
-__all__ = ["ask_ensemble"]
+__all__ = ["JUDGE_CONTRACT", "ask_ensemble"]
 
-_JUDGE = "PRC-JUDGE-001"
+JUDGE_CONTRACT = "PRC-JUDGE-001"
+"""The contract under which a model judges answers."""
 
 Answer = tuple[Candidate, PromptResponse]
 
@@ -53,7 +54,7 @@ async def ask_ensemble(
     )
     told["joined"] = joined
     told["agreed"] = [one.model_id for one, _ in ordered]
-    return (winner, _as_one(response, text, [answer for _, answer in ordered])), told
+    return (winner, _as_one(response, text)), told
 
 
 async def _members(
@@ -154,7 +155,7 @@ async def _judged(
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
     variables = {"question": question, "answers": [response.content for _, response in answers]}
     try:
-        asked = options.prompts.request(request, _JUDGE, variables)
+        asked = options.prompts.request(request, JUDGE_CONTRACT, variables)
     except RemitError:
         return None
     judges = options.ensemble.judge or [one for one, _ in answers]
@@ -172,15 +173,7 @@ async def _judged(
     return best - 1 if type(best) is int and 1 <= best <= len(answers) else None
 
 
-def _as_one(
-    response: PromptResponse, text: str | None, answers: Sequence[PromptResponse]
-) -> PromptResponse:
-    """The answer that counts, with the tokens and the cost of all."""
+def _as_one(response: PromptResponse, text: str | None) -> PromptResponse:
+    """The answer that counts; told anew, since the provider's own speaks of one call alone."""
     changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
-    return replace(
-        response,
-        input_tokens=sum(one.input_tokens for one in answers),
-        output_tokens=sum(one.output_tokens for one in answers),
-        wire=None,
-        **changes,
-    )
+    return replace(response, wire=None, **changes)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from remit.auth import Identity
 from remit.config import default_settings
@@ -16,6 +16,7 @@ from remit.gateway import LLMGateway
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.emitting import NO_OP_DECISION_EMITTER, DecisionEmitter
+from remit.routing.prompts import PromptMaker
 from remit.routing.scoring import ScoringFn, score_candidates
 from remit.routing.weights import Rules, Weights
 
@@ -125,7 +126,7 @@ class RouteOptions:
     )
     ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
     stages: Sequence[Stage] = ()
-    prompts: Any = None
+    prompts: PromptMaker | None = None
     route: str = ""
     identity: Identity | None = None
     on_text: TextSink | None = None
@@ -143,6 +144,8 @@ class RouteOptions:
             raise InvalidInputError("A pipeline needs stages, each with a name of its own.")
         if self.mode == "pipeline" and not self.stages[-1].revises:
             raise InvalidInputError("The last stage of a pipeline makes its answer: it revises.")
+        if self.prompts is None and any(stage.contract_id for stage in self.stages):
+            raise InvalidInputError("Stages with a contract need something that makes prompts.")
 
     @property
     def rules_in_force(self) -> Rules:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remit.errors import InvalidInputError
+from remit.errors import RemitError
 from remit.exchange import PromptRequest, PromptResponse
 from remit.routing.calling import Asking, Listeners
 from remit.routing.candidate import Candidate
 from remit.routing.chain import walk
 from remit.routing.considering import Considered
+from remit.routing.errors import ModelCallError, RouteAttempt
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
 
@@ -43,39 +44,28 @@ async def run_stages(
 
     Tools are offered to stages without a contract; an answer that calls a tool ends the pipeline:
     it is for the caller to run it.
-
-    Raises:
-        InvalidInputError: a stage has a contract, and nothing here makes prompts.
     """
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
     told: list[dict[str, Any]] = []
     notes: list[dict[str, str]] = []
     draft = ""
-    made: list[PromptResponse] = []
     answer: tuple[Candidate, PromptResponse] | None = None
     considered = stages[0][1]
     for number, (stage, considered) in enumerate(stages):
         asked = request
         if stage.contract_id:
-            if asking.options.prompts is None:
-                raise InvalidInputError("Stages with a contract need something that makes prompts.")
             variables = {"question": question, "draft": draft, "notes": notes}
-            asked = asking.options.prompts.request(request, stage.contract_id, variables)
+            made = _made(asking, stage, considered, request, variables)
+            if made is None:
+                return StageRun(None, considered, [*told, _told(stage, considered, None)])
+            asked = made
         heard = listeners if number == len(stages) - 1 else Listeners()
         found = await walk(
             asking, considered.chain, considered.task, asked, heard, part=f"stage {stage.name}"
         )
-        told.append(
-            {
-                "stage": stage.name,
-                "model_id": found[0].model_id if found else "",
-                "candidates_considered": [one.model_id for one in considered.chain],
-                "exchange_entry_id": found[1].exchange_entry_id if found else "",
-            }
-        )
+        told.append(_told(stage, considered, found))
         if found is None:
             return StageRun(None, considered, told)
-        made.append(found[1])
         if stage.revises or answer is None:
             answer, draft = found, found[1].content
             if _calls_a_tool(found[1]):
@@ -84,13 +74,38 @@ async def run_stages(
             notes.append({"stage": stage.name, "text": found[1].content})
     assert answer is not None
     candidate, response = answer
-    whole = replace(
-        response,
-        input_tokens=sum(one.input_tokens for one in made),
-        output_tokens=sum(one.output_tokens for one in made),
-        wire=None,
-    )
-    return StageRun((candidate, whole), considered, told)
+    # Told anew, since the provider's own answer speaks of the last call alone.
+    return StageRun((candidate, replace(response, wire=None)), considered, told)
+
+
+def _made(
+    asking: Asking,
+    stage: Stage,
+    considered: Considered,
+    request: PromptRequest,
+    variables: dict[str, Any],
+) -> PromptRequest | None:
+    """The request that a stage's contract makes; ``None`` where it cannot, which is noted."""
+    assert asking.options.prompts is not None
+    try:
+        return asking.options.prompts.request(request, stage.contract_id, variables)
+    except RemitError as error:
+        first = considered.chain[0]
+        failure = ModelCallError("CONTRACT_ERROR", f"stage {stage.name}: {error.message}")
+        asking.failed.append(RouteAttempt(first.model_id, first.provider_id, failure))
+        return None
+
+
+def _told(
+    stage: Stage, considered: Considered, found: tuple[Candidate, PromptResponse] | None
+) -> dict[str, Any]:
+    """What a decision keeps of a stage."""
+    return {
+        "stage": stage.name,
+        "model_id": found[0].model_id if found else "",
+        "candidates_considered": [one.model_id for one in considered.chain],
+        "exchange_entry_id": found[1].exchange_entry_id if found else "",
+    }
 
 
 def _calls_a_tool(response: PromptResponse) -> bool:

@@ -21,6 +21,10 @@ class PromptMaker(Protocol):
         """The request of one stage."""
         ...
 
+    def check(self, contract_id: str) -> None:
+        """Make sure that there is such a contract; raises where there is not."""
+        ...
+
 
 class StagePrompts:
     """Renders the prompt packs of installed contracts.
@@ -31,6 +35,14 @@ class StagePrompts:
 
     def __init__(self, contracts: ContractLoader) -> None:
         self._contracts = contracts
+
+    def check(self, contract_id: str) -> None:
+        """Make sure that a contract and its pack can be used.
+
+        Raises:
+            ContractError: they cannot.
+        """
+        self._contracts.load_pack(self._contracts.load(contract_id).prompt_pack_id)
 
     def request(
         self, base: PromptRequest, contract_id: str, variables: Mapping[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.blocking import run_blocking
@@ -37,6 +37,7 @@ Prompt = str | Sequence[Mapping[str, Any]]
 _CONTRACT = "PRC-PASSTHROUGH-001"
 
 
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a routed request, and what the emitter gave back for its decision.
 
@@ -47,19 +48,10 @@ class Outcome:
         told: what the emitter gave back; ``None`` without one, or when it failed.
     """
 
-    __slots__ = ("asking", "failure", "result", "told")
-
-    def __init__(
-        self,
-        result: RouteResult | None,
-        failure: FallbackChainExhaustedError | None,
-        asking: Asking,
-        told: Any,
-    ) -> None:
-        self.result = result
-        self.failure = failure
-        self.asking = asking
-        self.told = told
+    result: RouteResult | None
+    failure: FallbackChainExhaustedError | None
+    asking: Asking
+    told: Any
 
 
 def route_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
@@ -122,7 +114,7 @@ async def route_and_tell(prompt: Prompt, options: RouteOptions) -> Outcome:
     chosen, response = answer
     result = RouteResult(
         model_id=chosen.model_id,
-        response=_with_cost(response, asking),
+        response=_with_all(response, asking),
         scores=whole.scores,
         fallback_attempts=max(0, asking.tried - 1),
         latency_ms=round((time.perf_counter() - started) * 1000, 3),
@@ -224,8 +216,13 @@ def _decision(
     )
 
 
-def _with_cost(response: PromptResponse, asking: Asking) -> PromptResponse:
-    """The answer, bearing the cost of all calls that were made for it."""
+def _with_all(response: PromptResponse, asking: Asking) -> PromptResponse:
+    """The answer, bearing the tokens and the cost of all calls that were made for it."""
     if len(asking.asked) <= 1:
         return response
-    return replace(response, cost_incurred=asking.cost_usd)
+    return replace(
+        response,
+        input_tokens=asking.input_tokens,
+        output_tokens=asking.output_tokens,
+        cost_incurred=asking.cost_usd,
+    )

@@ -73,7 +73,7 @@ class Router:
         self._registry = registry
         self._prompts = prompts
         self.rules = load_rules(rules)
-        self.routes: Mapping[str, Route] = read_routes(settings, registry, self.rules)
+        self.routes: Mapping[str, Route] = read_routes(settings, registry, self.rules, prompts)
         self.scoring_fn: ScoringFn = score_candidates
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
 

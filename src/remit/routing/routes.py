@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.config import RouteSettings, RoutingSettings
-from remit.errors import ConfigError
+from remit.errors import ConfigError, RemitError
+from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.options import EnsembleOptions, Stage
+from remit.routing.prompts import PromptMaker
 from remit.routing.registry import Registry
 from remit.routing.scoring import task_of
 from remit.routing.weights import Rules
@@ -52,11 +54,13 @@ class Route:
         }
 
 
-def read_routes(settings: RoutingSettings, registry: Registry, rules: Rules) -> Mapping[str, Route]:
+def read_routes(
+    settings: RoutingSettings, registry: Registry, rules: Rules, prompts: PromptMaker
+) -> Mapping[str, Route]:
     """The routes of a configuration, by name.
 
     Raises:
-        ConfigError: one names a model, a preference or a task that there is not.
+        ConfigError: one names a model, a preference, a task or a contract that there is not.
     """
     routes = {}
     for name, told in settings.routes.items():
@@ -75,7 +79,12 @@ def read_routes(settings: RoutingSettings, registry: Registry, rules: Rules) -> 
             )
         try:
             task_of(told.task)
-        except ValueError as error:
+            for stage in told.stages:
+                if stage.contract:
+                    prompts.check(stage.contract)
+            if told.mode == "ensemble" and told.join == "judge":
+                prompts.check(JUDGE_CONTRACT)
+        except RemitError as error:
             raise ConfigError(f"{place}: {error}") from error
         routes[name] = Route(name, told, preference)
     return routes
