@@ -157,7 +157,10 @@ def test_without_a_provider_it_is_no_adapter(ledger: LedgerClient, upstream: Ups
     (attempt,) = raised.value.attempts
     assert isinstance(attempt.error, NoAdapterError)
     assert attempt.skipped
-    assert ledger.count() == 0
+    (refused,) = ledger.read_all()
+    assert (refused.event_type, refused.metadata["error_code"]) == (
+        "PROMPT_REJECTED", "PROVIDER_NOT_FOUND"
+    )  # fmt: skip
 
 
 def test_who_takes_no_tools_is_passed_over(ledger: LedgerClient, upstream: Upstream) -> None:
@@ -207,6 +210,7 @@ def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream:
     told = explain(ledger, result.decision_id)
     assert told["candidates"][0]["code"] == "BUDGET_EXHAUSTED"
     assert told["candidates"][0]["status"] == "skipped"
+    assert ledger.read_by_event_type("PROMPT_REJECTED") == []
     assert result.cost_usd == result.response.cost_incurred > 0
 
 

@@ -217,12 +217,14 @@ def test_an_ensemble_of_which_nobody_answers(ledger: LedgerClient, upstream: Ups
     assert told["fallback_attempts"] == 2
 
 
-def test_one_turn_however_many_are_asked(ledger: LedgerClient, upstream: Upstream) -> None:
-    from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+def test_each_member_counts_as_a_turn_and_the_ledger_agrees(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
 
     budgeter = TokenBudgeter(ledger)
     scope = BudgetScope("SES-TESTTEST")
-    budgeter.allocate(scope, limits=BudgetLimits(tokens=10**9, turns=1))
+    budgeter.allocate(scope, limits=BudgetLimits(tokens=10**9, turns=3))
     models = (candidate("a", 90), candidate("b", 80), candidate("c", 70))
     gateway = LLMGateway(ledger, budgeter, dev_mode=True)
     for one in models:
@@ -235,6 +237,9 @@ def test_one_turn_however_many_are_asked(ledger: LedgerClient, upstream: Upstrea
     with pytest.raises(FallbackChainExhaustedError) as raised:
         route_request("Hello", _options(ledger, gateway, models, request=request))
     assert [one.error.code for one in raised.value.attempts] == ["TURN_LIMIT"]  # type: ignore[union-attr]
+    assert len(ledger.read_by_event_type("PROMPT_REJECTED")) == 1
+    assert len(ledger.read_by_event_type("THOUGHT_RECORD")) == 1  # refused: no trace of its prompt
+    assert audit_budgets(ledger).equal
 
 
 # -- pipelines -----------------------------------------------------------------------------

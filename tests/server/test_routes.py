@@ -39,6 +39,15 @@ served_as = "gpt-cut@cut=2,tokens=8"
 abilities = { general = 100 }
 [routing.routes.auto]
 models = ["down", "up"]
+[routing.models.otherway]
+provider = "anthropic"
+served_as = "claude-cut@cut=0,tokens=8"
+abilities = { general = 100 }
+[routing.models.alias]
+provider = "openai"
+served_as = "gpt-behind-the-alias"
+[routing.routes.across]
+models = ["otherway", "alias"]
 [routing.routes.broken]
 models = ["down"]
 [routing.routes.halfway]
@@ -228,6 +237,49 @@ def test_a_call_made_again_is_answered_from_the_record(
     # The one that failed is asked again; the one that answered is not.
     assert upstream.count() - before <= 1
     assert len(routed.entries("THOUGHT_RECORD", session)) == 1
+
+
+def test_a_name_of_the_registry_is_a_models_name(
+    routed: Served, session: str, upstream: Upstream
+) -> None:
+    upstream.reset()
+    key = routed.key(models=("alias",))
+    assert routed.call("openai", "Hi", session=session, model="alias", token=key.key)[0] == 200
+    assert upstream.calls()[-1]["model"] == "gpt-behind-the-alias"
+    other = new_session()
+    status, _, headers = routed.call("openai", "Hi", session=other, model="across", token=key.key)
+    assert status == 200
+    assert explain(routed.ledger, headers["x-remit-decision"])["candidates_considered"] == ["alias"]
+
+
+def test_pieces_that_the_client_never_saw_do_not_bind_it(routed: Served, session: str) -> None:
+    status, body, _ = routed.call("openai", "Hi", session=session, model="across", stream=True)
+    assert status == 200
+    assert b"said" in body
+    first, second = routed.entries("EXCHANGE", session)
+    assert (first.metadata["outcome"], second.metadata["outcome"]) == ("error", "success")
+
+
+def test_another_keys_chain_is_not_written_to(routed: Served, session: str) -> None:
+    routed.call("openai", "Hello", session=session, model="auto")
+    before = list(routed.ledger.query(submission_id=session, event_type="THOUGHT_RECORD"))
+    assert len(before) == 1
+    stranger = routed.key(models=("auto",))
+    own = new_session()
+    headers = {"x-remit-work-order": session}
+    routed.call("openai", "Hi", session=own, model="auto", token=stranger.key, headers=headers)
+    routed.call("openai", "Hi", session=session, model="auto", token=stranger.key)
+    after = list(routed.ledger.query(submission_id=session, event_type="THOUGHT_RECORD"))
+    assert [one.id for one in after] == [one.id for one in before]
+
+
+def test_ensembles_take_no_idempotency_key(routed: Served, session: str) -> None:
+    status, body, _ = routed.call(
+        "openai", "Hello", session=session, model="many", headers={"idempotency-key": session}
+    )
+    assert status == 400
+    assert b"idempotency" in body
+    assert routed.entries("EXCHANGE", session) == []
 
 
 def test_nobody_without_a_key_makes_a_decision(routed: Served) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from remit.config.section import Section
+
+_Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 __all__ = ["RouteSettings", "RoutedModelSettings", "RoutingSettings", "StageSettings"]
 
@@ -21,11 +24,11 @@ class RoutedModelSettings(Section):
         description="percent by task (code, mathematics, reasoning, writing, summary, extraction, "
         "translation, chat); 'general' for those not named",
     )
-    input_usd_per_million: float | None = Field(
-        None, ge=0, description="price for scoring, where the table of prices has none"
+    input_usd_per_million: _Usd | None = Field(
+        None, description="price for scoring, where the table of prices has none"
     )
-    output_usd_per_million: float | None = Field(
-        None, ge=0, description="likewise for output; bills always go by the table of prices"
+    output_usd_per_million: _Usd | None = Field(
+        None, description="likewise for output; bills always go by the table of prices"
     )
     context_tokens: int = Field(
         0, ge=0, description="context window; 0: as the table of prices says"
@@ -76,10 +79,10 @@ class RouteSettings(Section):
     judge: list[str] = Field(
         default_factory=list, description="of an ensemble: models that judge; empty: its own"
     )
-    timeout_s: float = Field(
-        60.0, gt=0, description="of an ensemble: who has not answered by then does not count"
+    timeout_s: _Seconds = Field(
+        60.0, description="of an ensemble: who has not answered by then does not count"
     )
-    max_usd: float | None = Field(
+    max_usd: _Usd | None = Field(
         None, gt=0, description="of an ensemble: as many are asked as surely cost no more together"
     )
     stages: list[StageSettings] = Field(
@@ -93,6 +96,9 @@ class RouteSettings(Section):
             raise ValueError("a route has stages if, and only if, its mode is 'pipeline'")
         if len(set(names)) != len(names):
             raise ValueError("two stages have one name")
+        for models in (self.models, self.judge, *(stage.models for stage in self.stages)):
+            if len(set(models)) != len(models):
+                raise ValueError("a model is named twice")
         if self.stages and not self.stages[-1].revises:
             raise ValueError("the last stage makes the answer: it cannot be a note")
         return self
@@ -106,15 +112,15 @@ class RoutingSettings(Section):
         description="what routes prefer that say nothing else: balanced, quality, cost, speed, "
         "or another name of the rules; empty: nothing"
     )
-    model_timeout_s: float = Field(
-        gt=0, description="longest call of one model; REMIT_MODEL_TIMEOUT goes before it"
+    model_timeout_s: _Seconds = Field(
+        description="longest call of one model; REMIT_MODEL_TIMEOUT goes before it"
     )
-    emitter_timeout_s: float = Field(
-        gt=0, description="longest time that a decision's emitter is waited for"
+    emitter_timeout_s: _Seconds = Field(
+        description="longest time that a decision's emitter is waited for"
     )
     reliability_decisions: int = Field(
         ge=0, description="latest decisions that models' reliability is told from; 0: it is not"
     )
-    reliability_every_s: float = Field(gt=0, description="how often a process looks at them anew")
+    reliability_every_s: _Seconds = Field(description="how often a process looks at them anew")
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]

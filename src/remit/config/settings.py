@@ -320,13 +320,31 @@ class McpOfferSettings(_Section):
     )
     max_message_bytes: int = Field(ge=1024, description="longest message from a client")
     max_sessions: int = Field(ge=1, description="most MCP sessions that are open at once")
+    sessions_per_caller: int = Field(ge=1, description="most of them of one user or key")
     session_idle_s: float = Field(gt=0, description="an MCP session ends when idle this long")
-    calls_at_once: int = Field(ge=1, description="tool calls that run side by side; others wait")
+    calls_at_once: int = Field(
+        ge=1,
+        description="calls of router_route that run side by side, and as many of all other tools; "
+        "others wait",
+    )
+    calls_per_caller: int = Field(ge=1, description="over HTTP, most of each of one user or key")
+    calls_waiting: int = Field(
+        ge=0, description="most calls of one user or key that wait; one more is refused"
+    )
+    thoughts_per_minute: int = Field(
+        ge=0, description="most thoughts a minute of one user or key of the role agent; 0: any"
+    )
     timeout_s: float = Field(gt=0, description="longest call of a tool that asks no model")
     route_timeout_s: float = Field(gt=0, description="longest router_route")
     max_output_bytes: int = Field(ge=1024, description="longest result; longer texts are cut")
     max_text_chars: int = Field(ge=1, description="longest prompt or thought")
-    drain_s: float = Field(ge=0, description="over stdio, time for the last answers to be read")
+    max_unread: int = Field(
+        ge=1, description="over stdio, answers that wait to be read; no more is read until they are"
+    )
+    drain_s: float = Field(
+        ge=0,
+        description="over stdio, time at the end for running calls, and for answers to be read",
+    )
 
 
 class AttentionSettings(_Section):

@@ -141,6 +141,8 @@ class Attempts:
         call.tap.dispatched(attempt.dispatch_entry_id)
         result, error = await self._send(call, provider, attempt, permit)
         response = call.last = await self._record(call, attempt, result)
+        if call.routed is not None and call.routed.on_record is not None:
+            call.routed.on_record(response)
         if isinstance(error, asyncio.CancelledError):
             raise error
         return response, error
@@ -156,9 +158,9 @@ class Attempts:
                 prepared=(prepared,),
                 path=call.path,
                 amount=call.amount,
-                turns=_turns(call, attempt),
+                turns=1 if attempt.number == 1 else 0,
                 enforce=self._enforce,
-                lease_ms=int(self._timeout_s(call) * 1000) + config.lease_margin_ms,
+                lease_ms=config.default_timeout_ms + config.lease_margin_ms,
                 about=(
                     request.session_id,
                     request.work_order_id or "",
@@ -180,16 +182,23 @@ class Attempts:
             attempt.dispatch_entry_id, attempt.hold = late.result
             call.claimed = call.claim is not None
             message = "the caller went away before sending"
-            await self._record(call, attempt, Failure(RouteOutcome.ERROR, "CANCELLED", message))
+            failure = Failure(RouteOutcome.ERROR, "CANCELLED", message)
+            response = await self._record(call, attempt, failure)
+            if call.routed is not None and call.routed.on_record is not None:
+                call.routed.on_record(response)
             raise asyncio.CancelledError from late
         except BaseException:
             permit.release()
             raise
 
-    def _timeout_s(self, call: Call) -> float:
-        """The longest that one attempt may take."""
+    def _limits_s(self, call: Call) -> tuple[float, float | None]:
+        """The longest that an attempt may take; and its first piece, where that is less."""
         longest = self._config.default_timeout_ms / 1000
-        return longest if call.routed is None else min(longest, call.routed.timeout_s)
+        if call.routed is None or call.routed.timeout_s >= longest:
+            return longest, None
+        if call.tap.wanted:
+            return longest, call.routed.timeout_s
+        return call.routed.timeout_s, None
 
     def _warning(self, request: PromptRequest) -> Callable[[str, str], LedgerEntry] | None:
         return functools.partial(warning_entry, request) if self._warns else None
@@ -203,7 +212,7 @@ class Attempts:
     ) -> tuple[ProviderResponse | Failure, BaseException | None]:
         """One answer or the reason why there is none; tells the breaker."""
         request, tap = call.request, call.tap
-        timeout_s = self._timeout_s(call)
+        timeout_s, first_s = self._limits_s(call)
         order = ProviderRequest(
             model_id=attempt.model_id,
             messages=call.sent.messages,
@@ -222,12 +231,14 @@ class Attempts:
         cause: BaseException
         started = time.perf_counter()
         try:
-            answer = await send(provider, order, tap)
+            answer = await send(provider, order, tap, first_s)
             permit.succeed()
             return answer, None
         except TimeoutError as error:
-            permit.fail()
-            message = f"no answer within {timeout_s:g} s"
+            # A model that is still talking is not ill, however long it talks.
+            (permit.succeed if tap.pieces else permit.fail)()
+            within = timeout_s if tap.pieces or first_s is None else first_s
+            message = f"no answer within {within:g} s"
             billing: Any = "arrived" if tap.pieces else unknown
             failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
             cause = error
@@ -354,10 +365,3 @@ class Attempts:
             wire=result.wire,
             **common,
         )
-
-
-def _turns(call: Call, attempt: Attempt) -> int:
-    """What an attempt counts among the turns: a request is one, however often it is tried."""
-    if call.routed is not None:
-        return int(call.routed.opens_turn)
-    return int(attempt.number == 1)

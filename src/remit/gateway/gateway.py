@@ -27,7 +27,7 @@ from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls
+from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
 from remit.gateway.naming import candidates
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import recorded_answer
@@ -35,7 +35,7 @@ from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite
 from remit.gateway.tenancy import SessionOwners
 from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
-from remit.ledger import LedgerClient, LedgerEntry, utc_now
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
 from remit.prices import PriceTable
 from remit.providers import AsyncProvider, EventSink, Provider, ProviderError, StreamingProvider
 
@@ -132,6 +132,7 @@ class LLMGateway:
     def register_router(self, router: RequestRouter) -> None:
         """Have requests whose ``model_id`` is one of the router's names answered by it."""
         self._router = router
+        self._named.clear()
 
     @property
     def providers(self) -> dict[str, AnyProvider]:
@@ -233,7 +234,7 @@ class LLMGateway:
             LeaseLostError: the answer came after the call had been settled as an orphan.
         """
         started_ns = time.time_ns()
-        tap = StreamTap(on_text, on_event)
+        tap = StreamTap(on_text, on_event, request.dialect)
         call = Call(request, tap, identity, routed=routed)
         try:
             response = await self._route(call)
@@ -241,7 +242,9 @@ class LLMGateway:
             if call.last is not None:  # the caller went away; what was recorded is told
                 self._tell(call, call.last, started_ns)
             raise
-        if call.handed_on is None:  # who it was handed on to has told of its calls
+        # Who it was handed on to has told of its calls; what it was refused is told as a whole.
+        refused = routed is not None and response.outcome is RouteOutcome.REJECTED
+        if call.handed_on is None and not refused:
             self._tell(call, response, started_ns)
         return response
 
@@ -299,9 +302,14 @@ class LLMGateway:
         """Have a router answer: it calls back for each model that it asks."""
         call.handed_on = router
         tap = call.tap
-        return await router.aroute(
-            call.request, on_text=tap.on_text, on_event=tap.on_event, identity=call.identity
-        )
+        try:
+            return await router.aroute(
+                call.request, on_text=tap.on_text, on_event=tap.on_event, identity=call.identity
+            )
+        except (LedgerError, LeaseLostError):
+            raise
+        except RemitError as error:  # what was asked, or how the route is set up, cannot be
+            return await self._reject(call, "INVALID_INPUT", error.message)
 
     async def reject(
         self,
@@ -310,9 +318,10 @@ class LLMGateway:
         message: str,
         *,
         retry_after_s: float | None = None,
+        identity: Identity | None = None,
     ) -> PromptResponse:
         """Refuse a request before anything is sent, on record: for routers."""
-        call = Call(request, StreamTap(None, None), sent=encode_sent(request))
+        call = Call(request, StreamTap(None, None), identity, sent=encode_sent(request))
         response = await self._reject(call, code, message, retry_after_s=retry_after_s)
         self._tell(call, response, time.time_ns())
         return response
@@ -327,7 +336,7 @@ class LLMGateway:
         named = self._candidates(request)[: 1 if routed else None]
         call.asked_model_id = routed.asked_model_id if routed else named[0][1]
         for provider_id, model_id in named:
-            if not _may_use(call, provider_id, model_id):
+            if not self._may_use(call, provider_id, model_id):
                 refusal = refusal if refusal[0] else (
                     "MODEL_NOT_ALLOWED", f"this key may not use {provider_id}/{model_id}"
                 )  # fmt: skip
@@ -427,10 +436,37 @@ class LLMGateway:
         name = (request.provider_id, request.model_id)
         found = self._named.get(name)
         if found is None:
-            found = list(dict.fromkeys(candidates(self._config, self._providers, *name)))
+            found = list(candidates(self._config, self._providers, *name))
+            behind = self._behind(request)  # the registry first (SPEC 15)
+            if behind is not None and behind[0] in self._providers:
+                found[0] = behind
+            found = list(dict.fromkeys(found))
             if len(self._named) < _MOST_NAMES:
                 self._named[name] = found
         return found
+
+    def _behind(self, request: PromptRequest) -> tuple[str, str] | None:
+        """Provider and model of the registry's name that a request gives, if it does."""
+        if self._router is None or request.provider_id or not request.model_id:
+            return None
+        return self._router.named(request.model_id)
+
+    def _may_use(self, call: Call, provider_id: str, model_id: str) -> bool:
+        """Whether a key's models include this one, by any name that it goes by.
+
+        A key that names a route may use what the route leads to.
+        """
+        identity, asked = call.identity, call.request.model_id
+        if identity is None:
+            return True
+        names = [model_id, f"{provider_id}/{model_id}"]
+        if call.routed is not None:
+            names += [call.routed.asked_model_id, call.routed.model_name]
+        elif asked is not None and (
+            asked.endswith(model_id) or self._behind(call.request) == (provider_id, model_id)
+        ):
+            names.append(asked)
+        return any(identity.may_use_model(name) for name in names if name)
 
     @staticmethod
     def _path(call: Call) -> tuple[str, ...]:
@@ -468,10 +504,15 @@ class LLMGateway:
         remaining: int | None = None,
         retry_after_s: float | None = None,
     ) -> PromptResponse:
-        """One ``PROMPT_REJECTED``; nothing held, nothing sent."""
+        """One ``PROMPT_REJECTED``; nothing held, nothing sent.
+
+        Of a routed request one is written for the whole, by whoever routes it.
+        """
         request = call.request
-        entry: LedgerEntry = rejection_entry(request, code, message)
-        entry_id = await self._ledger.awrite(entry)
+        entry_id = ""
+        if call.routed is None:
+            entry: LedgerEntry = rejection_entry(request, code, message)
+            entry_id = await self._ledger.awrite(entry)
         return PromptResponse(
             content="",
             outcome=RouteOutcome.REJECTED,
@@ -519,23 +560,6 @@ class LLMGateway:
 
 
 _MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
-
-
-def _may_use(call: Call, provider_id: str, model_id: str) -> bool:
-    """Whether a key's models include this one, by any name that it goes by.
-
-    A key that names a route may use what the route leads to.
-    """
-    identity, asked = call.identity, call.request.model_id
-    if identity is None:
-        return True
-    if call.routed is not None and identity.may_use_model(call.routed.asked_model_id):
-        return True
-    return (
-        identity.may_use_model(model_id)
-        or identity.may_use_model(f"{provider_id}/{model_id}")
-        or (asked is not None and asked.endswith(model_id) and identity.may_use_model(asked))
-    )
 
 
 def _caller(call: Call) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,18 +20,21 @@ class Routed:
     Attributes:
         decision_id: of the decision that it belongs to.
         asked_model_id: what the caller asked for, such as ``auto``.
-        timeout_s: the longest that the attempt may take, in seconds.
-        number: which try of the same it is, from 1.
+        model_name: the chosen model's name in the registry.
+        timeout_s: the longest that a whole answer may take, in seconds, and the first piece of a
+            stream; for the rest of it the gateway's own limit holds.
+        number: which try of the same it is, from 1; a first try counts as a turn.
         retry_of: the ``EXCHANGE`` of the try before it.
-        opens_turn: whether it counts as the request's turn.
+        on_record: told of the outcome once it is on record, also when the caller has gone away.
     """
 
     decision_id: str
     asked_model_id: str
+    model_name: str
     timeout_s: float
     number: int = 1
     retry_of: str = ""
-    opens_turn: bool = True
+    on_record: Callable[[PromptResponse], None] | None = None
 
 
 class RequestRouter(Protocol):
@@ -38,6 +42,10 @@ class RequestRouter(Protocol):
 
     def knows(self, name: str) -> bool:
         """Whether ``name`` is a route."""
+        ...
+
+    def named(self, name: str) -> tuple[str, str] | None:
+        """Provider and model behind a name of the registry; ``None`` where it is none."""
         ...
 
     async def aroute(

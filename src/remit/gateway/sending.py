@@ -49,11 +49,15 @@ class StreamTap:
     Args:
         on_text: wants the answer's text.
         on_event: wants everything.
+        dialect: that the caller speaks: pieces of another's wire are not passed on to it.
     """
 
-    def __init__(self, on_text: TextSink | None, on_event: EventSink | None) -> None:
+    def __init__(
+        self, on_text: TextSink | None, on_event: EventSink | None, dialect: str | None = None
+    ) -> None:
         self._on_text = self.on_text = on_text
         self._on_event = self.on_event = on_event
+        self._dialect = dialect
         self._parts: list[str] = []
         self._started = 0.0
         self.wanted = on_text is not None or on_event is not None
@@ -106,7 +110,12 @@ class StreamTap:
         elif kind is UsageTold:
             self.told = event
             return
-        elif kind is WireChunk and self._on_event is not None and not self.began:
+        elif (
+            kind is WireChunk
+            and self._on_event is not None
+            and not self.began
+            and event.dialect == (self._dialect or event.dialect)
+        ):
             self._mark()  # the listener passes it on: the client has seen this answer begin
         if self._on_event is not None:
             self._tell(self._on_event, event)
@@ -141,11 +150,18 @@ async def send(
     provider: Provider | AsyncProvider | StreamingProvider,
     request: ProviderRequest,
     tap: StreamTap,
+    first_s: float | None = None,
 ) -> ProviderResponse:
     """The provider's answer within ``request.timeout_s``.
 
     A provider that only blocks gets a thread. One that does not answer in time is cancelled
     and not waited for.
+
+    Args:
+        provider: who is asked.
+        request: what.
+        tap: listens to the stream.
+        first_s: the longest until the first piece of the stream, where that is less.
 
     Raises:
         TimeoutError: the time ran out.
@@ -154,16 +170,20 @@ async def send(
     tap.start()
     # By their methods: looking a protocol up by isinstance costs more than the call itself.
     stream = getattr(provider, "astream", None)
-    if stream is not None:
-        async with asyncio.timeout(request.timeout_s):
-            return _checked(await _whole_stream(stream, request, tap))
     streams_text = hasattr(provider, "asend")
-    if streams_text:
+    if stream is not None:
+        task = asyncio.ensure_future(_whole_stream(stream, request, tap))
+    elif streams_text:
         task = asyncio.ensure_future(_guarded(provider, request, tap))
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
     try:
-        done, _ = await asyncio.wait({task}, timeout=request.timeout_s)
+        done, left_s = set[Any](), request.timeout_s
+        if first_s is not None:
+            done, _ = await asyncio.wait({task}, timeout=first_s)
+            left_s = max(0.0, left_s - first_s) if tap.pieces else 0.0
+        if not done and left_s:
+            done, _ = await asyncio.wait({task}, timeout=left_s)
     except asyncio.CancelledError:
         _abandon(task)
         raise
@@ -173,7 +193,7 @@ async def send(
     if task.cancelled():
         raise ProtocolBrokenError("SERVER_ERROR", "the provider cancelled itself", True)
     response = _checked(task.result())
-    if tap.wanted and not streams_text:
+    if tap.wanted and stream is None and not streams_text:
         tap.take_text(response.content)
     return response
 

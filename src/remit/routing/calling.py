@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 from remit.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.gateway import CircuitState, Dispatched, Routed
-from remit.providers import EventSink, UsageTold
+from remit.providers import EventSink, UsageTold, WireChunk
 from remit.routing.candidate import Candidate
 from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
 from remit.routing.options import RouteOptions
@@ -25,6 +26,9 @@ _FINAL = frozenset(
     }
 )  # fmt: skip
 
+# Costs are as certain as the least certain of them.
+_WEAKEST = ("unpriced", "upper_bound", "estimated", "measured")
+
 
 class Listeners:
     """Passes a stream on, and knows whether any of it has been heard.
@@ -32,10 +36,17 @@ class Listeners:
     Args:
         on_text: wants the answer's text.
         on_event: wants everything.
+        dialect: that the caller speaks: pieces of another's wire are not passed on to it.
     """
 
-    def __init__(self, on_text: TextSink | None = None, on_event: EventSink | None = None) -> None:
+    def __init__(
+        self,
+        on_text: TextSink | None = None,
+        on_event: EventSink | None = None,
+        dialect: str | None = None,
+    ) -> None:
         self.began = False
+        self._dialect = dialect
         self.on_text = self._heard(on_text)
         self.on_event = self._heard(on_event)
 
@@ -44,7 +55,10 @@ class Listeners:
             return None
 
         def hear(what: Any) -> None:
-            if not isinstance(what, (Dispatched, UsageTold)):
+            silent = isinstance(what, (Dispatched, UsageTold))
+            if isinstance(what, WireChunk):
+                silent = what.dialect != (self._dialect or what.dialect)
+            if not silent:
                 self.began = True
             listener(what)
 
@@ -61,7 +75,10 @@ class Asking:
         asked: every model that something was sent to, with what came of it.
         last: the response of the latest call.
         final: a refusal that no other model would change.
+        retry_after_s: when the first of the circuits that bar the way is tried again.
         cost_usd: of all calls; ``input_tokens`` and ``output_tokens`` likewise.
+        certainties: of their costs; ``cost_known`` where a price says all of them.
+        on_record: what each call came to, by its ``EXCHANGE``.
     """
 
     options: RouteOptions
@@ -71,14 +88,23 @@ class Asking:
     asked: list[dict[str, Any]] = field(default_factory=list)
     last: PromptResponse | None = None
     final: PromptResponse | None = None
+    retry_after_s: float | None = None
     cost_usd: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    certainties: set[str] = field(default_factory=set)
+    on_record: dict[str, PromptResponse] = field(default_factory=dict)
+    cost_known: bool = True
 
     @property
     def tried(self) -> int:
         """How many models were asked."""
         return len({one["model_id"] for one in self.asked})
+
+    @property
+    def only_replayed(self) -> bool:
+        """Whether all answers came from the record: then nothing was decided now."""
+        return bool(self.asked) and all(one.get("replayed") for one in self.asked)
 
     async def obstacle(self, one: Candidate, task: str) -> CircuitOpenError | NoAdapterError | None:
         """What forbids asking a candidate just now, before anything is written."""
@@ -89,7 +115,10 @@ class Asking:
             return NoAdapterError(f"{one.model_id} takes no {need}, and the call has some")
         state, retry_after_s = await gateway.circuit(one.provider_id, one.provider_model)
         if state is CircuitState.OPEN:
-            later = f"; it is tried again in {retry_after_s:.1f} s" if retry_after_s else ""
+            later = ""
+            if retry_after_s is not None:
+                later = f"; it is tried again in {retry_after_s:.1f} s"
+                self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
             return CircuitOpenError(f"{one.model_id} failed repeatedly{later}")
         return None
 
@@ -103,7 +132,6 @@ class Asking:
         request: PromptRequest,
         *,
         listeners: Listeners | None = None,
-        timeout_s: float | None = None,
         part: str = "",
         number: int = 1,
         retry_of: PromptResponse | None = None,
@@ -114,7 +142,6 @@ class Asking:
             one: who is asked.
             request: what.
             listeners: hear the stream.
-            timeout_s: instead of the model's own limit, where that is longer.
             part: which part of the whole this is, where one request makes several calls.
             number: which try of that part it is.
             retry_of: the call before it, of which it is another try.
@@ -127,45 +154,52 @@ class Asking:
             model_id=one.provider_model,
             idempotency_key=_key_of(request.idempotency_key, part),
         )
-        routed = Routed(
-            decision_id=self.decision_id,
-            asked_model_id=options.route or one.model_id,
-            timeout_s=min(self.timeout_s, timeout_s or self.timeout_s),
-            number=number,
-            retry_of="" if retry_of is None else retry_of.exchange_entry_id,
-            opens_turn=not self.asked,
-        )
         noted: dict[str, Any] = {"model_id": one.model_id, "provider_id": one.provider_id}
         if part:
             noted["part"] = part
-        self.asked.append(noted)
-        try:
-            response = await options.gateway.aroute(
-                named,
-                on_text=heard.on_text,
-                on_event=heard.on_event,
-                identity=options.identity,
-                routed=routed,
-            )
-        except BaseException:
-            noted["outcome"] = "cancelled"
-            raise
+        routed = Routed(
+            decision_id=self.decision_id,
+            asked_model_id=options.route or one.model_id,
+            model_name=one.model_id,
+            timeout_s=self.timeout_s,
+            number=number,
+            retry_of="" if retry_of is None else retry_of.exchange_entry_id,
+            on_record=functools.partial(self._recorded, noted),
+        )
+        response = await options.gateway.aroute(
+            named,
+            on_text=heard.on_text,
+            on_event=heard.on_event,
+            identity=options.identity,
+            routed=routed,
+        )
         self.last = response
-        self.cost_usd += response.cost_incurred
-        self.input_tokens += response.input_tokens
-        self.output_tokens += response.output_tokens
+        if response.replayed:
+            noted["replayed"] = True
+            self._recorded(noted, response)
         if response.outcome is RouteOutcome.SUCCESS:
-            noted.update(_told(response))
             return response
-        error = ModelCallError(response.error_code or "ERROR", response.error_message or "")
+        error = ModelCallError(response.error_code or "ERROR", _plain(response.error_message or ""))
         self.failed.append(RouteAttempt(one.model_id, one.provider_id, error, response))
-        if response.dispatch_entry_id:
-            noted.update(_told(response), error_code=error.code, error_message=error.message)
-        else:
-            self.asked = [other for other in self.asked if other is not noted]
-            if response.error_code in _FINAL:
-                self.final = response
+        if response.outcome is RouteOutcome.REJECTED and response.error_code in _FINAL:
+            self.final = response
         return None
+
+    def late(self, one: Candidate, part: str, timeout_s: float) -> None:
+        """Note that a call was cut off since its time was over."""
+        error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
+        response = None
+        for noted in self.asked:
+            if noted.get("part") == part and "exchange_entry_id" in noted:
+                noted |= {"outcome": "timeout", "error_code": error.code,
+                          "error_message": error.message}  # fmt: skip
+                response = replace(
+                    self.on_record[noted["exchange_entry_id"]],
+                    outcome=RouteOutcome.TIMEOUT,
+                    error_code=error.code,
+                    error_message=error.message,
+                )
+        self.failed.append(RouteAttempt(one.model_id, one.provider_id, error, response))
 
     def skipped(self) -> list[dict[str, Any]]:
         """Candidates that nothing was sent to, and why."""
@@ -175,19 +209,44 @@ class Asking:
                 "provider_id": one.provider_id,
                 "code": one.error.code,
                 "reason": one.error.message,
-                **({"rejection_entry_id": one.response.exchange_entry_id} if one.response else {}),
             }
             for one in self.failed
             if one.skipped
         ]
 
+    def with_all(self, response: PromptResponse) -> PromptResponse:
+        """A response, bearing the tokens and the cost of all calls that were made."""
+        if len(self.asked) <= 1:
+            return response
+        return replace(
+            response,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost_incurred=self.cost_usd,
+            cost_known=self.cost_known,
+            cost_certainty=next((one for one in _WEAKEST if one in self.certainties), ""),
+        )
 
-def _told(response: PromptResponse) -> dict[str, Any]:
-    return {
-        "outcome": str(response.outcome),
-        "latency_ms": response.latency_ms,
-        "exchange_entry_id": response.exchange_entry_id,
-    }
+    def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
+        """A call is on record, whoever still waits for it."""
+        noted["outcome"] = str(response.outcome)
+        noted["latency_ms"] = response.latency_ms
+        noted["exchange_entry_id"] = response.exchange_entry_id
+        if response.outcome is not RouteOutcome.SUCCESS:
+            noted["error_code"] = response.error_code or "ERROR"
+            noted["error_message"] = _plain(response.error_message or "")
+        self.asked.append(noted)
+        self.on_record[response.exchange_entry_id] = response
+        self.cost_usd += response.cost_incurred
+        self.input_tokens += response.input_tokens
+        self.output_tokens += response.output_tokens
+        self.certainties.add(response.cost_certainty)
+        self.cost_known = self.cost_known and response.cost_known
+
+
+def _plain(text: str) -> str:
+    """A provider's words as a record can hold them."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _key_of(key: str | None, part: str) -> str | None:

@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from remit.canonical import canonical_json
-from remit.errors import InvalidInputError
+from remit.errors import InvalidInputError, RemitError
 from remit.routing.candidate import Candidate
+from remit.routing.errors import RoutingError
 from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, chain_of, score_candidates
 
 __all__ = ["Considered", "consider", "name_of"]
@@ -38,6 +39,7 @@ def consider(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) ->
 
     Raises:
         InvalidInputError: there are none, or the function that scores gave no score for one.
+        RoutingError: that function failed.
     """
     if not inputs.candidates:
         raise InvalidInputError(
@@ -47,7 +49,14 @@ def consider(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) ->
     by_name, names, profiles, names_json, profiles_json = _told(tuple(inputs.candidates))
     if len(by_name) != len(inputs.candidates):
         raise InvalidInputError("Two candidates have one name.")
-    scoring = scoring_fn(inputs)
+    try:
+        scoring = scoring_fn(inputs)
+    except RemitError:
+        raise
+    except Exception as error:
+        raise RoutingError(
+            f"The scoring function {name_of(scoring_fn)} failed ({type(error).__name__})."
+        ) from error
     scores = _checked(scoring, by_name)
     chain = chain_of(Scoring(scoring.winner, scores))
     context = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remit.blocking import call_in_thread
@@ -22,6 +22,8 @@ __all__ = [
 ]
 
 _log = logging.getLogger("remit.routing")
+
+_MOST_IN_RECORD = 8_192  # bytes of one list, of the 65,535 that a record may have
 
 DecisionEmitter = Callable[[RoutingDecision], Any]
 """Takes a decision. A coroutine function is awaited; any other callable runs in a thread."""
@@ -77,14 +79,16 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
     """What an emitter gives back; ``None`` where it failed or took too long, which is logged."""
     if emitter is NO_OP_DECISION_EMITTER:
         return None
-    task = asyncio.ensure_future(_call(emitter, decision))
+    task = asyncio.ensure_future(_guarded(emitter, decision))
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
     except asyncio.CancelledError:
         task.cancel()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
         raise
     if not done:
         task.cancel()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
         _log.error("the emitter of decisions did not end within %g s; %s is not told",
                    timeout_s, decision.decision_id)  # fmt: skip
         return None
@@ -93,6 +97,13 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
         _log.error("the emitter of decisions %s; %s is not told", kind, decision.decision_id)
         return None
     return task.result()
+
+
+async def _guarded(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
+    try:
+        return await _call(emitter, decision)
+    except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
+        raise RuntimeError(type(error).__name__) from error
 
 
 async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
@@ -113,8 +124,8 @@ def _replayable(decision: RoutingDecision) -> dict[str, Any]:
         "prompt": decision.prompt,
         "context": Content(decision.context, decision.encoded.get("context")),
         "profiles": Content(decision.profiles, decision.encoded.get("profiles")),
-        "skipped": [dict(one) for one in decision.skipped],
-        "attempts": [dict(one) for one in decision.attempts],
+        "skipped": _listed(decision.skipped),
+        "attempts": _listed(decision.attempts),
         "scoring": decision.scoring,
         "model_id": decision.record.chosen_model_id,
         "outcome": "error" if decision.record.routing_mode == "fail" else "success",
@@ -122,5 +133,11 @@ def _replayable(decision: RoutingDecision) -> dict[str, Any]:
     if decision.route:
         told["route"] = decision.route
     if decision.stages:
-        told["stages"] = [dict(one) for one in decision.stages]
+        told["stages"] = _listed(decision.stages)
     return told
+
+
+def _listed(items: Sequence[Mapping[str, Any]]) -> Any:
+    """A list as the entry's own; a long one as content, for a record has a limit."""
+    told = [dict(one) for one in items]
+    return told if len(canonical_json(told)) <= _MOST_IN_RECORD else Content(told)

@@ -15,8 +15,9 @@ from remit.routing.calling import Asking
 from remit.routing.candidate import Candidate
 from remit.routing.chain import walk
 from remit.routing.errors import ModelCallError, RouteAttempt
+from remit.routing.explaining import JUDGE_PART
 from remit.routing.intent import text_asked
-from remit.routing.joining import join_by_fields, join_by_vote
+from remit.routing.joining import join_by_fields, join_by_vote, plain_answer
 from remit.routing.options import EnsembleOptions
 
 __all__ = ["JUDGE_CONTRACT", "ask_ensemble"]
@@ -32,29 +33,59 @@ async def ask_ensemble(
 ) -> tuple[Answer | None, dict[str, Any]]:
     """Ask the best of the chain at once; the joined answer, and how it came about.
 
-    Who cannot be asked makes room for the next; who does not answer in time does not count.
+    Who cannot be asked makes room for the next; who does not answer in time does not count. Where
+    nobody answers, the rest of the chain is tried one by one, if there is time and no bound of
+    money.
     """
     options = asking.options.ensemble
     members = await _members(asking, chain, task, request, options)
     loop = asyncio.get_running_loop()
     end = loop.time() + options.timeout_s
     calls = {
-        asyncio.ensure_future(
-            asking.ask(one, request, timeout_s=options.timeout_s, part=f"member {one.model_id}")
-        ): one
-        for one in members
+        asyncio.ensure_future(asking.ask(one, request, part=_part_of(one))): one for one in members
     }
     answers = await _gather(asking, calls, options.timeout_s)
     ordered = [(one, answers[one.model_id]) for one in members if one.model_id in answers]
-    told: dict[str, Any] = {"join": options.join, "members": [one.model_id for one in members]}
+    told: dict[str, Any] = {
+        "join": options.join,
+        "members": [one.model_id for one in members],
+        "answered": [one.model_id for one, _ in ordered],
+    }
     if not ordered:
-        return None, told
-    (winner, response), text, joined = await _join(
-        asking, ordered, request, max(0.0, end - loop.time())
-    )
+        return await _from_the_rest(asking, chain, members, task, request, end), told
+    (winner, response), text, joined = await _join(asking, ordered, request)
     told["joined"] = joined
-    told["agreed"] = [one.model_id for one, _ in ordered]
+    if joined == "vote":
+        said = plain_answer(response.content)
+        told["agreed"] = [
+            one.model_id for one, other in ordered if plain_answer(other.content) == said
+        ]
     return (winner, _as_one(response, text)), told
+
+
+def _part_of(one: Candidate) -> str:
+    return f"member {one.model_id}"
+
+
+async def _from_the_rest(
+    asking: Asking,
+    chain: Sequence[Candidate],
+    members: Sequence[Candidate],
+    task: str,
+    request: PromptRequest,
+    end: float,
+) -> Answer | None:
+    """An answer of those that were no members, when no member gave one."""
+    left_s = end - asyncio.get_running_loop().time()
+    known = {one.model_id for one in members} | {one.model_id for one in asking.failed}
+    rest = [one for one in chain if one.model_id not in known]
+    if asking.options.ensemble.max_usd is not None or asking.final or left_s <= 0 or not rest:
+        return None
+    try:
+        async with asyncio.timeout(left_s):
+            return await walk(asking, rest, task, request, part="instead")
+    except TimeoutError:
+        return None
 
 
 async def _members(
@@ -102,13 +133,17 @@ async def _gather(
         await _cancel(calls)
         raise
     await _cancel(late)
-    answers = {}
+    answers: dict[str, PromptResponse] = {}
+    errors: list[BaseException] = []
     for call, one in calls.items():
-        if call in late:
-            error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
-            asking.failed.append(RouteAttempt(one.model_id, one.provider_id, error))
+        if call.cancelled():
+            asking.late(one, _part_of(one), timeout_s)
+        elif (error := call.exception()) is not None:
+            errors.append(error)
         elif (response := call.result()) is not None:
             answers[one.model_id] = response
+    if errors:  # all have been heard of; the record could not be made
+        raise errors[0]
     return answers
 
 
@@ -120,7 +155,7 @@ async def _cancel(calls: Any) -> None:
 
 
 async def _join(
-    asking: Asking, answers: Sequence[Answer], request: PromptRequest, left_s: float
+    asking: Asking, answers: Sequence[Answer], request: PromptRequest
 ) -> tuple[Answer, str | None, str]:
     """The answer that counts, another text for it, and by what it was found."""
     texts = [response.content for _, response in answers]
@@ -138,19 +173,20 @@ async def _join(
             return answers[found[0]], found[1], "fields"
         return answers[join_by_vote(texts)], None, "vote"
     if join == "judge":
-        place = await _judged(asking, answers, request, left_s)
+        place = await _judged(asking, answers, request)
         if place is not None:
             return answers[place], None, "judge"
         return answers[0], None, "best_scored"
     return answers[join_by_vote(texts)], None, "vote"
 
 
-async def _judged(
-    asking: Asking, answers: Sequence[Answer], request: PromptRequest, left_s: float
-) -> int | None:
-    """Which answer a model prefers; ``None`` where it cannot be asked or says nothing usable."""
+async def _judged(asking: Asking, answers: Sequence[Answer], request: PromptRequest) -> int | None:
+    """Which answer a model prefers; ``None`` where it cannot be asked or says nothing usable.
+
+    It has as long as the members had.
+    """
     options = asking.options
-    if options.prompts is None or left_s <= 0:
+    if options.prompts is None:
         return None
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
     variables = {"question": question, "answers": [response.content for _, response in answers]}
@@ -160,8 +196,8 @@ async def _judged(
         return None
     judges = options.ensemble.judge or [one for one, _ in answers]
     try:
-        async with asyncio.timeout(left_s):
-            found = await walk(asking, judges, "any", asked, part="judge")
+        async with asyncio.timeout(options.ensemble.timeout_s):
+            found = await walk(asking, judges, "any", asked, part=JUDGE_PART)
     except TimeoutError:
         return None
     if found is None:

@@ -16,7 +16,10 @@ from remit.routing.scoring import ANY_TASK, score_parts
 from remit.routing.weights import Weights
 from remit.trail import ThoughtNotFoundError, get_thought_record
 
-__all__ = ["explain", "find_decision", "record_in"]
+__all__ = ["JUDGE_PART", "explain", "find_decision", "record_in"]
+
+JUDGE_PART = "judge"
+"""What the calls of an ensemble's judge are called among its attempts."""
 
 _EVENT = "THOUGHT_RECORD"
 
@@ -111,7 +114,7 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
         "intent": _intent(intent),
         "why": _why(record, context, intent, candidates, told),
         "candidates": candidates,
-        "stages": told.get("stages", []),
+        "stages": [dict(one) for one in _list_of(told, "stages")],
     }
 
 
@@ -147,9 +150,10 @@ def _candidates(
 ) -> list[dict[str, Any]]:
     """The chain in order, with what became of each."""
     calls: dict[str, list[Mapping[str, Any]]] = {}
-    for call in told.get("attempts") or ():
-        calls.setdefault(call["model_id"], []).append(call)
-    skipped = {one["model_id"]: one for one in told.get("skipped") or ()}
+    for call in _list_of(told, "attempts"):
+        if call.get("part") != JUDGE_PART:  # a judge's calls are no answers
+            calls.setdefault(call["model_id"], []).append(call)
+    skipped = {one["model_id"]: one for one in _list_of(told, "skipped")}
     profiles = told.get("profiles")
     rows = []
     for rank, model in enumerate(record["candidates_considered"], 1):
@@ -168,7 +172,8 @@ def _candidates(
         if model in parts:
             row["parts"] = dict(parts[model])
         if made := calls.get(model):
-            last = made[-1]
+            good = [call for call in made if call.get("outcome") == "success"]
+            last = (good or made)[-1]
             row["status"] = "answered" if last.get("outcome") == "success" else "failed"
             row["code"] = last.get("error_code", "")
             row["reason"] = _text(last.get("error_message", ""))
@@ -210,12 +215,9 @@ def _why(
                              f"{row['code']}{reason}.")  # fmt: skip
         elif row["status"] == "answered":
             sentences.append(f"{model} (rank {row['rank']}, {score:.6f}) answered too.")
-    for stage in told.get("stages") or ():
+    for stage in _list_of(told, "stages"):
         if "join" in stage:
-            sentences.append(
-                f"Of the answers of {', '.join(stage.get('agreed', stage['members']))} one was "
-                f"made by {stage.get('joined', stage['join'])}."
-            )
+            sentences += _joined(stage, told)
         elif stage.get("model_id"):
             sentences.append(f"The stage {stage['stage']} was done by {stage['model_id']}.")
         else:
@@ -223,6 +225,35 @@ def _why(
     if record["routing_mode"] == "fail":
         sentences.append(f"No model answered after {record['fallback_attempts']} attempts.")
     return sentences
+
+
+def _joined(stage: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+    """How the answers of an ensemble became one."""
+    answered = stage.get("answered") or ()
+    if not answered:
+        return [f"Of {', '.join(stage['members']) or 'nobody'} none answered in time."]
+    how = {
+        "vote": "the one that most gave was taken",
+        "fields": "one was made, field by field",
+        "judge": "a judge chose one",
+        "best_scored": "that of the best-scored was taken",
+    }.get(str(stage.get("joined")), "one was made")
+    agreed = stage.get("agreed") or ()
+    more = f" ({', '.join(agreed)} agreed)" if len(agreed) > 1 else ""
+    sentences = [f"Of the answers of {', '.join(answered)}, {how}{more}."]
+    for call in _list_of(told, "attempts"):
+        if call.get("part") == JUDGE_PART:
+            came = "judged" if call.get("outcome") == "success" else (
+                f"was to judge, and failed ({call.get('error_code', '')})"
+            )  # fmt: skip
+            sentences.append(f"{call['model_id']} {came}: {call.get('exchange_entry_id', '')}.")
+    return sentences
+
+
+def _list_of(told: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """A list of a decision's metadata; empty where it was erased."""
+    found = told.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
 def _about(intent: Intent, context: Mapping[str, Any]) -> str:

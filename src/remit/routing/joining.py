@@ -11,7 +11,7 @@ import orjson
 from remit.canonical import canonical_json
 from remit.errors import RemitError
 
-__all__ = ["join_by_fields", "join_by_vote"]
+__all__ = ["join_by_fields", "join_by_vote", "plain_answer"]
 
 
 def join_by_vote(answers: Sequence[str]) -> int:
@@ -24,10 +24,15 @@ def join_by_vote(answers: Sequence[str]) -> int:
         The place of the best-scored of those that agree; of several equal groups, of the one that
         the best-scored belongs to.
     """
-    plain = [" ".join(answer.split()).casefold() for answer in answers]
-    votes = Counter(plain)
+    plain = [plain_answer(answer) for answer in answers]
+    votes = Counter(text for text in plain if text) or Counter(plain)  # a blank one says nothing
     most = max(votes.values())
     return next(place for place, text in enumerate(plain) if votes[text] == most)
+
+
+def plain_answer(answer: str) -> str:
+    """An answer as votes are counted: white space and the case of letters aside."""
+    return " ".join(answer.split()).casefold()
 
 
 def join_by_fields(answers: Sequence[str]) -> tuple[int, str] | None:

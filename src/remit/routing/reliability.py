@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from remit.errors import RemitError
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 
 __all__ = ["USUAL", "Reliability"]
 
@@ -69,14 +69,25 @@ class Reliability:
                 self._known = found
 
 
+def _latest(ledger: LedgerClient, decisions: int) -> list[LedgerEntry]:
+    """The latest decisions: of thoughts, they alone have an outcome."""
+    found = [
+        entry
+        for outcome in ("success", "error")
+        for entry in ledger.query(
+            event_type="THOUGHT_RECORD", outcome=outcome, limit=decisions, order="desc",
+            with_content=False,
+        )
+    ]  # fmt: skip
+    return sorted(found, key=lambda entry: (len(entry.id), entry.id), reverse=True)[:decisions]
+
+
 def _count(ledger: LedgerClient, decisions: int) -> dict[str, int]:
     good: Counter[str] = Counter()
     all_calls: Counter[str] = Counter()
-    latest = ledger.query(
-        event_type="THOUGHT_RECORD", limit=decisions, order="desc", with_content=False
-    )
-    for entry in latest:
-        for call in entry.metadata.get("attempts") or ():
+    for entry in _latest(ledger, decisions):
+        told = entry.metadata.get("attempts")
+        for call in told if isinstance(told, list) else ():
             if not isinstance(call, Mapping) or not isinstance(call.get("model_id"), str):
                 continue
             succeeded = call.get("outcome") == "success"

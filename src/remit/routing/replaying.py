@@ -76,6 +76,7 @@ def _compare(told: Mapping[str, Any], entry: LedgerEntry, answer: dict[str, Any]
     profiles: Mapping[str, Any] = told["profiles"]
     same = sorted(profiles) == list(context["candidates"])
     answer["checks"]["profiles"] = same
+    _check_calls(told, record, answer)
     if told.get("scoring", "remit") != "remit":
         answer["checks"]["scores"] = answer["checks"]["candidates_considered"] = None
         answer["notes"].append(f"Scored by {told['scoring']}, which is not run again.")
@@ -91,6 +92,24 @@ def _compare(told: Mapping[str, Any], entry: LedgerEntry, answer: dict[str, Any]
     )
     _check(answer, "scores", record, dict(scoring.scores))
     _check(answer, "candidates_considered", record, list(chain_of(scoring)))
+
+
+def _check_calls(
+    told: Mapping[str, Any], record: Mapping[str, Any], answer: dict[str, Any]
+) -> None:
+    """Whether the chosen model and the count of attempts are those of the calls on record."""
+    attempts, skipped = told.get("attempts"), told.get("skipped")
+    if not isinstance(attempts, list) or not isinstance(skipped, list):
+        answer["checks"]["attempts"] = None
+        return
+    answered = {call["model_id"] for call in attempts if call.get("outcome") == "success"}
+    if record["routing_mode"] == "fail":
+        failed = [call for call in attempts if call.get("outcome") != "success"]
+        count, chosen = len(failed) + len(skipped), not record["chosen_model_id"]
+    else:
+        count = max(0, len({call["model_id"] for call in attempts}) - 1)
+        chosen = record["chosen_model_id"] in answered
+    answer["checks"]["attempts"] = chosen and record["fallback_attempts"] == count
 
 
 def _check(answer: dict[str, Any], name: str, record: Mapping[str, Any], computed: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from remit.blocking import run_blocking
 from remit.canonical import canonical_json
 from remit.errors import InvalidInputError
-from remit.exchange import PromptRequest, PromptResponse, check_messages
+from remit.exchange import PromptRequest, PromptResponse, RouteOutcome, check_messages
 from remit.routing.calling import Asking, Listeners
 from remit.routing.candidate import Candidate
 from remit.routing.chain import walk
@@ -35,6 +36,11 @@ __all__ = ["Outcome", "aroute_request", "needs_of", "route_and_tell", "route_req
 Prompt = str | Sequence[Mapping[str, Any]]
 
 _CONTRACT = "PRC-PASSTHROUGH-001"
+_log = logging.getLogger("remit.routing")
+
+# Of the reasons why nothing was sent, the one that tells the caller most.
+_TELLING = ("BUDGET_EXHAUSTED", "ENSEMBLE_BUDGET", "MODEL_NOT_ALLOWED", "CIRCUIT_OPEN")
+_CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOUND"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,14 @@ class Outcome:
         failure: why, then.
         asking: the calls that were made.
         told: what the emitter gave back; ``None`` without one, or when it failed.
+        refusal: the one ``PROMPT_REJECTED`` of a request of which nothing was sent.
     """
 
     result: RouteResult | None
     failure: FallbackChainExhaustedError | None
     asking: Asking
     told: Any
+    refusal: PromptResponse | None = None
 
 
 def route_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
@@ -88,7 +96,7 @@ async def route_and_tell(prompt: Prompt, options: RouteOptions) -> Outcome:
     whole = _consider(options, options.candidates, prompt, task)
     timeout_s = options.model_timeout_s or model_timeout_s()
     asking = Asking(options, new_decision_id(), timeout_s)
-    listeners = Listeners(options.on_text, options.on_event)
+    listeners = Listeners(options.on_text, options.on_event, request.dialect)
     stages: list[dict[str, Any]] = []
     if options.mode == "pipeline":
         plan = [
@@ -101,20 +109,26 @@ async def route_and_tell(prompt: Prompt, options: RouteOptions) -> Outcome:
     elif options.mode == "ensemble":
         answer, told = await ask_ensemble(asking, whole.chain, task, request)
         stages = [told]
+        if answer is not None:
+            _tell_whole(options, answer[1].content)
     else:
         answer = await walk(asking, whole.chain, task, request, listeners)
+    refusal = await _refusal(options, asking, request) if answer is None else None
     emitted = None
-    replayed = answer is not None and answer[1].replayed  # then nothing was decided now
-    if options.decision_emitter is not NO_OP_DECISION_EMITTER and not replayed:
+    if (
+        options.decision_emitter is not NO_OP_DECISION_EMITTER
+        and not asking.only_replayed
+        and (asking.asked or not _was_refused(asking))
+    ):
         decision = _decision(options, asking, whole, (sent, encoded), request, answer, stages)
         emitted = await emit(options.decision_emitter, decision, options.emitter_timeout_s)
     if answer is None:
         failure = FallbackChainExhaustedError(asking.failed, decision_id=asking.decision_id)
-        return Outcome(None, failure, asking, emitted)
+        return Outcome(None, failure, asking, emitted, refusal)
     chosen, response = answer
     result = RouteResult(
         model_id=chosen.model_id,
-        response=_with_all(response, asking),
+        response=asking.with_all(response),
         scores=whole.scores,
         fallback_attempts=max(0, asking.tried - 1),
         latency_ms=round((time.perf_counter() - started) * 1000, 3),
@@ -122,6 +136,45 @@ async def route_and_tell(prompt: Prompt, options: RouteOptions) -> Outcome:
         decision_id=asking.decision_id,
     )
     return Outcome(result, None, asking, emitted)
+
+
+async def _refusal(
+    options: RouteOptions, asking: Asking, request: PromptRequest
+) -> PromptResponse | None:
+    """One ``PROMPT_REJECTED`` for the whole, where nothing was sent."""
+    if asking.asked:
+        return None
+    named = replace(request, model_id=options.route or request.model_id)
+    errors = {one.error.code: one.error.message for one in reversed(asking.failed)}
+    if asking.final is not None:
+        code = asking.final.error_code or "REJECTED"
+        message, wait_s = asking.final.error_message or "", asking.final.retry_after_s
+    else:
+        first = next(iter(errors), "NO_ADAPTER")
+        code = next((one for one in _TELLING if one in errors), first)
+        message = errors.get(code, "there is no model to ask")
+        wait_s = asking.retry_after_s if code == "CIRCUIT_OPEN" else None
+    return await options.gateway.reject(
+        named, _CODES.get(code, code), message, retry_after_s=wait_s, identity=options.identity
+    )
+
+
+def _was_refused(asking: Asking) -> bool:
+    """Whether the gateway refused: then whoever asked may have no right to leave a trace."""
+    return any(
+        one.response is not None and one.response.outcome is RouteOutcome.REJECTED
+        for one in asking.failed
+    )
+
+
+def _tell_whole(options: RouteOptions, text: str) -> None:
+    """An answer that is there all at once, to who listens for its text."""
+    if options.on_text is None or not text:
+        return
+    try:
+        options.on_text(text)
+    except Exception as error:  # noqa: BLE001 - a listener must not change the result
+        _log.warning("the listener of an answer raised %s", type(error).__name__)
 
 
 def needs_of(request: PromptRequest) -> list[str]:
@@ -213,16 +266,4 @@ def _decision(
         session_id=request.session_id,
         subject_id=request.subject_id,
         encoded=considered.encoded,
-    )
-
-
-def _with_all(response: PromptResponse, asking: Asking) -> PromptResponse:
-    """The answer, bearing the tokens and the cost of all calls that were made for it."""
-    if len(asking.asked) <= 1:
-        return response
-    return replace(
-        response,
-        input_tokens=asking.input_tokens,
-        output_tokens=asking.output_tokens,
-        cost_incurred=asking.cost_usd,
     )

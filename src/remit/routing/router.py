@@ -111,14 +111,20 @@ class Router:
         """Answer a request whose ``model_id`` names a route; see :class:`RequestRouter`."""
         prompt = request.prompt if request.messages is None else list(request.messages)
         name = request.model_id or _AUTO
+        if request.idempotency_key and self._route(name).settings.mode == "ensemble":
+            message = "an ensemble's answer is not kept under an idempotency key: name none"
+            return await self._gateway.reject(request, "INVALID_INPUT", message, identity=identity)
         allowed = self._allowed(name, identity)
         if not allowed:
             return await self._gateway.reject(
-                request, "MODEL_NOT_ALLOWED", f"this key may use no model of the route {name!r}"
+                request,
+                "MODEL_NOT_ALLOWED",
+                f"this key may use no model of the route {name!r}",
+                identity=identity,
             )
         options = self._options(name, request, identity, allowed)
         outcome = await route_and_tell(prompt, replace(options, on_text=on_text, on_event=on_event))
-        return await self._response(request, outcome)
+        return _response(outcome)
 
     async def aroute_text(
         self,
@@ -182,22 +188,47 @@ class Router:
             "exchange_entry_id": response.exchange_entry_id,
         }
 
+    def named(self, name: str) -> tuple[str, str] | None:
+        """See :class:`remit.gateway.RequestRouter`."""
+        found = self._registry.of(name)
+        return None if found is None else (found.provider_id, found.provider_model)
+
+    def may_use(self, name: str, identity: Identity) -> bool:
+        """Whether a key may ask for a route: it, or any model that it leads to."""
+        return bool(self._allowed(name, identity))
+
     def score_text(
-        self, prompt: str, *, route: str = _AUTO, task: str = "", operator_preference: str = ""
+        self,
+        prompt: str,
+        *,
+        route: str = _AUTO,
+        task: str = "",
+        operator_preference: str = "",
+        identity: Identity | None = None,
     ) -> dict[str, Any]:
         """How a route would score its candidates for a text; nothing is sent.
 
+        Args:
+            prompt: the text.
+            route: whose candidates.
+            task: instead of what the prompt tells.
+            operator_preference: instead of the route's.
+            identity: whose key's models alone count.
+
         Raises:
             RouteNotFoundError: there is no such route.
-            InvalidInputError: an argument cannot be used.
+            InvalidInputError: an argument cannot be used, or the key may use no model.
         """
         known = self._route(route)
+        allowed = self._allowed(route, identity)
+        if not allowed:
+            raise InvalidInputError(f"This key may use no model of the route {route!r}.")
         weights = self.rules.weights
         inputs = ScoringInputs(
             prompt,
             task_of(task or known.settings.task),
             operator_preference or known.operator_preference,
-            self._candidates(route),
+            allowed,
             weights,
         )
         considered = consider(inputs, self.scoring_fn)
@@ -293,7 +324,8 @@ class Router:
         return tuple(
             one
             for one in candidates
-            if identity.may_use_model(one.provider_model)
+            if identity.may_use_model(one.model_id)
+            or identity.may_use_model(one.provider_model)
             or identity.may_use_model(f"{one.provider_id}/{one.provider_model}")
         )
 
@@ -313,7 +345,7 @@ class Router:
             scoring_fn=self.scoring_fn,
             decision_emitter=create_thought_record_emitter(
                 self._ledger,
-                task_id=request.work_order_id or request.session_id,
+                task_id=_task_of(request, identity),
                 agent_id=request.agent_id or "router",
             ),
             model_timeout_s=self._timeout_s,
@@ -323,23 +355,37 @@ class Router:
             **told,
         )
 
-    async def _response(self, request: PromptRequest, outcome: Outcome) -> PromptResponse:
-        """What the caller of the gateway is told."""
-        entry_id = _entry_of(outcome)
-        asking = outcome.asking
-        if outcome.result is not None:
-            return replace(outcome.result.response, decision_entry_id=entry_id)
-        # The last that was really asked tells most; a refusal comes next; else nobody could be.
-        responses = [one.response for one in asking.failed if one.response is not None]
-        sent = [one for one in responses if one.outcome is not RouteOutcome.REJECTED]
-        told = sent or responses
-        last = asking.final or (told[-1] if told else None)
-        if last is None:
-            codes = {one.error.code for one in asking.failed}
-            code = "CIRCUIT_OPEN" if "CIRCUIT_OPEN" in codes else "PROVIDER_NOT_FOUND"
-            message = "; ".join(one.error.message for one in asking.failed) or "no model to ask"
-            last = await self._gateway.reject(request, code, message)
-        return replace(last, decision_entry_id=entry_id)
+
+def _response(outcome: Outcome) -> PromptResponse:
+    """What the caller of the gateway is told."""
+    entry_id = _entry_of(outcome)
+    asking = outcome.asking
+    if outcome.result is not None:
+        return replace(outcome.result.response, decision_entry_id=entry_id)
+    if outcome.refusal is not None:
+        return replace(outcome.refusal, decision_entry_id=entry_id)
+    # The last that was really asked tells most.
+    responses = [one.response for one in asking.failed if one.response is not None]
+    sent = [one for one in responses if one.outcome is not RouteOutcome.REJECTED]
+    last = sent[-1] if sent else list(asking.on_record.values())[-1]
+    if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, and a later one found nobody
+        last = replace(
+            last, content="", content_blocks=None, wire=None, outcome=RouteOutcome.ERROR,
+            error_code="ROUTE_FAILED", error_message="a stage of the route found no model",
+        )  # fmt: skip
+    return replace(asking.with_all(last), decision_entry_id=entry_id)
+
+
+def _task_of(request: PromptRequest, identity: Identity | None) -> str:
+    """Whose chain a decision goes into: the work order's, else the session's.
+
+    The keys of agents may name work orders of their own: these have no chain of their own, for
+    anybody could name them.
+    """
+    order = request.work_order_id or ""
+    own = order.startswith(f"WO-{request.session_id}-")
+    held = identity is not None and identity.role == "agent"
+    return order if order and (own or not held) else request.session_id
 
 
 def _entry_of(outcome: Outcome) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from remit.config import ProviderSettings, Settings
+from remit.config import ProviderSettings, Settings, default_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
 from remit.ledger import LedgerClient
@@ -41,7 +41,7 @@ def make_router(
     routing = settings.routing
     reach = Reach(
         providers=frozenset(gateway.providers),
-        own=frozenset(name for name, one in settings.providers.items() if is_own(one)),
+        own=frozenset(name for name, one in settings.providers.items() if is_own(name, one)),
         free=frozenset(settings.budget.free_providers),
         default=default,
     )
@@ -56,6 +56,11 @@ def make_router(
     )
 
 
-def is_own(settings: ProviderSettings) -> bool:
+def is_own(name: str, settings: ProviderSettings) -> bool:
     """Whether a provider is the one whose prices are in the table, by where it is reached."""
-    return not os.environ.get(settings.base_url_env) and bool(settings.base_url_env)
+    shipped = default_settings().providers.get(name)
+    return (
+        shipped is not None
+        and settings.base_url == shipped.base_url
+        and not os.environ.get(settings.base_url_env)
+    )

@@ -323,7 +323,7 @@ class Runtime:
         }
         if "local" in reachable:
             found[settings.local.model] = "local"
-        own = {name for name, one in settings.providers.items() if is_own(one)}
+        own = {name for name, one in settings.providers.items() if is_own(name, one)}
         for price in self.prices:
             if price.provider in reachable and price.provider in own:
                 found.setdefault(price.model, price.provider)

@@ -66,6 +66,7 @@ class ModelListing:
 
     def _known(self, visit: Visit) -> list[tuple[str, str]]:
         known = dict(self._runtime.models())
+        router = self._runtime.router
         for name in visit.identity.models:  # what a key names by itself can be called
             if not any(mark in name for mark in "*?["):
                 known.setdefault(name, "remit")
@@ -73,6 +74,7 @@ class ModelListing:
             (model, owner)
             for model, owner in sorted(known.items())
             if visit.identity.may_use_model(model)
+            or (router.knows(model) and router.may_use(model, visit.identity))
         ]
 
 

@@ -1,0 +1,329 @@
+"""What tried to get around the router, or made it lie; each was possible once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.auth import Identity
+from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.config import default_settings, load_settings
+from remit.errors import ConfigError, RemitError
+from remit.exchange import RouteOutcome
+from remit.gateway import CircuitState, LLMGateway
+from remit.ledger import LedgerClient
+from remit.providers import ProviderRequest, ProviderResponse
+from remit.routing import (
+    Candidate,
+    EnsembleOptions,
+    FallbackChainExhaustedError,
+    Reliability,
+    RouteOptions,
+    RoutingDecision,
+    create_thought_record_emitter,
+    explain,
+    find_decision,
+    replay,
+    route_request,
+)
+from remit.runtime.routing import is_own
+from remit.trail import create_thought_record
+from tests.routing.models import candidate, gateway_to
+from tests.support.requests import openai_provider, prompt_request
+from tests.support.upstream import Upstream
+
+
+def _options(ledger: LedgerClient, gateway: LLMGateway, models: Any, **more: Any) -> RouteOptions:
+    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
+    return RouteOptions(gateway, models, decision_emitter=emitter, **more)
+
+
+def test_a_stream_that_still_talks_is_neither_cut_nor_ill(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    model = candidate("a", 90, "slow=0.2,tokens=8")
+    with gateway_to(ledger, upstream, (model,)) as gateway:
+        for _ in range(3):
+            heard: list[str] = []
+            result = route_request(
+                "Hello",
+                RouteOptions(gateway, (model,), model_timeout_s=0.5, on_text=heard.append),
+            )
+            assert result.response.outcome is RouteOutcome.SUCCESS
+            assert len(heard) > 3
+        assert gateway.breaker("at-a", model.provider_model).state is CircuitState.CLOSED
+
+
+def test_a_stream_that_does_not_begin_in_time_is_passed_over(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = (candidate("a", 90, "delay=5"), candidate("b", 10))
+    with gateway_to(ledger, upstream, models) as gateway:
+        began = time.monotonic()
+        options = RouteOptions(gateway, models, model_timeout_s=0.5, on_text=lambda _: None)
+        assert route_request("Hello", options).model_id == "b"
+        assert time.monotonic() - began < 4
+
+
+class _Stubborn:
+    """Streams, and does not let itself be cancelled."""
+
+    async def astream(self, request: ProviderRequest, on_event: Any) -> ProviderResponse:
+        end = time.monotonic() + 3
+        while (left := end - time.monotonic()) > 0:
+            try:
+                await asyncio.sleep(left)
+            except asyncio.CancelledError:
+                continue
+        return ProviderResponse("late", request.model_id, 1, 1)
+
+
+def test_a_provider_that_ignores_cancellation_is_left_behind(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    stubborn = Candidate("s", "stubborn", {"general": 90})
+    with gateway_to(ledger, upstream, (well := candidate("b", 10),)) as gateway:
+        gateway.register_provider("stubborn", _Stubborn())  # type: ignore[arg-type]
+        began = time.monotonic()
+        options = _options(ledger, gateway, (stubborn, well), model_timeout_s=0.3)
+        assert route_request("Hello", options).model_id == "b"
+        assert time.monotonic() - began < 2.5
+
+
+def test_whoever_is_refused_leaves_one_entry_and_no_prompt(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    upstream.reset()
+    budgeter = TokenBudgeter(ledger)
+    budgeter.allocate(BudgetScope("SES-TESTTEST"), limits=BudgetLimits(nano=1))
+    models = tuple(
+        Candidate(name, "openai", {"general": 90})
+        for name in ("gpt-4", "gpt-4o", "gpt-4o-mini", "gpt-4.1")
+    )
+    gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+    gateway.register_provider("openai", openai_provider(upstream.url))
+    for mode in ("single", "ensemble"):
+        before = ledger.count()
+        with pytest.raises(FallbackChainExhaustedError):
+            route_request(
+                "A long secret", _options(ledger, gateway, models, mode=mode,
+                                          request=prompt_request())
+            )  # fmt: skip
+        entries = ledger.read_all()[before:]
+        assert [one.event_type for one in entries] == ["PROMPT_REJECTED"]
+        assert entries[0].metadata["error_code"] == "BUDGET_EXHAUSTED"
+    assert upstream.count() == 0
+
+
+def test_late_members_were_asked_and_are_paid_for(target: str, upstream: Upstream) -> None:
+    with LedgerClient(target) as ledger:
+        budgeter = TokenBudgeter(ledger)
+        budgeter.allocate(BudgetScope("SES-TESTTEST"), limits=BudgetLimits(tokens=10**9))
+        models = (
+            Candidate("gpt-4o", "openai", {"general": 90}, served_as="gpt-4o@delay=5"),
+            Candidate("gpt-4o-mini", "openai", {"general": 80}),
+        )
+        gateway = LLMGateway(ledger, budgeter, dev_mode=True)
+        gateway.register_provider("openai", openai_provider(upstream.url))
+        both = _options(
+            ledger, gateway, models, mode="ensemble", request=prompt_request(),
+            ensemble=EnsembleOptions(size=2, timeout_s=0.8),
+        )  # fmt: skip
+        result = route_request("Hello", both)
+        exchanges = ledger.read_by_event_type("EXCHANGE")
+        known = [one.metadata["cost_usd"] for one in exchanges if "cost_usd" in one.metadata]
+        assert result.cost_usd == pytest.approx(sum(known))
+        assert len(exchanges) == 2
+        assert result.response.cost_certainty == "upper_bound"  # of the late one
+        assert not result.response.cost_known
+        late = explain(ledger, result.decision_id)["candidates"][0]
+        assert (late["status"], late["code"]) == ("failed", "TIMEOUT")
+        assert late["exchange_entry_id"] in {one.id for one in exchanges}
+        assert replay(find_decision(ledger, result.decision_id))["agrees"]
+        slow = _options(
+            ledger, gateway, models[:1], mode="ensemble", request=prompt_request(),
+            ensemble=EnsembleOptions(timeout_s=0.5),
+        )  # fmt: skip
+        with pytest.raises(FallbackChainExhaustedError) as raised:
+            route_request("Hello", slow)
+        (attempt,) = raised.value.attempts
+        assert not attempt.skipped
+        assert attempt.response is not None
+        assert attempt.response.outcome is RouteOutcome.TIMEOUT
+        assert ledger.read_by_event_type("PROMPT_REJECTED") == []
+        told = explain(ledger, raised.value.decision_id)
+        assert "none answered in time" in " ".join(told["why"])
+        assert replay(find_decision(ledger, raised.value.decision_id))["agrees"]
+
+
+def test_when_no_member_answers_the_rest_of_the_chain_is_tried(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = (candidate("a", 90, "status=500"), candidate("b", 80))
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = _options(
+            ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(size=1)
+        )
+        assert route_request("Hello", options).model_id == "b"
+
+
+def test_many_that_are_passed_over_do_not_lose_the_decision(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = tuple(Candidate(f"nobody-{n}", "nobody", {"general": 99}) for n in range(600))
+    with gateway_to(ledger, upstream, (well := candidate("b", 10),)) as gateway:
+        result = route_request("Hello", _options(ledger, gateway, (*models, well)))
+    told = explain(ledger, result.decision_id)
+    assert sum(one["status"] == "skipped" for one in told["candidates"]) == 600
+    assert replay(find_decision(ledger, result.decision_id))["agrees"]
+
+
+def test_other_thoughts_do_not_wipe_what_is_known_of_models(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    models = (candidate("a", 90, "status=500"), candidate("b", 10))
+    with gateway_to(ledger, upstream, models) as gateway:
+        for _ in range(3):
+            route_request("Hello", _options(ledger, gateway, models))
+    for number in range(12):
+        thought = {"type": "plan", "task_id": "P", "agent_id": "x", "content": str(number)}
+        create_thought_record(ledger, thought)
+    known = Reliability(ledger, 10, 60).refresh()
+    assert known["a"] < known["b"] == 95
+
+
+def test_a_judge_that_fails_makes_no_member_fail(ledger: LedgerClient, upstream: Upstream) -> None:
+    class Prompts:
+        def check(self, contract_id: str) -> None: ...
+
+        def request(self, base: Any, contract_id: str, variables: Any) -> Any:
+            from dataclasses import replace
+
+            return replace(base, prompt="[[status=500]]", messages=None)
+
+    models = (candidate("a", 90), candidate("b", 80))
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = _options(
+            ledger, gateway, models, mode="ensemble", prompts=Prompts(),
+            ensemble=EnsembleOptions(join="judge"),
+        )  # fmt: skip
+        result = route_request("Hello", options)
+    told = explain(ledger, result.decision_id)
+    assert [one["status"] for one in told["candidates"]] == ["answered", "answered"]
+    assert "was to judge, and failed" in " ".join(told["why"])
+    assert replay(find_decision(ledger, result.decision_id))["agrees"]
+
+
+def test_a_listener_hears_an_ensembles_answer(ledger: LedgerClient, upstream: Upstream) -> None:
+    heard: list[str] = []
+    models = (candidate("a", 90), candidate("b", 80))
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = RouteOptions(gateway, models, mode="ensemble", on_text=heard.append)
+        assert route_request("Hello", options).response.content == "".join(heard)
+
+
+def test_what_the_ledger_cannot_carry_is_refused_with_and_without_an_emitter(
+    ledger: LedgerClient, upstream: Upstream
+) -> None:
+    odd = [{"role": "assistant", "content": [
+        {"type": "tool_use", "id": "1", "name": "x", "input": {"a": float("nan")}}]}]  # fmt: skip
+    models = (candidate("a", 90),)
+    kinds = set()
+    with gateway_to(ledger, upstream, models) as gateway:
+        for options in (RouteOptions(gateway, models), _options(ledger, gateway, models)):
+            with pytest.raises(RemitError) as raised:
+                route_request(odd, options)
+            kinds.add(type(raised.value))
+    assert len(kinds) == 1
+    assert ledger.count() == 0
+
+
+def test_a_scoring_function_that_breaks_says_so(ledger: LedgerClient, upstream: Upstream) -> None:
+    def broken(_: Any) -> Any:
+        return 1 / 0
+
+    models = (candidate("a", 90),)
+    with (
+        gateway_to(ledger, upstream, models) as gateway,
+        pytest.raises(RemitError, match="broken failed"),
+    ):
+        route_request("Hello", RouteOptions(gateway, models, scoring_fn=broken))
+
+
+def test_an_emitter_that_exits_ends_nothing(ledger: LedgerClient, upstream: Upstream) -> None:
+    async def leaving(_: RoutingDecision) -> None:
+        raise SystemExit(7)
+
+    models = (candidate("a", 90),)
+    with gateway_to(ledger, upstream, models) as gateway:
+        options = RouteOptions(gateway, models, decision_emitter=leaving)
+        assert route_request("Hello", options).model_id == "a"
+
+
+def test_shipped_models_count_at_their_makers_address_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    shipped = default_settings().providers["openai"]
+    assert is_own("openai", shipped)
+    elsewhere = shipped.model_copy(update={"base_url": "http://127.0.0.1:1/v1"})
+    assert not is_own("openai", elsewhere)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    assert not is_own("openai", shipped)
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[routing.routes.x]\nmodels = ["gpt-4o", "gpt-4o"]', "[routing.routes.x]\ntimeout_s = inf",
+        "[routing.routes.x]\nmax_usd = inf", "[routing]\nmodel_timeout_s = inf",
+        "[routing]\nemitter_timeout_s = nan",
+        '[routing.models.x]\nprovider = "p"\ninput_usd_per_million = inf',
+    ],
+)  # fmt: skip
+def test_configurations_that_would_fail_at_each_call(tmp_path: Path, toml: str) -> None:
+    file = tmp_path / "remit.toml"
+    file.write_text(toml)
+    with pytest.raises(ConfigError):
+        load_settings(file, environment={})
+
+
+def test_a_rewritten_choice_is_found_by_its_calls(ledger: LedgerClient, upstream: Upstream) -> None:
+    from dataclasses import replace
+
+    from remit.routing import compute_decision_hash
+
+    models = (candidate("a", 90, "status=500"), candidate("b", 80))
+    with gateway_to(ledger, upstream, models) as gateway:
+        result = route_request("Hello", _options(ledger, gateway, models))
+    entry = find_decision(ledger, result.decision_id)
+    record = json.loads(entry.metadata["content"])
+    inputs = {
+        "prompt": entry.metadata["prompt"], "context": entry.metadata["context"],
+        "rule_version_hash": record["rule_version_hash"],
+        "candidates_considered": record["candidates_considered"],
+    }  # fmt: skip
+    for forged in (
+        {"chosen_model_id": "a", "decision_hash": compute_decision_hash(inputs, "a")},
+        {"fallback_attempts": 0},
+    ):
+        content = json.dumps({**record, **forged})
+        told = replay(replace(entry, metadata={**entry.metadata, "content": content}))
+        assert not told["agrees"]
+        assert told["checks"]["attempts"] is False
+
+
+def test_agents_keys_write_no_decision_into_chains_that_they_name() -> None:
+    from remit.routing.router import _task_of
+
+    held = Identity("k", "agent", key_id="K1")
+    assert _task_of(prompt_request(work_order_id="SES-VICTIM"), held) == "SES-TESTTEST"
+    assert _task_of(prompt_request(work_order_id="WO-VICTIM-1"), held) == "SES-TESTTEST"
+    own = "WO-SES-TESTTEST-003"
+    assert _task_of(prompt_request(work_order_id=own), held) == own
+    assert _task_of(prompt_request(work_order_id="WO-BATCH-1"), None) == "WO-BATCH-1"
