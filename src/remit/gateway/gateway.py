@@ -7,13 +7,13 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from remit.auth import AuthProvider, Identity
 from remit.blocking import run_blocking
-from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
+from remit.budget import BudgetRefusedError, TokenBudgeter
 from remit.errors import InvalidInputError, RemitError
 from remit.exchange import (
     ModelCapabilities,
@@ -26,9 +26,10 @@ from remit.gateway.attempts import Attempts, Call
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
+from remit.gateway.callers import authenticate, caller_of, path_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
-from remit.gateway.naming import candidates
+from remit.gateway.naming import Names
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
@@ -104,8 +105,7 @@ class LLMGateway:
         self._auth = auth_provider
         self._dev_mode = dev_mode
         self._providers: dict[str, AnyProvider] = {}
-        self._router: RequestRouter | None = None
-        self._named: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
+        self._names = Names(config, self._providers)
         # Recovery settles what an earlier process reserved, also where this one charges nothing.
         self._in_flight = InFlightCalls(
             ledger_client,
@@ -127,12 +127,12 @@ class LLMGateway:
     def register_provider(self, provider_id: str, provider: AnyProvider) -> None:
         """Make ``provider`` reachable under ``provider_id``."""
         self._providers[provider_id] = provider
-        self._named.clear()
+        self._names.forget()
 
     def register_router(self, router: RequestRouter) -> None:
         """Have requests whose ``model_id`` is one of the router's names answered by it."""
-        self._router = router
-        self._named.clear()
+        self._names.router = router
+        self._names.forget()
 
     @property
     def providers(self) -> dict[str, AnyProvider]:
@@ -146,10 +146,10 @@ class LLMGateway:
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
         """What the model that would get ``request`` can do; all, where nobody says."""
-        router = self._router_of(request)
+        router = self._names.router_of(request)
         if router is not None:
             return router.capabilities(request)
-        provider_id, model_id = self._candidates(request)[0]
+        provider_id, model_id = self._names.candidates(request)[0]
         told = getattr(self._providers.get(provider_id), "capabilities", None)
         answer = told(model_id) if callable(told) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
@@ -270,16 +270,16 @@ class LLMGateway:
             call.sent = encode_sent(request)
         except InvalidInputError as error:
             return await self._reject(call, "INVALID_INPUT", error.message)
-        if problem := self._authenticate(call):
+        if problem := authenticate(call, self._auth, self._dev_mode):
             return await self._reject(call, "AUTH_ERROR", problem)
         if problem := await self._owners.problem(call.identity, request):
             return await self._reject(call, "SESSION_NOT_YOURS", problem)
-        router = self._router_of(request)
+        router = self._names.router_of(request)
         if router is not None:
             return await self._hand_on(call, router)
-        call.path = self._path(call)
+        call.path = path_of(call)
         if request.idempotency_key:
-            call.claim = (_caller(call), request.idempotency_key, secrets.token_hex(8))
+            call.claim = (caller_of(call), request.idempotency_key, secrets.token_hex(8))
         response = None
         try:
             response = await self._ask(call)
@@ -290,13 +290,6 @@ class LLMGateway:
             if call.claimed and (response is None or response.outcome is not RouteOutcome.SUCCESS):
                 await self._release(call)
         return response
-
-    def _router_of(self, request: PromptRequest) -> RequestRouter | None:
-        """What answers a request that names a route; ``None`` where it names a model."""
-        router, name = self._router, request.model_id
-        if router is None or not name or request.provider_id or not router.knows(name):
-            return None
-        return router
 
     async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
         """Have a router answer: it calls back for each model that it asks."""
@@ -333,10 +326,12 @@ class LLMGateway:
         refusal: tuple[str, str] = ("", "")
         retry_after_s: float | None = None
         routed = call.routed
-        named = self._candidates(request)[: 1 if routed else None]
+        named = self._names.candidates(request)[: 1 if routed else None]
         call.asked_model_id = routed.asked_model_id if routed else named[0][1]
         for provider_id, model_id in named:
-            if not self._may_use(call, provider_id, model_id):
+            if not self._names.may_use(
+                call.identity, call.request, call.routed, provider_id, model_id
+            ):
                 refusal = refusal if refusal[0] else (
                     "MODEL_NOT_ALLOWED", f"this key may not use {provider_id}/{model_id}"
                 )  # fmt: skip
@@ -403,84 +398,6 @@ class LLMGateway:
         return answered, ""
 
     # -- the steps ---------------------------------------------------------------------
-
-    def _authenticate(self, call: Call) -> str:
-        """Find out who asks, and whether they may: empty, or why not."""
-        request = call.request
-        if call.identity is None and not self._dev_mode:
-            if self._auth is None:
-                return "no auth provider is set up, and this is not dev mode"
-            try:
-                call.identity = self._auth.authenticate(request.auth_token)
-            except RemitError as error:
-                return error.message
-            except Exception as error:  # noqa: BLE001 - a door that breaks stays shut
-                return f"the auth provider failed ({type(error).__name__})"
-        identity = call.identity
-        if identity is None:
-            return ""
-        if not identity.may("call"):
-            return f"the role {identity.role} makes no calls"
-        if identity.agents and not identity.may_act_as(request.agent_id):
-            return "this key may not act as that agent"
-        if identity.session_id and request.session_id != identity.session_id:
-            return "this token was made for another session"
-        if identity.work_order_id and request.work_order_id != identity.work_order_id:
-            return "this token was made for another work order"
-        if identity.tiers and not identity.may_use_tier(request.tier):
-            return "this key may not act in that tier"
-        return ""
-
-    def _candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
-        """Who is asked, one after the other."""
-        name = (request.provider_id, request.model_id)
-        found = self._named.get(name)
-        if found is None:
-            found = list(candidates(self._config, self._providers, *name))
-            behind = self._behind(request)  # the registry first (SPEC 15)
-            if behind is not None and behind[0] in self._providers:
-                found[0] = behind
-            found = list(dict.fromkeys(found))
-            if len(self._named) < _MOST_NAMES:
-                self._named[name] = found
-        return found
-
-    def _behind(self, request: PromptRequest) -> tuple[str, str] | None:
-        """Provider and model of the registry's name that a request gives, if it does."""
-        if self._router is None or request.provider_id or not request.model_id:
-            return None
-        return self._router.named(request.model_id)
-
-    def _may_use(self, call: Call, provider_id: str, model_id: str) -> bool:
-        """Whether a key's models include this one, by any name that it goes by.
-
-        A key that names a route may use what the route leads to.
-        """
-        identity, asked = call.identity, call.request.model_id
-        if identity is None:
-            return True
-        names = [model_id, f"{provider_id}/{model_id}"]
-        if call.routed is not None:
-            names += [call.routed.asked_model_id, call.routed.model_name]
-        elif asked is not None and (
-            asked.endswith(model_id) or self._behind(call.request) == (provider_id, model_id)
-        ):
-            names.append(asked)
-        return any(identity.may_use_model(name) for name in names if name)
-
-    @staticmethod
-    def _path(call: Call) -> tuple[str, ...]:
-        """Every account that the call counts against."""
-        request, identity = call.request, call.identity
-        return BudgetScope(
-            request.session_id,
-            request.work_order_id or None,
-            request.agent_id or None,
-            key_id=identity.key_id if identity else None,
-            user_id=identity.user_id if identity else None,
-            team_id=identity.team_id if identity else None,
-            organisation_id=identity.organisation_id if identity else None,
-        ).path
 
     def _check(self, call: Call) -> tuple[str, str, int | None] | None:
         """Whether the budget would refuse the call just now: code, sentence, tokens left.
@@ -557,15 +474,3 @@ class LLMGateway:
         bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
         asked = min(finite(asked_s) or 0.0, config.retry_max_ms / 1000)
         return max(random.uniform(0, bound), asked)  # noqa: S311
-
-
-_MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
-
-
-def _caller(call: Call) -> str:
-    """Whose idempotency keys these are: nobody is answered with another's record."""
-    identity = call.identity
-    if identity is not None and identity.key_id:
-        return f"key:{identity.key_id}"
-    name = identity.name if identity is not None else ""
-    return f"name:{name}/session:{call.request.session_id}"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 
+from remit.auth import Identity
+from remit.exchange import PromptRequest
 from remit.gateway.config import RouterConfig
+from remit.gateway.routed import RequestRouter, Routed
 
-__all__ = ["candidates", "resolve"]
+__all__ = ["Names", "candidates", "resolve"]
+
+_MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
 
 
 def resolve(
@@ -51,3 +56,76 @@ def candidates(
         found = resolve(config, known, None, name)
         if found != first:
             yield found
+
+
+class Names:
+    """What the names of models mean here, and who may use them.
+
+    Args:
+        config: defaults, prefixes and fallbacks.
+        known: ids of the providers that are registered; looked at anew after :meth:`forget`.
+
+    Attributes:
+        router: knows routes, and the registry's names.
+    """
+
+    def __init__(self, config: RouterConfig, known: Container[str]) -> None:
+        self.router: RequestRouter | None = None
+        self._config = config
+        self._known = known
+        self._found: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
+
+    def forget(self) -> None:
+        """Look names up anew: a provider or a router has come."""
+        self._found.clear()
+
+    def router_of(self, request: PromptRequest) -> RequestRouter | None:
+        """What answers a request that names a route; ``None`` where it names a model."""
+        router, name = self.router, request.model_id
+        if router is None or not name or request.provider_id or not router.knows(name):
+            return None
+        return router
+
+    def candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
+        """Who is asked, one after the other: provider and model."""
+        name = (request.provider_id, request.model_id)
+        found = self._found.get(name)
+        if found is None:
+            found = list(candidates(self._config, self._known, *name))
+            behind = self._behind(request)  # the registry first (SPEC 15)
+            if behind is not None and behind[0] in self._known:
+                found[0] = behind
+            found = list(dict.fromkeys(found))
+            if len(self._found) < _MOST_NAMES:
+                self._found[name] = found
+        return found
+
+    def may_use(
+        self,
+        identity: Identity | None,
+        request: PromptRequest,
+        routed: Routed | None,
+        provider_id: str,
+        model_id: str,
+    ) -> bool:
+        """Whether a key's models include this one, by any name that it goes by.
+
+        A key that names a route may use what the route leads to.
+        """
+        if identity is None:
+            return True
+        asked = request.model_id
+        names = [model_id, f"{provider_id}/{model_id}"]
+        if routed is not None:
+            names += [routed.asked_model_id, routed.model_name]
+        elif asked is not None and (
+            asked.endswith(model_id) or self._behind(request) == (provider_id, model_id)
+        ):
+            names.append(asked)
+        return any(identity.may_use_model(name) for name in names if name)
+
+    def _behind(self, request: PromptRequest) -> tuple[str, str] | None:
+        """Provider and model of the registry's name that a request gives, if it does."""
+        if self.router is None or request.provider_id or not request.model_id:
+            return None
+        return self.router.named(request.model_id)

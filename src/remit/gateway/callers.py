@@ -1,0 +1,61 @@
+"""Who makes a call: whether they may, who pays, and whose idempotency keys theirs are."""
+
+from __future__ import annotations
+
+from remit.auth import AuthProvider
+from remit.budget import BudgetScope
+from remit.errors import RemitError
+from remit.gateway.attempts import Call
+
+__all__ = ["authenticate", "caller_of", "path_of"]
+
+
+def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool) -> str:
+    """Find out who asks, and whether they may: empty, or why not."""
+    request = call.request
+    if call.identity is None and not dev_mode:
+        if auth is None:
+            return "no auth provider is set up, and this is not dev mode"
+        try:
+            call.identity = auth.authenticate(request.auth_token)
+        except RemitError as error:
+            return error.message
+        except Exception as error:  # noqa: BLE001 - a door that breaks stays shut
+            return f"the auth provider failed ({type(error).__name__})"
+    identity = call.identity
+    if identity is None:
+        return ""
+    if not identity.may("call"):
+        return f"the role {identity.role} makes no calls"
+    if identity.agents and not identity.may_act_as(request.agent_id):
+        return "this key may not act as that agent"
+    if identity.session_id and request.session_id != identity.session_id:
+        return "this token was made for another session"
+    if identity.work_order_id and request.work_order_id != identity.work_order_id:
+        return "this token was made for another work order"
+    if identity.tiers and not identity.may_use_tier(request.tier):
+        return "this key may not act in that tier"
+    return ""
+
+
+def path_of(call: Call) -> tuple[str, ...]:
+    """Every account that the call counts against."""
+    request, identity = call.request, call.identity
+    return BudgetScope(
+        request.session_id,
+        request.work_order_id or None,
+        request.agent_id or None,
+        key_id=identity.key_id if identity else None,
+        user_id=identity.user_id if identity else None,
+        team_id=identity.team_id if identity else None,
+        organisation_id=identity.organisation_id if identity else None,
+    ).path
+
+
+def caller_of(call: Call) -> str:
+    """Whose idempotency keys these are: nobody is answered with another's record."""
+    identity = call.identity
+    if identity is not None and identity.key_id:
+        return f"key:{identity.key_id}"
+    name = identity.name if identity is not None else ""
+    return f"name:{name}/session:{call.request.session_id}"
