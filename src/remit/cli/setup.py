@@ -36,6 +36,7 @@ def init(directory: Path | None, root: Path | None) -> None:
 @reads
 def doctor(root: Path | None, as_json: bool) -> None:
     """Check that everything a conversation needs is there; exit 1 when something is not."""
+    from remit.routing import RULES_UNAVAILABLE, load_rules
     from remit.runtime import require_reachable, resolve_model
 
     checks: list[dict[str, object]] = []
@@ -56,6 +57,10 @@ def doctor(root: Path | None, as_json: bool) -> None:
         check(
             "ledger", report.verified, f"{report.entries} entries, {report.problem_count} problems"
         )
+        rules = load_rules(place.path / settings.routing.rules)
+        there = rules.version_hash != RULES_UNAVAILABLE
+        how = "cannot be read; `remit init` puts the shipped ones back where they are missing"
+        check("routing rules", there, rules.version_hash if there else how)
         providers, provider_id, model_id = resolve_model(settings)
         check("model", True, f"{provider_id}/{model_id}")
         require_reachable(settings, providers, provider_id, model_id)

@@ -22,6 +22,7 @@ JUDGE_PART = "judge"
 """What the calls of an ensemble's judge are called among its attempts."""
 
 _EVENT = "THOUGHT_RECORD"
+_LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 
 
 def find_decision(ledger: LedgerClient, name: str) -> LedgerEntry:
@@ -210,7 +211,7 @@ def _why(
                 break
         elif row["status"] in ("failed", "skipped"):
             verb = "failed" if row["status"] == "failed" else "was passed over"
-            reason = f": {row['reason']}" if row["reason"] else ""
+            reason = f": {_cut(row['reason'])}" if row["reason"] else ""
             sentences.append(f"{model} (rank {row['rank']}, {score:.6f}) {verb}, "
                              f"{row['code']}{reason}.")  # fmt: skip
         elif row["status"] == "answered":
@@ -270,6 +271,12 @@ def _intent(intent: Intent | None) -> dict[str, Any] | None:
     if intent is None:
         return None
     return {name: getattr(intent, name) for name in intent.__slots__}
+
+
+def _cut(reason: str) -> str:
+    """A reason as part of a sentence."""
+    text = " ".join(reason.split()).rstrip(".?!")
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 def _text(value: Any) -> str:
