@@ -94,11 +94,19 @@ def build_turn(
     return turn
 
 
+# What `remit route explain` shows: a prompt that is shown already, rules, candidates.
+_OF_DECISIONS = (
+    "prompt", "context", "profiles", "content", "hash", "skipped", "attempts", "stages", "scoring",
+    "thought_id", "task_id", "thought_timestamp", "position",
+)  # fmt: skip
+
+
 def _told(entry: LedgerEntry) -> dict[str, Any]:
     """An entry's own keys, with its id and time."""
-    told = {
-        key: value for key, value in entry.metadata.items() if key not in ("provenance", "scope")
-    }
+    left_out: tuple[str, ...] = ("provenance", "scope")
+    if entry.event_type == "THOUGHT_RECORD" and "decision_id" in entry.metadata:
+        left_out += _OF_DECISIONS
+    told = {key: value for key, value in entry.metadata.items() if key not in left_out}
     named = {"wo_id": order_of(entry)} if order_of(entry) else {}
     return {**told, **named, "entry_id": entry.id, "timestamp": entry.timestamp}
 
