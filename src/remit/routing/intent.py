@@ -101,13 +101,16 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
         head = f"{asked[: most // 2]}\n{asked[-(most - most // 2) :]}"
     raw = head.encode("utf-8", "replace").lower()
     words = weights.known_words.intersection(raw.translate(_TO_WORDS).split())
+    marked: dict[str, int] = {}
+    for beginning, marks in weights.marks:
+        if beginning in raw:
+            for mark, task in marks:
+                if mark in raw:
+                    marked[task] = marked.get(task, 0) + 2
     best, best_count = CHAT, 0
     signs: dict[str, int] = {}
     for task, told in weights.tasks.items():
-        count = len(words & told.words)
-        for mark in told.marks:
-            if mark in raw:
-                count += 2
+        count = marked.get(task, 0) + len(words & told.words)
         if task == _MATHEMATICS and _NUMBER_WORK.search(raw):
             count += 2
         if count >= weights.least_signs:

@@ -10,7 +10,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from importlib import resources
@@ -28,6 +28,7 @@ _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
 _MOST = 1_000_000
+_BEGINNING = 7  # bytes
 _FEATURES = ("ability", "cost", "speed", "reliability", "language")
 _PENALTIES = ("context_window", "tools", "images")
 _SCALES = ("usd_per_million_tokens", "tokens_per_s", "output_share")
@@ -64,6 +65,7 @@ class Weights:
         bytes_per_token: for the estimate of its length.
         least_signs: fewer signs than this say nothing.
         known_words: all words that any task or language has.
+        marks: of all tasks, each with its task, under what they begin with.
     """
 
     document: Mapping[str, Any]
@@ -79,6 +81,7 @@ class Weights:
     bytes_per_token: int
     least_signs: int
     known_words: frozenset[bytes] = field(repr=False)
+    marks: Sequence[tuple[bytes, Sequence[tuple[bytes, str]]]] = field(repr=False)
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
@@ -143,6 +146,7 @@ class Weights:
             known_words=frozenset[bytes]().union(
                 *(one.words for one in tasks.values()), *languages.values()
             ),
+            marks=_by_beginning(tasks),
         )
 
     @classmethod
@@ -198,6 +202,17 @@ def load_rules(path: Path) -> Rules:
         _log.error("%s The shipped defaults are in force.", error.message)
         return Rules(Weights.shipped(), RULES_UNAVAILABLE)
     return Rules(weights, weights.rule_version_hash)
+
+
+def _by_beginning(
+    tasks: Mapping[str, TaskSigns],
+) -> Sequence[tuple[bytes, Sequence[tuple[bytes, str]]]]:
+    """Marks under their first bytes: where these are not, none of them has to be looked for."""
+    groups: dict[bytes, list[tuple[bytes, str]]] = {}
+    for task, told in tasks.items():
+        for mark in dict.fromkeys(told.marks):
+            groups.setdefault(mark[:_BEGINNING], []).append((mark, task))
+    return tuple((beginning, tuple(group)) for beginning, group in groups.items())
 
 
 def _object(
