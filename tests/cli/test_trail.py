@@ -85,6 +85,9 @@ def test_verifying(remit: Run, root: Path) -> None:
         }
     ]  # fmt: skip
     assert remit("trail", "verify", "--task", "T2").returncode == 0
+    unknown = remit("trail", "verify", "--task", "TYPO")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "no thought of a task 'TYPO'" in unknown.stderr
 
 
 def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
@@ -102,6 +105,10 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     moved = remit("trail", "import", "thoughts.jsonl", "--json", *other)
     assert (moved.returncode, json.loads(moved.stdout)) == (0, {"thoughts": 3}), moved.stderr
     assert remit("trail", "verify", *other).returncode == 0
+    assert remit("init", "third").returncode == 0
+    piped = remit("trail", "export", "--out", "-").stdout
+    from_pipe = remit("trail", "import", "-", "--root", "third", stdin=piped)
+    assert (from_pipe.returncode, from_pipe.stdout) == (0, "3 thoughts\n"), from_pipe.stderr
     ours, theirs = (
         json.loads(remit("trail", "list", "--json", *where).stdout)["thoughts"]
         for where in ((), other)
@@ -118,3 +125,17 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert remit("trail", "verify").stdout == "verified: 3 thoughts of 2 tasks, 1 erased\n"
     with LedgerClient(next(root.rglob("ledger.db")), create=False) as ledger:
         assert ledger.verify().verified
+
+
+def test_an_export_that_fails_leaves_the_file_that_is_there(
+    remit: Run, root: Path, tmp_path: Path
+) -> None:
+    assert remit("trail", "export", "--out", "thoughts.jsonl").returncode == 0
+    file = tmp_path / "work" / "thoughts.jsonl"
+    good = file.read_bytes()
+    (ledger,) = root.rglob("ledger.db")
+    outside(str(ledger), "UPDATE thoughts SET thought_id = 'other' WHERE position = 1")
+    failed = remit("trail", "export", "--out", "thoughts.jsonl")
+    assert (failed.returncode, "cannot be read" in failed.stderr) == (1, True)
+    assert file.read_bytes() == good
+    assert list(file.parent.glob(".*.new")) == []

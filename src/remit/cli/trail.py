@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -75,6 +77,11 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
 
     with open_ledger(root) as client:
         report = verify_trail(client, task_id, progress=progress("verifying"))
+    if task_id is not None and report.verified and not report.records:
+        raise RemitError(
+            f"There is no thought of a task {task_id!r}.",
+            next_step="`remit trail list` shows them.",
+        )
     if as_json:
         echo_json(report.to_dict())
     elif report.verified:
@@ -106,7 +113,7 @@ def export(root: Path | None, out: Path, task_id: str | None) -> None:
             sys.stdout.buffer.flush()
         else:
             try:
-                with out.open("wb") as file:
+                with _whole(out) as file:
                     count = export_thought_records(client, file, task_id)
             except OSError as error:
                 raise RemitError(f"{out} cannot be written: {error.strerror or error}.") from error
@@ -114,14 +121,17 @@ def export(root: Path | None, out: Path, task_id: str | None) -> None:
 
 
 @trail.command("import")
-@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("source", type=click.File("rb"))
 @reads
-def import_(root: Path | None, as_json: bool, source: Path) -> None:
-    """Read JSON lines: all of them, every link checked, or nothing."""
+def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
+    """Read JSON lines from a file, or -: all of them, every link checked, or nothing.
+
+    In a restored ledger, thoughts that lost their places in a chain get them back.
+    """
     from remit.trail import import_thought_records
 
-    with open_ledger(root, signing=True) as client, source.open("rb") as file:
-        count = import_thought_records(client, file)
+    with open_ledger(root, signing=True) as client:
+        count = import_thought_records(client, source)
     if as_json:
         echo_json({"thoughts": count})
     else:
@@ -145,6 +155,23 @@ def add(root: Path | None, as_json: bool, text: str, kind: Any, **ids: str) -> N
         echo_json(record.to_dict())
     else:
         say(record.id)
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which stays what it is until all of it is written."""
+    if out.exists() and not out.is_file():  # a pipe or a device
+        with out.open("wb") as file:
+            yield file
+        return
+    place = out.resolve()
+    new = place.with_name(f".{place.name}.new")
+    try:
+        with new.open("wb") as file:
+            yield file
+        new.replace(place)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _print(record: ThoughtRecord) -> None:

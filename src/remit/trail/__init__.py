@@ -8,11 +8,8 @@ from remit.trail.errors import (
     TrailDamagedError,
     TrailError,
 )
-from remit.trail.lines import (
-    export_thought_records,
-    import_thought_records,
-    verify_thought_lines,
-)
+from remit.trail.importing import import_thought_records
+from remit.trail.lines import export_thought_records, verify_thought_lines
 from remit.trail.reading import (
     get_thought_record,
     iter_thought_records,

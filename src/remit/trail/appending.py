@@ -17,10 +17,10 @@ from remit.ledger import (
     parse_entry_id,
     utc_now,
 )
+from remit.trail.ends import End, Ends, known_ids
 from remit.trail.errors import DuplicateThoughtError
 from remit.trail.preparing import is_ready, prepare_table, set_ready
 from remit.trail.record import (
-    FIRST_PREV_HASH,
     ThoughtInput,
     ThoughtRecord,
     check_id,
@@ -33,12 +33,9 @@ from remit.trail.table import EVENT, INSERT
 
 __all__ = [
     "OWN_KEYS",
-    "Last",
     "acreate_thought_record",
     "create_thought_record",
     "entry_of",
-    "known_ids",
-    "last_of",
 ]
 
 OWN_KEYS = frozenset({
@@ -46,11 +43,6 @@ OWN_KEYS = frozenset({
     "thought_timestamp", "prev_hash", "hash", "erased", "scope",
 })  # fmt: skip
 """Metadata keys that a caller may not bring."""
-
-_MOST_MARKS = 256
-
-Last = tuple[int, str]
-"""Position and hash of a task's last record."""
 
 
 def create_thought_record(
@@ -80,6 +72,8 @@ def create_thought_record(
     Raises:
         InvalidInputError: a field cannot be on record; nothing was written.
         DuplicateThoughtError: the id is taken; nothing was written.
+        TrailDamagedError: thoughts of the task have lost their places in its chain, as after
+            the import of a ledger in which thoughts are erased; nothing was written.
         LedgerWriteError: the store did not take it; nothing was written.
     """
     return run_blocking(
@@ -153,29 +147,6 @@ def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> 
     )
 
 
-def last_of(tx: Transaction, tasks: Sequence[str]) -> dict[str, Last]:
-    """Position and hash of the last record of each task that has one."""
-    found: dict[str, Last] = {}
-    for part, marks in _parts(tasks, "(?)"):
-        rows = tx.execute(
-            f"SELECT t.task_id, t.position, t.hash FROM (VALUES {marks}) AS v "
-            "JOIN thoughts AS t ON t.task_id = v.column1 AND t.position = "
-            "(SELECT max(position) FROM thoughts WHERE task_id = v.column1)",
-            part,
-        )
-        found.update((task_id, (position, hash_)) for task_id, position, hash_ in rows)
-    return found
-
-
-def known_ids(tx: Transaction, ids: Sequence[str]) -> set[str]:
-    """Those of ``ids`` that records have already."""
-    found: set[str] = set()
-    for part, marks in _parts(ids, "?"):
-        rows = tx.execute(f"SELECT thought_id FROM thoughts WHERE thought_id IN ({marks})", part)
-        found.update(row[0] for row in rows)
-    return found
-
-
 @dataclass(slots=True)
 class _Append:
     """The step that puts one thought at the end of its chain."""
@@ -194,11 +165,11 @@ class _Appends:
     def __init__(self, tx: Transaction, steps: Sequence[_Append]) -> None:
         self._tx = tx
         self._rows: list[tuple[Any, ...]] = []
-        tasks = list(dict.fromkeys(step.thought.task_id for step in steps))
         ids = list(dict.fromkeys(step.thought_id for step in steps))
-        self._tasks, self._ids = set(tasks), set(ids)  # those that were looked up
-        self._last = last_of(tx, tasks)
-        self._known = known_ids(tx, ids)
+        self._ids = set(ids)  # those that were looked up
+        self._ends = Ends(tx.execute)
+        self._ends.look_up(step.thought.task_id for step in steps)
+        self._known = known_ids(tx.execute, ids)
 
     def do(self, step: _Append) -> ThoughtRecord:
         """See :class:`~remit.ledger.Stage`."""
@@ -209,7 +180,7 @@ class _Appends:
                 f"There is a thought record {thought_id!r} already.",
                 next_step="Give each record an id of its own, or leave id_fn out.",
             )
-        position, prev_hash = self._last.get(thought.task_id, (-1, FIRST_PREV_HASH))
+        position, prev_hash, _ = self._ends.to_append(thought.task_id)
         position += 1
         own_hash = hash_thought(
             thought_id, thought.type, thought.task_id, thought.content, step.timestamp, prev_hash
@@ -220,10 +191,9 @@ class _Appends:
         )  # fmt: skip
         entry = entry_of(record, position, step.extra)
         entry_id = self._tx.append(step.ledger.prepare(entry, subject_id=step.subject_id))
-        self._rows.append(
-            (parse_entry_id(entry_id), thought.task_id, position, thought_id, prev_hash, own_hash)
-        )
-        self._last[thought.task_id] = (position, own_hash)
+        seq = parse_entry_id(entry_id) or 0
+        self._rows.append((seq, thought.task_id, position, thought_id, prev_hash, own_hash))
+        self._ends.move(thought.task_id, End(position, own_hash, seq))
         self._known.add(thought_id)
         return ThoughtRecord(
             record.id, record.type, record.task_id, record.agent_id, record.content,
@@ -238,20 +208,8 @@ class _Appends:
 
     def _look_up(self, step: _Append) -> None:
         """Read what was not asked for when the stage was opened."""
-        if step.thought.task_id not in self._tasks:
-            self._tasks.add(step.thought.task_id)
-            self._last.update(last_of(self._tx, [step.thought.task_id]))
+        if step.thought.task_id not in self._ends:
+            self._ends.look_up([step.thought.task_id])
         if step.thought_id not in self._ids:
             self._ids.add(step.thought_id)
-            self._known |= known_ids(self._tx, [step.thought_id])
-
-
-def _parts(values: Sequence[str], mark: str) -> list[tuple[tuple[str, ...], str]]:
-    """``values`` in pieces with as many marks, in few sizes of statement."""
-    pieces = []
-    for start in range(0, len(values), _MOST_MARKS):
-        part = values[start : start + _MOST_MARKS]
-        size = 1 << (len(part) - 1).bit_length()
-        padded = (*part, *[part[-1]] * (size - len(part)))
-        pieces.append((padded, ", ".join([mark] * size)))
-    return pieces
+            self._known |= known_ids(self._tx.execute, [step.thought_id])

@@ -1,7 +1,8 @@
-"""The trail as JSON lines: out, in again, and checked without a ledger (``docs/trail.md``)."""
+"""The trail as JSON lines: written out, read, and checked without a ledger (``docs/trail.md``)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
@@ -9,10 +10,8 @@ from typing import IO, Any
 import orjson
 
 from remit.errors import InvalidInputError
-from remit.ledger import Erased, LedgerClient, Transaction, parse_entry_id
-from remit.trail.appending import entry_of, known_ids, last_of
+from remit.ledger import Erased, LedgerClient, parse_entry_id
 from remit.trail.errors import ThoughtLineError, TrailDamagedError
-from remit.trail.preparing import prepare_table
 from remit.trail.reading import iter_thought_records
 from remit.trail.record import (
     FIRST_PREV_HASH,
@@ -22,10 +21,9 @@ from remit.trail.record import (
     text_problem,
 )
 from remit.trail.report import TrailReport
-from remit.trail.table import INSERT
 from remit.trail.verification import hash_problem
 
-__all__ = ["export_thought_records", "import_thought_records", "verify_thought_lines"]
+__all__ = ["ThoughtLines", "export_thought_records", "verify_thought_lines"]
 
 _HASH = re.compile("[0-9a-f]{64}")
 _MEMBERS = frozenset({
@@ -64,67 +62,53 @@ def export_thought_records(
     return count
 
 
-def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) -> int:
-    """Put the records of an export on record, ids, times and hashes as they are; how many.
-
-    Everything is checked before anything is written, and all of it is written or nothing. A task
-    that the ledger has already must go on exactly behind its last record.
-
-    Args:
-        ledger: where they go.
-        stream: lines, text or UTF-8 bytes: an open file.
-
-    Raises:
-        ThoughtLineError: a line is malformed, does not follow, or does not fit this ledger;
-            nothing was written.
-    """
-    read = _Lines(strict=True)
-    records = [(number, record) for number, record in read.records(stream) if record is not None]
-    if not records:
-        return 0
-
-    def write(tx: Transaction) -> None:
-        prepare_table(tx, ledger)
-        _write(tx, read, records)
-
-    ledger.transact(write)
-    return len(records)
-
-
 def verify_thought_lines(stream: Iterable[str | bytes]) -> TrailReport:
     """Check an export by itself, without a ledger: hashes, links, ids (SPEC 7.3).
 
     Args:
         stream: lines, text or UTF-8 bytes: an open file.
+
+    Raises:
+        InvalidInputError: ``stream`` is no file and gives no lines.
     """
-    read = _Lines(strict=False)
+    read = ThoughtLines(strict=False)
     for _ in read.records(stream):
         pass
-    read.report.tasks = len(read.first)
+    read.report.tasks = len(read.last)
     return read.report
 
 
-class _Lines:
+class ThoughtLines:
     """Reads lines and follows their chains.
 
     Args:
         strict: raise what is wrong, with the line; else it goes to :attr:`report`.
 
     Attributes:
-        first: by task, the line of its first record here, and that one's ``prev_hash``.
+        last: by task, the hash of its last record so far.
         ids: by id, its line.
     """
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
-        self._last: dict[str, str] = {}
-        self.first: dict[str, tuple[int, str]] = {}
+        self.last: dict[str, str] = {}
         self.ids: dict[str, int] = {}
         self.report = TrailReport()
 
-    def records(self, stream: Iterable[str | bytes]) -> Iterator[tuple[int, ThoughtRecord | None]]:
-        """Each record with the number of its line; ``None`` for a line that is none."""
+    def records(self, stream: Iterable[str | bytes]) -> Iterator[tuple[int, ThoughtRecord]]:
+        """Each record that can be read, with the number of its line.
+
+        Raises:
+            InvalidInputError: ``stream`` is no file and gives no lines.
+            ThoughtLineError: what is wrong, where this is strict.
+        """
+        if isinstance(stream, (str, bytes, bytearray, memoryview)) or not isinstance(
+            stream, Iterable
+        ):
+            raise _no_lines(stream)
         for number, line in enumerate(stream, start=1):
+            if not isinstance(line, (str, bytes)):
+                raise _no_lines(line)
             if not line.strip():
                 continue
             self.report.records += 1
@@ -132,7 +116,6 @@ class _Lines:
                 record = _parse(line)
             except InvalidInputError as error:
                 self._wrong(number, f"line {number}", "", str(error))
-                yield number, None
                 continue
             self._follow(number, record)
             yield number, record
@@ -144,16 +127,15 @@ class _Lines:
             self._wrong(
                 number, thought_id, task_id, f"the id {thought_id!r} is that of line {line}"
             )
-        before = self._last.get(task_id)
+        before = self.last.get(task_id)
         if before is None:
-            self.first[task_id] = (number, record.prev_hash)
             if not self._strict and record.prev_hash != FIRST_PREV_HASH:
                 message = "it is the first of its task, and does not begin with 64 zeros"
                 self._wrong(number, thought_id, task_id, message)
         elif before != record.prev_hash:
             message = f"it does not follow the record of task {task_id!r} before it"
             self._wrong(number, thought_id, task_id, message)
-        self._last[task_id] = record.hash
+        self.last[task_id] = record.hash
         if isinstance(record.content, Erased):
             self.report.erased += 1
         elif problem := hash_problem(
@@ -196,7 +178,7 @@ def _parse(line: str | bytes) -> ThoughtRecord:
     for name in ("prev_hash", "hash"):
         if not isinstance(told[name], str) or _HASH.fullmatch(told[name]) is None:
             raise InvalidInputError(f"{name} is not 64 lower-case hex digits")
-    return ThoughtRecord(
+    record = ThoughtRecord(
         id=check_id("id", told["id"]),
         type=check_type(told["type"]),
         task_id=check_id("task_id", told["task_id"]),
@@ -207,38 +189,23 @@ def _parse(line: str | bytes) -> ThoughtRecord:
         hash=told["hash"],
         session_id=check_id("session_id", told.get("session_id", ""), may_be_empty=True),
     )
+    if _members(line) != len(told):  # last: what is looked at again is flat and well
+        raise InvalidInputError("it has a key twice")
+    return record
 
 
-def _write(tx: Transaction, read: _Lines, records: list[tuple[int, ThoughtRecord]]) -> None:
-    """Everything, inside one transaction: what raises undoes it."""
-    last = last_of(tx, list(read.first))
-    for task_id, (number, prev_hash) in read.first.items():
-        if task_id in last and prev_hash == FIRST_PREV_HASH:
-            raise ThoughtLineError(
-                number, f"the task {task_id!r} is here already.", next_step="Nothing was recorded."
-            )
-        if prev_hash != (last[task_id][1] if task_id in last else FIRST_PREV_HASH):
-            raise ThoughtLineError(
-                number,
-                f"it does not follow the last record of task {task_id!r} here.",
-                next_step="Nothing was recorded.",
-            )
-    if taken := known_ids(tx, list(read.ids)):
-        thought_id = min(taken, key=lambda one: read.ids[one])
-        raise ThoughtLineError(
-            read.ids[thought_id],
-            f"there is a thought record {thought_id!r} already.",
-            next_step="Nothing was recorded.",
-        )
-    positions = {task_id: place for task_id, (place, _) in last.items()}
-    rows = []
-    for number, record in records:
-        position = positions[record.task_id] = positions.get(record.task_id, -1) + 1
-        elsewhere = record.content.erasure_id if isinstance(record.content, Erased) else None
-        entry = entry_of(record, position, {"erased": elsewhere} if elsewhere else {})
-        try:
-            seq = parse_entry_id(tx.append(entry))
-        except InvalidInputError as error:  # a record that is too large
-            raise ThoughtLineError(number, str(error), next_step="Nothing was recorded.") from error
-        rows.append((seq, record.task_id, position, record.id, record.prev_hash, record.hash))
-    tx.execute_many(INSERT, rows)
+def _members(line: str | bytes) -> int:
+    """How many members the object has, those given twice counted twice."""
+    text = line if isinstance(line, str) else line.decode()
+    try:
+        count: int = json.loads(text, object_pairs_hook=len)
+    except (ValueError, RecursionError):  # as deep as only a value that is given twice can be
+        return -1
+    return count
+
+
+def _no_lines(given: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"Lines are read from an open file, or from texts or bytes one by one; not from "
+        f"{type(given).__name__}."
+    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.trail.ends import NO_END, End
 from remit.trail.reading import content_of, seq_of
-from remit.trail.record import FIRST_PREV_HASH
 from remit.trail.table import EVENT, INSERT, create_table
 from remit.trail.verification import hash_problem
 
-__all__ = ["is_ready", "prepare_table", "set_ready"]
+__all__ = ["is_ready", "prepare_table", "row_behind", "set_ready"]
 
 _ready: weakref.WeakSet[LedgerClient] = weakref.WeakSet()
 
@@ -21,18 +21,21 @@ def is_ready(ledger: LedgerClient) -> bool:
     return ledger in _ready
 
 
-def prepare_table(tx: Transaction, ledger: LedgerClient) -> None:
-    """See that the table is there, inside a transaction of ``ledger``.
+def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
+    """See that the table is there, inside a transaction of ``ledger``; how many rows it put in.
 
     A ledger that was imported has the entries and not the table: what follows from the entries
     is put in again, so that chains go on where they ended. What follows from erased content
-    does not, and verification says so.
+    does not: an export of the trail can put it back, and until then the chain does not go on.
     """
     create_table(tx)
     if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
-        return
-    if tx.execute("SELECT 1 FROM entries WHERE event_type = ? LIMIT 1", (EVENT,)):
-        tx.execute_many(INSERT, _rows_from_entries(ledger))
+        return 0
+    if not tx.execute("SELECT 1 FROM entries WHERE event_type = ? LIMIT 1", (EVENT,)):
+        return 0
+    rows = _rows_from_entries(ledger)
+    tx.execute_many(INSERT, rows)
+    return len(rows)
 
 
 def set_ready(ledger: LedgerClient) -> None:
@@ -40,25 +43,30 @@ def set_ready(ledger: LedgerClient) -> None:
     _ready.add(ledger)
 
 
+def row_behind(entry: LedgerEntry, task_id: str, end: End) -> tuple[Any, ...] | None:
+    """The row of a task's entry, where its content shows that it follows ``end``."""
+    told = entry.metadata
+    thought_id, own_hash = told.get("thought_id"), told.get("hash")
+    if told.get("task_id") != task_id or told.get("position") != end.position + 1:
+        return None
+    if hash_problem(
+        thought_id, told.get("type"), task_id, content_of(entry), told.get("thought_timestamp"),
+        end.hash, own_hash,
+    ):  # fmt: skip
+        return None
+    return seq_of(entry), task_id, end.position + 1, thought_id, end.hash, own_hash
+
+
 def _rows_from_entries(ledger: LedgerClient) -> list[tuple[Any, ...]]:
     """Rows of all thoughts whose chain can be followed from its beginning."""
     rows: list[tuple[Any, ...]] = []
-    last: dict[str, tuple[int, str]] = {}
+    ends: dict[str, End] = {}
     ids: set[str] = set()
     for entry in ledger.query(event_type=EVENT):
-        told = entry.metadata
-        task_id, thought_id, own_hash = (
-            told.get(name) for name in ("task_id", "thought_id", "hash")
-        )
-        if not isinstance(task_id, str) or task_id != entry.submission_id or thought_id in ids:
-            continue
-        position, prev_hash = last.get(task_id, (-1, FIRST_PREV_HASH))
-        if told.get("position") != position + 1 or hash_problem(
-            thought_id, told.get("type"), task_id, content_of(entry),
-            told.get("thought_timestamp"), prev_hash, own_hash,
-        ):  # fmt: skip
-            continue
-        ids.add(str(thought_id))
-        last[task_id] = (position + 1, str(own_hash))
-        rows.append((seq_of(entry), task_id, position + 1, thought_id, prev_hash, own_hash))
+        task_id = entry.submission_id
+        row = row_behind(entry, task_id, ends.get(task_id, NO_END))
+        if row is not None and row[3] not in ids:
+            ids.add(row[3])
+            ends[task_id] = End(row[2], row[5], row[0])
+            rows.append(row)
     return rows

@@ -17,7 +17,7 @@ from remit.ledger import (
 )
 from remit.trail.errors import ThoughtNotFoundError, TrailDamagedError
 from remit.trail.record import ThoughtRecord, ThoughtType
-from remit.trail.table import EVENT, Row, last_seq, rows_of, select_rows
+from remit.trail.table import EVENT, Row, last_seq, rows_of, select_rows, stray_rows
 
 __all__ = [
     "content_of",
@@ -50,6 +50,8 @@ def get_thought_record(ledger: LedgerClient, id: str) -> ThoughtRecord:  # noqa:
             f"There is no thought record {id!r}.", next_step="`remit trail list` shows them."
         )
     row = Row(*rows[0])
+    if not row.is_sound or row.seq < 0:
+        raise _damaged(row)
     try:
         entry = ledger.read(f"LED-{row.seq:08x}")
     except EntryNotFoundError as error:
@@ -108,7 +110,11 @@ def seq_of(entry: LedgerEntry) -> int:
 
 def _records(ledger: LedgerClient, task_id: str | None) -> Iterator[ThoughtRecord]:
     entries: Iterator[LedgerEntry] | None = None
+    for row in stray_rows(ledger, task_id):
+        raise _damaged(row)
     for row in rows_of(ledger, task_id, last_seq(ledger)):
+        if not row.is_sound:
+            raise _damaged(row)
         if entries is None:  # the first row says where to begin
             entries = ledger.query(event_type=EVENT, submission_id=task_id, after=row.seq - 1)
         entry = next((one for one in entries if seq_of(one) >= row.seq), None)
@@ -142,6 +148,6 @@ def _record(row: Row, entry: LedgerEntry) -> ThoughtRecord:
 def _damaged(row: Row) -> TrailDamagedError:
     return TrailDamagedError(
         f"The thought record {row.thought_id!r} cannot be read: its ledger entry "
-        f"LED-{row.seq:08x} is not there, or is not its own.",
+        f"is not there, or is not its own ({row.place}).",
         next_step=_NEXT_STEP,
     )

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 from remit.errors import RemitError
 from remit.ledger import LedgerClient, LedgerFormatError, Transaction
 
-__all__ = ["EVENT", "INSERT", "Row", "create_table", "last_seq", "rows_of", "select_rows"]
+__all__ = [
+    "EVENT",
+    "INSERT",
+    "Row",
+    "create_table",
+    "last_seq",
+    "rows_of",
+    "select_rows",
+    "stray_rows",
+]
 
 EVENT = "THOUGHT_RECORD"
 """The event type of thought records."""
@@ -32,6 +41,7 @@ INSERT = (
 )
 _COLUMNS = "t.seq, t.task_id, t.position, t.thought_id, t.prev_hash, t.hash"
 _PAGE = 500
+_LARGEST = 2**63 - 1  # in SQLite texts and blobs are greater than any number
 _UNDEFINED_TABLE = "42P01"  # PostgreSQL's word for it
 
 
@@ -54,6 +64,26 @@ class Row(NamedTuple):
     before_seq: int | None = None
     before_hash: str | None = None
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether all is of its type: SQLite keeps any, whatever the column's."""
+        return (
+            type(self.seq) is int
+            and type(self.position) is int
+            and isinstance(self.task_id, str)
+            and isinstance(self.thought_id, str)
+            and isinstance(self.prev_hash, str)
+            and isinstance(self.hash, str)
+            and (self.before_seq is None or type(self.before_seq) is int)
+        )
+
+    @property
+    def place(self) -> str:
+        """The ledger entry, or where that is not to be told what stands for its number."""
+        if type(self.seq) is int and self.seq >= 0:
+            return f"LED-{self.seq:08x}"
+        return f"the row of seq {self.seq!r}"
+
 
 def create_table(tx: Transaction) -> None:
     """Make the table where it is not there."""
@@ -74,10 +104,20 @@ def select_rows(
 
 def last_seq(ledger: LedgerClient) -> int:
     """The last sequence number of any entry or row; what comes later is left to the next look."""
-    rows = select_rows(ledger, "SELECT max(seq) FROM thoughts")
+    rows = select_rows(ledger, "SELECT max(seq) FROM thoughts WHERE seq <= ?", (_LARGEST,))
     head = ledger.head()
     of_rows = rows[0][0] if rows else None
     return max(-1 if of_rows is None else int(of_rows), head[0] if head else -1)
+
+
+def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
+    """Rows whose ``seq`` is that of no entry there could be; few, and none where all is well."""
+    sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE (t.seq < 0 OR t.seq > ?) "
+    given: tuple[Any, ...] = (_LARGEST,)
+    if task_id is not None:
+        sql += "AND t.task_id = ? "
+        given = (*given, task_id)
+    return [Row(*row) for row in select_rows(ledger, f"{sql}LIMIT {_PAGE}", given)]
 
 
 def rows_of(

@@ -12,7 +12,7 @@ from remit.ledger.report import Progress
 from remit.trail.reading import content_of, seq_of
 from remit.trail.record import FIRST_PREV_HASH, hash_thought
 from remit.trail.report import TrailReport
-from remit.trail.table import EVENT, Row, last_seq, rows_of, select_rows
+from remit.trail.table import EVENT, Row, last_seq, rows_of, select_rows, stray_rows
 
 __all__ = ["hash_problem", "verify_trail"]
 
@@ -74,7 +74,7 @@ class _Check:
         self._last = last
         self._progress = progress
         self._report = TrailReport()
-        self._problems: list[tuple[int, str, str, str]] = []
+        self._problems: list[tuple[int, str, str, str, str]] = []  # the entry's number first
         self._passed: dict[int, tuple[str, str]] = {}  # entries whose row has not come yet
 
     def run(self) -> TrailReport:
@@ -83,7 +83,12 @@ class _Check:
         total, report.tasks = self._totals()
         entries = _entries(self._ledger, self._task_id, self._last)
         current = next(entries, None)
+        for row in stray_rows(self._ledger, self._task_id):
+            self._note(row, "its row names no ledger entry")
         for row in rows_of(self._ledger, self._task_id, self._last, joined=True):
+            if type(row.seq) is not int:
+                self._note(row, "its row names no ledger entry")
+                continue
             while current is not None and current[0] < row.seq:
                 self._pass_by(*current)
                 current = next(entries, None)
@@ -103,11 +108,14 @@ class _Check:
             current = next(entries, None)
         for seq, (thought_id, task_id) in self._passed.items():
             report.records += 1
-            self._problems.append((seq, thought_id, task_id, "its place in the chain is missing"))
+            message = "its place in the chain is missing"
+            self._problems.append((seq, f"LED-{seq:08x}", thought_id, task_id, message))
         if self._progress is not None:
             self._progress(total, total)
-        for seq, thought_id, task_id, message in sorted(self._problems, key=lambda one: one[0]):
-            report.add(thought_id, task_id, f"LED-{seq:08x}", message)
+        for _, place, thought_id, task_id, message in sorted(
+            self._problems, key=lambda one: one[0]
+        ):
+            report.add(thought_id, task_id, place, message)
         return report
 
     def _totals(self) -> tuple[int, int]:
@@ -146,6 +154,8 @@ class _Check:
     def _check(self, row: Row, entry: LedgerEntry | RemitError) -> None:
         """One record with its entry."""
         self._check_links(row)
+        if not row.is_sound:
+            return
         if not isinstance(entry, LedgerEntry):
             self._note(row, f"its ledger entry cannot be read: {entry.args[0]}")
             return
@@ -178,7 +188,9 @@ class _Check:
 
     def _check_links(self, row: Row) -> None:
         """The record's place behind the one before."""
-        if row.position == 0:
+        if not row.is_sound:
+            self._note(row, "its row, or the one before, holds what is not of its column's type")
+        elif row.position == 0:
             if row.prev_hash != FIRST_PREV_HASH:
                 self._note(row, "it is the first of its task, and does not begin with 64 zeros")
         elif row.before_seq is None:
@@ -189,7 +201,11 @@ class _Check:
             self._note(row, "the record before it is later in the ledger")
 
     def _note(self, row: Row, message: str) -> None:
-        self._problems.append((row.seq, row.thought_id, row.task_id, message))
+        seq = row.seq if type(row.seq) is int and row.seq >= 0 else self._last + 1
+        thought_id, task_id = (
+            item if isinstance(item, str) else repr(item) for item in (row.thought_id, row.task_id)
+        )
+        self._problems.append((seq, row.place, thought_id, task_id, message))
 
 
 def _entries(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[_Found]:
