@@ -8,11 +8,11 @@ from typing import Any
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
-from remit.routing import Candidate
+from remit.routing import Candidate, RouteOptions, create_thought_record_emitter
 from tests.support.requests import openai_provider
 from tests.support.upstream import Upstream
 
-__all__ = ["candidate", "gateway_to", "nine"]
+__all__ = ["candidate", "emitting", "gateway_to", "nine"]
 
 
 def candidate(name: str, ability: int, order: str = "", **more: Any) -> Candidate:
@@ -44,3 +44,9 @@ def gateway_to(
     for one in candidates:
         gateway.register_provider(one.provider_id, openai_provider(upstream.url))
     yield gateway
+
+
+def emitting(ledger: LedgerClient, gateway: LLMGateway, models: Any, **more: Any) -> RouteOptions:
+    """Options whose decisions go into the trail of ``TASK-1``."""
+    emitter = create_thought_record_emitter(ledger, task_id="TASK-1", agent_id="agent-1")
+    return RouteOptions(gateway, models, decision_emitter=emitter, **more)

@@ -24,7 +24,6 @@ from remit.routing import (
     NoAdapterError,
     RouteOptions,
     aroute_request,
-    create_thought_record_emitter,
     explain,
     find_decision,
     replay,
@@ -32,14 +31,9 @@ from remit.routing import (
 )
 from remit.routing.options import model_timeout_s
 from remit.trail import verify_trail
-from tests.routing.models import candidate, gateway_to, nine
+from tests.routing.models import candidate, emitting, gateway_to, nine
 from tests.support.requests import prompt_request
 from tests.support.upstream import Upstream
-
-
-def _emitting(ledger: LedgerClient, gateway: LLMGateway, candidates: Any, **more: Any) -> Any:
-    emitter = create_thought_record_emitter(ledger, task_id="TASK-1", agent_id="agent-1")
-    return RouteOptions(gateway, candidates, decision_emitter=emitter, **more)
 
 
 def test_the_best_answers_and_nobody_else_is_asked(
@@ -48,7 +42,7 @@ def test_the_best_answers_and_nobody_else_is_asked(
     upstream.reset()
     models = nine({})
     with gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("Hello", _emitting(ledger, gateway, models))
+        result = route_request("Hello", emitting(ledger, gateway, models))
     assert result.model_id == "a"
     assert result.response.outcome is RouteOutcome.SUCCESS
     assert result.fallback_attempts == 0
@@ -75,7 +69,7 @@ def test_a_fault_schedule_is_told_in_order_with_reasons(
     models = nine(orders)
     with LedgerClient(target) as ledger:
         with gateway_to(ledger, upstream, models[:6] + models[7:]) as gateway:  # g has no provider
-            options = _emitting(ledger, gateway, models, model_timeout_s=0.5)
+            options = emitting(ledger, gateway, models, model_timeout_s=0.5)
             first = route_request("Hello", options)
             assert first.model_id == "i"
             second = route_request("Hello again", options)
@@ -118,7 +112,7 @@ def test_open_circuits_are_skipped_and_all_open_is_exhaustion(
     models = nine(dict.fromkeys("abcdefghi", "status=500"))
     breaker = CircuitBreakerConfig(1, 600_000, 1)
     with gateway_to(ledger, upstream, models, breaker=breaker) as gateway:
-        options = _emitting(ledger, gateway, models)
+        options = emitting(ledger, gateway, models)
         with pytest.raises(FallbackChainExhaustedError) as all_down:
             route_request("Hello", options)
         assert [one.model_id for one in all_down.value.attempts] == list("abcdefghi")
@@ -204,7 +198,7 @@ def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream:
 
     gateway.register_provider("openai", openai_provider(upstream.url))
     request = prompt_request(max_tokens=2000)
-    result = route_request("Hello", _emitting(ledger, gateway, models, request=request))
+    result = route_request("Hello", emitting(ledger, gateway, models, request=request))
     assert result.model_id == "gpt-4o-mini"
     assert [call["model"] for call in upstream.calls()] == ["gpt-4o-mini"]
     told = explain(ledger, result.decision_id)
@@ -221,7 +215,7 @@ def test_a_caller_that_goes_away_leaves_whole_pairs_and_no_decision(
 
     async def cut() -> None:
         with gateway_to(ledger, upstream, models) as gateway:
-            options = _emitting(ledger, gateway, models)
+            options = emitting(ledger, gateway, models)
             task = asyncio.ensure_future(aroute_request("Hello", options))
             await asyncio.sleep(0.4)
             task.cancel()
@@ -242,7 +236,7 @@ def test_prompts_that_are_none_change_nothing(
 ) -> None:
     models = nine({})
     with gateway_to(ledger, upstream, models) as gateway, pytest.raises(InvalidInputError):
-        route_request(prompt, _emitting(ledger, gateway, models))
+        route_request(prompt, emitting(ledger, gateway, models))
     assert ledger.count() == 0
 
 
@@ -280,7 +274,7 @@ def test_a_scoring_function_of_ones_own(ledger: LedgerClient, upstream: Upstream
 
     models = nine({})
     with gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("Hello", _emitting(ledger, gateway, models, scoring_fn=last))
+        result = route_request("Hello", emitting(ledger, gateway, models, scoring_fn=last))
         assert result.model_id == "i"
         told = replay(find_decision(ledger, result.decision_id))
         assert told["agrees"]
@@ -301,7 +295,7 @@ def test_tampering_with_a_decision_is_found_by_replay(target: str, upstream: Ups
 
     models = nine({})
     with LedgerClient(target) as ledger, gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("Hello", _emitting(ledger, gateway, models))
+        result = route_request("Hello", emitting(ledger, gateway, models))
         entry = find_decision(ledger, result.decision_id)
         assert replay(entry)["agrees"]
         record = json.loads(entry.metadata["content"])
@@ -320,7 +314,7 @@ def test_tampering_with_a_decision_is_found_by_replay(target: str, upstream: Ups
 def test_an_erased_decision_says_so(target: str, upstream: Upstream) -> None:
     models = nine({})
     with LedgerClient(target) as ledger, gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("A secret plan", _emitting(ledger, gateway, models))
+        result = route_request("A secret plan", emitting(ledger, gateway, models))
         entry = find_decision(ledger, result.decision_id)
         ledger.erase(session_id=entry.metadata["session_id"], reason="asked")
         told = explain(ledger, result.decision_id)
@@ -342,7 +336,7 @@ def test_the_command_line_explains_and_replays(tmp_path: Path, upstream: Upstrea
         LedgerClient(root / "ledger.db") as ledger,
         gateway_to(ledger, upstream, models) as gateway,
     ):
-        options = _emitting(ledger, gateway, models, model_timeout_s=0.3)
+        options = emitting(ledger, gateway, models, model_timeout_s=0.3)
         result = route_request("Write a Python function", options)
     told = _remit("route", "explain", result.decision_id, "--json", "--root", str(root))
     assert json.loads(told.stdout)["chosen_model_id"] == "c"

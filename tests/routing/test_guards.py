@@ -25,7 +25,6 @@ from remit.routing import (
     Reliability,
     RouteOptions,
     RoutingDecision,
-    create_thought_record_emitter,
     explain,
     find_decision,
     replay,
@@ -33,14 +32,9 @@ from remit.routing import (
 )
 from remit.runtime.routing import is_own
 from remit.trail import create_thought_record
-from tests.routing.models import candidate, gateway_to
+from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
-
-
-def _options(ledger: LedgerClient, gateway: LLMGateway, models: Any, **more: Any) -> RouteOptions:
-    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
-    return RouteOptions(gateway, models, decision_emitter=emitter, **more)
 
 
 def test_a_stream_that_still_talks_is_neither_cut_nor_ill(
@@ -90,7 +84,7 @@ def test_a_provider_that_ignores_cancellation_is_left_behind(
     with gateway_to(ledger, upstream, (well := candidate("b", 10),)) as gateway:
         gateway.register_provider("stubborn", _Stubborn())  # type: ignore[arg-type]
         began = time.monotonic()
-        options = _options(ledger, gateway, (stubborn, well), model_timeout_s=0.3)
+        options = emitting(ledger, gateway, (stubborn, well), model_timeout_s=0.3)
         assert route_request("Hello", options).model_id == "b"
         assert time.monotonic() - began < 2.5
 
@@ -111,7 +105,7 @@ def test_whoever_is_refused_leaves_one_entry_and_no_prompt(
         before = ledger.count()
         with pytest.raises(FallbackChainExhaustedError):
             route_request(
-                "A long secret", _options(ledger, gateway, models, mode=mode,
+                "A long secret", emitting(ledger, gateway, models, mode=mode,
                                           request=prompt_request())
             )  # fmt: skip
         entries = ledger.read_all()[before:]
@@ -130,7 +124,7 @@ def test_late_members_were_asked_and_are_paid_for(target: str, upstream: Upstrea
         )
         gateway = LLMGateway(ledger, budgeter, dev_mode=True)
         gateway.register_provider("openai", openai_provider(upstream.url))
-        both = _options(
+        both = emitting(
             ledger, gateway, models, mode="ensemble", request=prompt_request(),
             ensemble=EnsembleOptions(size=2, timeout_s=0.8),
         )  # fmt: skip
@@ -145,7 +139,7 @@ def test_late_members_were_asked_and_are_paid_for(target: str, upstream: Upstrea
         assert (late["status"], late["code"]) == ("failed", "TIMEOUT")
         assert late["exchange_entry_id"] in {one.id for one in exchanges}
         assert replay(find_decision(ledger, result.decision_id))["agrees"]
-        slow = _options(
+        slow = emitting(
             ledger, gateway, models[:1], mode="ensemble", request=prompt_request(),
             ensemble=EnsembleOptions(timeout_s=0.5),
         )  # fmt: skip
@@ -166,7 +160,7 @@ def test_when_no_member_answers_the_rest_of_the_chain_is_tried(
 ) -> None:
     models = (candidate("a", 90, "status=500"), candidate("b", 80))
     with gateway_to(ledger, upstream, models) as gateway:
-        options = _options(
+        options = emitting(
             ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(size=1)
         )
         assert route_request("Hello", options).model_id == "b"
@@ -177,7 +171,7 @@ def test_many_that_are_passed_over_do_not_lose_the_decision(
 ) -> None:
     models = tuple(Candidate(f"nobody-{n}", "nobody", {"general": 99}) for n in range(600))
     with gateway_to(ledger, upstream, (well := candidate("b", 10),)) as gateway:
-        result = route_request("Hello", _options(ledger, gateway, (*models, well)))
+        result = route_request("Hello", emitting(ledger, gateway, (*models, well)))
     told = explain(ledger, result.decision_id)
     assert sum(one["status"] == "skipped" for one in told["candidates"]) == 600
     assert replay(find_decision(ledger, result.decision_id))["agrees"]
@@ -189,7 +183,7 @@ def test_other_thoughts_do_not_wipe_what_is_known_of_models(
     models = (candidate("a", 90, "status=500"), candidate("b", 10))
     with gateway_to(ledger, upstream, models) as gateway:
         for _ in range(3):
-            route_request("Hello", _options(ledger, gateway, models))
+            route_request("Hello", emitting(ledger, gateway, models))
     for number in range(12):
         thought = {"type": "plan", "task_id": "P", "agent_id": "x", "content": str(number)}
         create_thought_record(ledger, thought)
@@ -208,7 +202,7 @@ def test_a_judge_that_fails_makes_no_member_fail(ledger: LedgerClient, upstream:
 
     models = (candidate("a", 90), candidate("b", 80))
     with gateway_to(ledger, upstream, models) as gateway:
-        options = _options(
+        options = emitting(
             ledger, gateway, models, mode="ensemble", prompts=Prompts(),
             ensemble=EnsembleOptions(join="judge"),
         )  # fmt: skip
@@ -235,7 +229,7 @@ def test_what_the_ledger_cannot_carry_is_refused_with_and_without_an_emitter(
     models = (candidate("a", 90),)
     kinds = set()
     with gateway_to(ledger, upstream, models) as gateway:
-        for options in (RouteOptions(gateway, models), _options(ledger, gateway, models)):
+        for options in (RouteOptions(gateway, models), emitting(ledger, gateway, models)):
             with pytest.raises(RemitError) as raised:
                 route_request(odd, options)
             kinds.add(type(raised.value))
@@ -300,7 +294,7 @@ def test_a_rewritten_choice_is_found_by_its_calls(ledger: LedgerClient, upstream
 
     models = (candidate("a", 90, "status=500"), candidate("b", 80))
     with gateway_to(ledger, upstream, models) as gateway:
-        result = route_request("Hello", _options(ledger, gateway, models))
+        result = route_request("Hello", emitting(ledger, gateway, models))
     entry = find_decision(ledger, result.decision_id)
     record = json.loads(entry.metadata["content"])
     inputs = {

@@ -24,22 +24,16 @@ from remit.routing import (
     RouteOptions,
     Stage,
     StagePrompts,
-    create_thought_record_emitter,
     explain,
     find_decision,
     replay,
     route_request,
 )
 from remit.routing.joining import join_by_fields, join_by_vote
-from tests.routing.models import candidate, gateway_to
+from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
 from tests.support.wire import completion, serve
-
-
-def _options(ledger: LedgerClient, gateway: LLMGateway, models: Any, **more: Any) -> RouteOptions:
-    emitter = create_thought_record_emitter(ledger, task_id="T", agent_id="a")
-    return RouteOptions(gateway, models, decision_emitter=emitter, **more)
 
 
 def _saying(gateway: LLMGateway, stack: Any, **answers: str) -> tuple[Candidate, ...]:
@@ -100,7 +94,7 @@ def test_an_ensemble_votes(ledger: LedgerClient) -> None:
     gateway = LLMGateway(ledger, dev_mode=True)
     with contextlib.ExitStack() as stack:
         models = _saying(gateway, stack, a="London", b="Paris", c="paris", d="Rome")
-        result = route_request("The capital?", _options(ledger, gateway, models, mode="ensemble"))
+        result = route_request("The capital?", emitting(ledger, gateway, models, mode="ensemble"))
         assert (result.model_id, result.response.content) == ("b", "Paris")
         assert result.fallback_attempts == 2  # three were asked
         exchanges = ledger.read_by_event_type("EXCHANGE")
@@ -122,7 +116,7 @@ def test_an_ensemble_joins_fields(ledger: LedgerClient) -> None:
         models = _saying(
             gateway, stack, a='{"x": 1, "y": 1}', b='{"x": 2, "y": 1}', c='{"x": 2, "y": 3}'
         )
-        options = _options(
+        options = emitting(
             ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(join="fields")
         )
         result = route_request("JSON?", options)
@@ -144,7 +138,7 @@ def test_an_ensemble_is_judged(
     with contextlib.ExitStack() as stack:
         models = _saying(gateway, stack, a="4", b="5")
         judges = _saying(gateway, stack, judge=verdict)
-        options = _options(
+        options = emitting(
             ledger, gateway, models, mode="ensemble", prompts=prompts,
             ensemble=EnsembleOptions(join="judge", judge=judges),
         )  # fmt: skip
@@ -163,7 +157,7 @@ def test_who_is_late_does_not_count_and_is_on_record(
 ) -> None:
     models = (candidate("a", 90, "delay=5"), candidate("b", 80), candidate("c", 70, "status=500"))
     with gateway_to(ledger, upstream, models) as gateway:
-        options = _options(
+        options = emitting(
             ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(timeout_s=1.0)
         )
         began = time.monotonic()
@@ -188,7 +182,7 @@ def test_an_ensemble_asks_no_more_than_its_money_allows(
         Candidate(name, "openai", {"general": 90 - place})
         for place, name in enumerate(("gpt-4", "unpriced-model", "gpt-4o-mini", "gpt-4.1-nano"))
     )
-    options = _options(
+    options = emitting(
         ledger, gateway, models, mode="ensemble", request=prompt_request(max_tokens=500),
         ensemble=EnsembleOptions(size=4, max_usd=0.002),
     )  # fmt: skip
@@ -198,7 +192,7 @@ def test_an_ensemble_asks_no_more_than_its_money_allows(
     with pytest.raises(FallbackChainExhaustedError) as raised:
         route_request(
             "Hello",
-            _options(
+            emitting(
                 ledger, gateway, models, mode="ensemble", request=prompt_request(max_tokens=500),
                 ensemble=EnsembleOptions(max_usd=1e-9),
             ),
@@ -211,7 +205,7 @@ def test_an_ensemble_of_which_nobody_answers(ledger: LedgerClient, upstream: Ups
     models = (candidate("a", 90, "status=500"), candidate("b", 80, "status=500"))
     with gateway_to(ledger, upstream, models) as gateway:
         with pytest.raises(FallbackChainExhaustedError) as raised:
-            route_request("Hello", _options(ledger, gateway, models, mode="ensemble"))
+            route_request("Hello", emitting(ledger, gateway, models, mode="ensemble"))
         told = explain(ledger, raised.value.decision_id)
     assert told["routing_mode"] == "fail"
     assert told["fallback_attempts"] == 2
@@ -231,11 +225,11 @@ def test_each_member_counts_as_a_turn_and_the_ledger_agrees(
         gateway.register_provider(one.provider_id, openai_provider(upstream.url))
     request = prompt_request()
     result = route_request(
-        "Hello", _options(ledger, gateway, models, mode="ensemble", request=request)
+        "Hello", emitting(ledger, gateway, models, mode="ensemble", request=request)
     )
     assert result.fallback_attempts == 2
     with pytest.raises(FallbackChainExhaustedError) as raised:
-        route_request("Hello", _options(ledger, gateway, models, request=request))
+        route_request("Hello", emitting(ledger, gateway, models, request=request))
     assert [one.error.code for one in raised.value.attempts] == ["TURN_LIMIT"]  # type: ignore[union-attr]
     assert len(ledger.read_by_event_type("PROMPT_REJECTED")) == 1
     assert len(ledger.read_by_event_type("THOUGHT_RECORD")) == 1  # refused: no trace of its prompt
@@ -252,7 +246,7 @@ def test_a_pipeline_drafts_criticises_and_revises(
         gateway = LLMGateway(ledger, dev_mode=True)
         gateway.register_provider("p", openai_provider(server.url))
         heard: list[str] = []
-        options = _options(
+        options = emitting(
             ledger, gateway, (Candidate("m", "p", served_as="gpt-x"),), mode="pipeline",
             prompts=prompts,
             stages=(
@@ -283,7 +277,7 @@ def test_each_stage_has_a_chain_of_its_own(ledger: LedgerClient, upstream: Upstr
     a, b = candidate("a", 90, "status=500"), candidate("b", 10)
     with gateway_to(ledger, upstream, (a, b)) as gateway:
         stages = (Stage("first", candidates=(b,)), Stage("second", candidates=(a, b)))
-        options = _options(ledger, gateway, (a, b), mode="pipeline", stages=stages)
+        options = emitting(ledger, gateway, (a, b), mode="pipeline", stages=stages)
         result = route_request("Hello", options)
         assert result.model_id == "b"
         record = explain(ledger, result.decision_id)
@@ -291,7 +285,7 @@ def test_each_stage_has_a_chain_of_its_own(ledger: LedgerClient, upstream: Upstr
         only_ill = (Stage("first"), Stage("second", candidates=(a,)))
         with pytest.raises(FallbackChainExhaustedError) as raised:
             route_request(
-                "Hello", _options(ledger, gateway, (a, b), mode="pipeline", stages=only_ill)
+                "Hello", emitting(ledger, gateway, (a, b), mode="pipeline", stages=only_ill)
             )
         told = explain(ledger, raised.value.decision_id)
     assert told["routing_mode"] == "fail"
@@ -307,7 +301,7 @@ def test_an_answer_that_calls_a_tool_ends_a_pipeline(
     with gateway_to(ledger, upstream, (model,)) as gateway:
         result = route_request(
             "Hello",
-            _options(
+            emitting(
                 ledger, gateway, (model,), mode="pipeline", request=prompt_request(tools=[tool]),
                 stages=(Stage("draft"), Stage("again")),
             ),
@@ -334,7 +328,7 @@ def test_a_cancelled_ensemble_leaves_whole_pairs(ledger: LedgerClient, upstream:
 
     async def cut() -> None:
         with gateway_to(ledger, upstream, models) as gateway:
-            options = _options(ledger, gateway, models, mode="ensemble")
+            options = emitting(ledger, gateway, models, mode="ensemble")
             task = asyncio.ensure_future(aroute_request("Hello", options))
             await asyncio.sleep(0.5)
             task.cancel()

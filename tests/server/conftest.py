@@ -45,9 +45,18 @@ def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield running
 
 
+@pytest.fixture(scope="module")
+def toml() -> str:
+    """What stands behind ``remit.toml`` of :func:`anywhere`; a module may have another."""
+    return QUICK
+
+
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def anywhere(
-    request: pytest.FixtureRequest, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    upstream: Upstream,
+    tmp_path_factory: pytest.TempPathFactory,
+    toml: str,
 ) -> Iterator[Served]:
     """One server for a module's tests, on either store."""
     database = ""
@@ -55,7 +64,7 @@ def anywhere(
         server: PostgresServer = request.getfixturevalue("postgres")
         database = server.database()
     root = tmp_path_factory.mktemp("anywhere") / "root"
-    with serving(root, upstream.url, toml=QUICK, database=database) as running:
+    with serving(root, upstream.url, toml=toml, database=database) as running:
         yield running
 
 

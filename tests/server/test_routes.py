@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from openai import OpenAI
 
 from remit.routing import explain, replay
 from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
-from tests.support.postgres import PostgresServer
+from tests.server.running import Served, new_session
 from tests.support.upstream import Upstream
 
 TOML = (
@@ -69,24 +67,16 @@ stages = [
 DIALECTS = pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def routed(
-    request: pytest.FixtureRequest, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def toml() -> str:
+    """Routes, for the module's server."""
+    return TOML
+
+
+@pytest.fixture(scope="module")
+def routed(anywhere: Served) -> Served:
     """A server with routes, on either store."""
-    database = ""
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
-    root = tmp_path_factory.mktemp("routed") / "root"
-    with serving(root, upstream.url, toml=TOML, database=database) as running:
-        yield running
-
-
-@pytest.fixture
-def session() -> str:
-    """A session of the test's own."""
-    return new_session()
+    return anywhere
 
 
 def _text(body: bytes, dialect: str) -> str:
