@@ -54,10 +54,11 @@ class RouterDouble:
             "asked": {**how, "identity": identity.name if identity else ""},
         }
 
-    def score_text(self, prompt: str, **how: str) -> dict[str, Any]:
+    def score_text(self, prompt: str, **how: Any) -> dict[str, Any]:
         """See :class:`remit.mcp.routing.RouterPort`."""
         if prompt == "block":
             time.sleep(3)
+        how.pop("identity")
         return {"winner": "m-1", "scores": {"m-1": 0.9}, "chain": ["m-1"], "intent": how,
                 "rule_version_hash": "rv:sha256:unavailable"}  # fmt: skip
 

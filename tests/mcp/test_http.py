@@ -118,8 +118,7 @@ async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == FOR_AGENTS
         made = await ok(client, "thought_record", type="plan", task_id=task, content="a secret")
         assert made["agent_id"] == mine.name
-        await ok(client, "thought_record", type="reflection", task_id=task, content="more",
-                 session_id=f"SES-{task[-12:]}")  # fmt: skip
+        await ok(client, "thought_record", type="reflection", task_id=task, content="more")
         assert (await ok(client, "thought_record_list", task_id=task))["count"] == 2
         assert (await ok(client, "thought_verify", task_id=task))["records"] == 2
         for name in ("thought_record_list", "thought_verify"):
@@ -145,7 +144,7 @@ async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
         )
         told = await wrong(client, "thought_record", type="plan", task_id="own", content="x",
                            session_id=f"SES-{task[-12:]}")  # fmt: skip
-        assert "This session belongs to another key" in told
+        assert "none of this key's own" in told
     async with served.client(operator.key) as client:
         assert (await ok(client, "thought_verify", task_id=task))["records"] == 2
         assert (await ok(client, "thought_verify", task_id=elsewhere))["records"] == 1
@@ -295,6 +294,78 @@ def test_bodies_and_sessions_are_bounded(tmp_path: Path) -> None:
         for _ in range(3):
             begun(served)
         assert ask(served, INITIALIZE)[0] == 503
+
+
+async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> None:
+    hog = served.key("agent")
+    async with served.client(mode="legacy") as operator:
+
+        async def state(name: str) -> int:
+            return int((await ok(operator, "router_status"))[name])
+
+        before = {name: await state(name) for name in ("begun", "cancelled")}
+        for mode in MODES:
+            async with served.client(hog.key, mode=mode) as client:
+                slow = [
+                    asyncio.ensure_future(client.call_tool("router_route", {"prompt": "slow"}))
+                    for _ in range(10)
+                ]
+                async with asyncio.timeout(20):
+                    while await state("begun") < before["begun"] + 4:
+                        await asyncio.sleep(0.05)
+                # Reads have places of their own; others' calls have theirs.
+                await ok(client, "router_score", prompt="x")
+                await ok(operator, "router_route", prompt="x")
+                assert await state("begun") == before["begun"] + 4
+                served.revoke(hog)
+                async with asyncio.timeout(20):
+                    while await state("cancelled") < before["cancelled"] + 4:
+                        await asyncio.sleep(0.05)
+                    for call in slow:
+                        with pytest.raises(Exception):  # noqa: B017 - as the transport tells it
+                            await call
+                await asyncio.sleep(0.2)
+                assert await state("begun") == before["begun"] + 4
+            before = {name: await state(name) for name in before}
+            hog = served.key("agent")
+
+
+def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> None:
+    toml = "\n[mcp_server]\nmax_sessions = 3\nsessions_per_caller = 2\n"
+    with serving(new_root(tmp_path / "root", toml)) as served:
+        hog = served.key("agent")
+        sessions = [begun(served, hog.key) for _ in range(2)]
+        status, raw, _ = ask(served, INITIALIZE, hog.key)
+        assert (status, b"may have no more" in raw) == (503, True)
+        begun(served)
+        assert ask(served, INITIALIZE)[0] == 503  # there are three
+        parts = urlsplit(served.url)
+        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        stream.request("GET", "/mcp", headers={
+            "accept": "text/event-stream", "authorization": f"Bearer {hog.key}",
+            SESSION: sessions[0]})  # fmt: skip
+        reply = stream.getresponse()
+        assert reply.status == 200
+        served.revoke(hog)
+        reply.read()  # ends, instead of waiting for what may come
+        stream.close()
+        other = served.key("operator").key
+        until(lambda: ask(served, INITIALIZE, other)[0] == 200)
+        assert ask(served, headers={SESSION: sessions[1]}, token=other)[0] == 404
+        # What its client ends counts no more either.
+        mine = begun(served, other)
+        assert ask(served, INITIALIZE, other)[0] == 503
+        assert ask(served, None, other, {SESSION: mine}, "DELETE")[0] == 200
+        begun(served, other)
+
+
+@pytest.mark.parametrize("name", ["host", "authorization"])
+def test_two_headers_where_there_is_to_be_one(served: Served, name: str) -> None:
+    values = {"host": "localhost", "authorization": f"Bearer {served.token}"}
+    sent = [*values.items(), (name, values[name])]
+    head = "".join(f"{one}: {value}\r\n" for one, value in sent)
+    answer = _raw(served, f"POST /mcp HTTP/1.1\r\n{head}content-length: 0\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 def test_who_dawdles_or_talks_without_end(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ from hypothesis import strategies as st
 from mcp.types import TextContent
 
 from remit.auth import Identity
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry
 from remit.mcp.caller import Caller, NotAllowedError, current_caller
 from remit.mcp.offer import Offer
 from remit.mcp.owners import TaskOwners
 from remit.mcp.server import Offers, all_offers
+from remit.mcp.shares import Rate, Shares, TooManyCallsError
 from remit.mcp.stdio import _Lines
 from remit.runtime import Runtime
 from remit.schemas import first_problem, schema_problem
@@ -141,9 +144,178 @@ def test_whose_a_task_is(runtime: Runtime) -> None:
     assert not reads(bob, "task-2")
     for reserved in ("SES-1", "WO-1", "DEC-1", "LED-1"):
         assert not claim(bob, reserved)
+    # What is refused leaves nothing; nothing is given but the task.
+    assert not claim(bob, "task-3", session="any-name")
+    assert claim(ann, "any-name")
+    assert claim(ann, "task-3")
+    assert runtime.ledger.select("SELECT count(*) FROM session_owners") == [(0,)]
     # A session and a task of one name are one place of the record.
-    assert claim(bob, "task-3", session="any-name")
-    assert not claim(ann, "any-name")
+    runtime.ledger.transact(
+        lambda tx: tx.execute("INSERT INTO session_owners VALUES ('bobs', 'key:KEY-3')")
+    )
+    assert claim(bob, "task-4", session="bobs")
+    assert not claim(ann, "task-5", session="bobs")
+    assert not claim(ann, "bobs")
+
+
+def test_a_token_for_a_session_that_the_runtime_began(ledger: LedgerClient) -> None:
+    owners = TaskOwners(ledger)
+    for session in ("SES-1", "SES-2"):
+        ledger.write(LedgerEntry(event_type="SESSION_START", submission_id=session,
+                                 decision="started", reason="x",
+                                 metadata={"session_id": session}))  # fmt: skip
+    first, second = (
+        Caller(Identity("scout", "agent", agents=("scout",), session_id=session))
+        for session in ("SES-1", "SES-2")
+    )
+    asyncio.run(owners.claim(first, "mine", "SES-1"))
+    with pytest.raises(NotAllowedError, match="none of this key's own"):
+        asyncio.run(owners.claim(first, "more", "SES-2"))
+    # The same agent in another session is another owner.
+    with pytest.raises(NotAllowedError):
+        owners.require(second, "mine")
+    with pytest.raises(NotAllowedError):
+        asyncio.run(owners.claim(second, "mine", "SES-2"))
+
+
+def test_an_imported_task_is_nobodys(ledger: LedgerClient) -> None:
+    """It has entries and no rows of the trail yet."""
+    ledger.write(LedgerEntry(event_type="THOUGHT_RECORD", submission_id="payroll", decision="plan",
+                             reason="Thought recorded"))  # fmt: skip
+    owners, bob = TaskOwners(ledger), Caller(Identity("bob", "agent", key_id="KEY-B"))
+    with pytest.raises(NotAllowedError, match="somebody else's"):
+        asyncio.run(owners.claim(bob, "payroll", ""))
+    with pytest.raises(NotAllowedError):
+        owners.require(bob, "payroll")
+
+
+async def _call(offers: Offers, caller: Caller, name: str, **arguments: Any) -> Any:
+    result = await offers.call(caller, name, arguments)
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text if result.is_error else result.structured_content
+
+
+async def test_of_its_tasks_an_agent_reads_what_it_wrote(
+    runtime: Runtime, offers: dict[str, Offer]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    ann = Caller(Identity("ann", "agent", key_id="KEY-A", user_id="ann"))
+    other = Caller(Identity("ann", "agent", key_id="KEY-B", user_id="ann"))
+    operator = Caller(Identity("op", "operator", key_id="KEY-O"))
+    for who, content in ((ann, "1"), (operator, "the operator's"), (other, "2")):
+        await _call(tools, who, "thought_record", type="plan", task_id="ours", content=content)
+    # As routing does where a session has that name.
+    create_thought_record(runtime.ledger, {"type": "decision", "task_id": "ours", "agent_id": "ann",
+                                           "content": "a routed prompt"})  # fmt: skip
+
+    async def contents(who: Caller, **page: int) -> tuple[list[str], int | None]:
+        told = await _call(tools, who, "thought_record_list", task_id="ours", **page)
+        assert told["count"] == len(told["thoughts"])
+        return [one["content"] for one in told["thoughts"]], told["next_offset"]
+
+    assert await contents(ann) == (["1", "2"], None)
+    assert await contents(other, limit=2) == (["1"], 2)
+    assert await contents(other, limit=2, offset=2) == (["2"], None)
+    assert (await contents(operator))[0] == ["1", "the operator's", "2", "a routed prompt"]
+    assert "lone surrogate" in await _call(
+        tools, ann, "thought_record", type="plan", task_id="not yet", content="\ud800"
+    )
+    owned = "SELECT owner FROM task_owners WHERE task_id = ?"
+    assert runtime.ledger.select(owned, ("not yet",)) == []
+
+
+async def test_no_record_is_skipped_and_no_id_cut(
+    runtime: Runtime, offers: dict[str, Offer]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    operator = Caller(Identity("op", "operator", key_id="KEY-O"))
+    task, agent = "\U0001f600" * 400, "\U0001f601" * 128
+    made = [
+        create_thought_record(
+            runtime.ledger,
+            {"type": "plan", "task_id": task, "agent_id": agent,
+             "content": f"{number} " + "\U0001f600" * (number % 3) * 400},
+        )
+        for number in range(90)
+    ]  # fmt: skip
+    found: list[dict[str, Any]] = []
+    offset: int | None = 0
+    pages = 0
+    while offset is not None:
+        told = await _call(tools, operator, "thought_record_list", task_id=task, limit=100,
+                           offset=offset)  # fmt: skip
+        found += told["thoughts"]
+        assert told["count"] == len(told["thoughts"]) > 0
+        offset, pages = told["next_offset"], pages + 1
+    assert pages > 1
+    assert [one["id"] for one in found] == [one.id for one in made]
+    assert {(one["task_id"], one["agent_id"]) for one in found} == {(task, agent)}
+    assert [one["content"].split()[0] for one in found] == [str(number) for number in range(90)]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("thought_record", {"type": "plan", "task_id": "t\n", "content": "x"}),
+        ("thought_record", {"type": "plan", "task_id": "t", "content": "x", "agent_id": "a\n"}),
+        ("thought_record", {"type": "plan", "task_id": "t", "content": "x", "agent_id": "\x1b["}),
+        ("thought_record", {"type": "plan", "task_id": "t", "content": "x",
+                            "session_id": "SES-1\n"}),
+        ("thought_record_list", {"offset": 10**30}),
+        ("router_route", {"prompt": "x", "session_id": "SES-1\n"}),
+        ("trace_prompt_journey", {"entry_id": "LED-00000000\n"}),
+    ],
+)  # fmt: skip
+async def test_arguments_that_look_right(
+    runtime: Runtime, offers: dict[str, Offer], name: str, arguments: dict[str, Any]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    told = await _call(tools, Caller(Identity("op", "operator")), name, **arguments)
+    assert f"Wrong arguments for {name}" in told
+
+
+async def test_a_read_that_takes_too_long(runtime: Runtime, offers: dict[str, Offer]) -> None:
+    one = offers["router_status"]
+    slow = replace(one, tool=replace(one.tool, function=lambda: time.sleep(1), timeout_s=0.05))
+    tools = Offers([slow], runtime.loaded.settings)
+    told = await _call(tools, Caller(Identity("op", "operator")), "router_status")
+    assert "did not end within 0.05 s" in told
+    assert "take effect" not in told
+
+
+def test_thoughts_a_minute() -> None:
+    rate = Rate(3)
+    for owner in ("a", "b"):
+        for _ in range(3):
+            rate.take(owner)
+        with pytest.raises(TooManyCallsError, match="more than 3 thoughts a minute"):
+            rate.take(owner)
+    unbounded = Rate(0)
+    for _ in range(100):
+        unbounded.take("a")
+
+
+async def test_shares_of_what_runs() -> None:
+    shares, running = Shares(at_once=3, each=2, waiting=1), []
+    release = asyncio.Event()
+
+    async def call(owner: str) -> None:
+        async with shares.of(owner):
+            running.append(owner)
+            await release.wait()
+
+    calls = [asyncio.ensure_future(call("a")) for _ in range(4)]
+    await asyncio.sleep(0)
+    calls.append(asyncio.ensure_future(call("b")))
+    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    assert running == ["a", "a", "b"]
+    assert isinstance(calls[3].exception(), TooManyCallsError)
+    release.set()
+    await asyncio.wait(calls)
+    assert sorted(running) == ["a", "a", "a", "b"]
+    async with shares.of("a"):
+        pass
 
 
 def test_two_keys_at_once_for_one_task(ledger: LedgerClient) -> None:

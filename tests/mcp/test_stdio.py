@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -92,11 +93,26 @@ def raw(root: Path) -> Iterator[Raw]:
 
 def test_junk_is_answered_and_survived(tmp_path: Path) -> None:
     with raw(new_root(tmp_path / "root", LIMIT)) as server:
-        for junk in (b"hello", b"{", b'{"jsonrpc": "1.0"}', b"[1, 2]", b"\xff\xfe", b"[" * 60_000):
+        for junk in (b"hello", b"{", b"\xff\xfe", b"[" * 60_000):
             server.send(junk)
             told = server.receive()
             assert told["error"]["code"] == -32700
             assert told.get("id") is None
+        for line, answered in (
+            (b'{"jsonrpc": "1.0"}', None),
+            (b"[1, 2]", None),
+            (b'{"jsonrpc": "1.0", "id": 9, "method": "ping"}', 9),
+            (b'{"jsonrpc": "2.0", "id": "nine", "method": "ping", "params": 9}', "nine"),
+            (b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}', None),
+            (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', None),
+            (b'{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"x": "\\ud800"}}', 9),
+        ):
+            server.send(line)
+            told = server.receive()
+            assert told["error"]["code"] == -32600
+            assert told.get("id") == answered
+        server.send(b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": '
+                    b'{"requestId": [1]}}')  # fmt: skip
         server.send(b"")
         server.send(b"x" * 1_000_000)
         assert server.receive()["error"]["code"] == -32600
@@ -163,6 +179,69 @@ def test_a_client_that_never_reads_holds_up_no_end(root: Path) -> None:
         time.sleep(2)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
+
+
+def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", "\n[mcp_server]\nmax_unread = 8\n")
+    with raw(root) as server:
+        line = b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}'
+        lines = b"".join(line % number + b"\n" for number in range(5000))  # more than pipes hold
+        assert server.process.stdin is not None
+        sending = server.process.stdin.fileno()
+        os.set_blocking(sending, False)
+        sent, end = 0, time.monotonic() + 4
+        while time.monotonic() < end:
+            try:
+                sent += os.write(sending, lines[sent : sent + 65536])
+            except BlockingIOError:
+                time.sleep(0.05)
+        assert 0 < sent < len(lines)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == b""
+
+
+def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", "\n[mcp_server]\nmax_unread = 100000\n")
+    with raw(root) as server:
+        for number in range(3000):
+            server.send(b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}' % number)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == b""
+
+
+def test_input_that_ends_right_after_a_call(root: Path) -> None:
+    call = {"name": "thought_record",
+            "arguments": {"type": "plan", "task_id": "fin", "content": "x"}}  # fmt: skip
+    start = {"protocolVersion": "2025-06-18", "capabilities": {},
+             "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
+    lines = [
+        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": start},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
+    ]
+    done = subprocess.run(
+        [*DOUBLED, "mcp", "--root", str(root)], env=variables(), cwd=TOP, timeout=60, check=True,
+        input="".join(f"{json.dumps(line)}\n" for line in lines), capture_output=True, text=True,
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["id"] for one in told] == [0, 1]
+    assert told[1]["result"]["structuredContent"]["task_id"] == "fin"
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-"])
+def test_there_is_no_client(root: Path, closing: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "remit", "mcp", "--root",
+         str(root)],
+        env=variables(), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert b"Standard input or output is closed" in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:

@@ -320,8 +320,8 @@ class McpOfferSettings(_Section):
     )
     max_message_bytes: int = Field(ge=1024, description="longest message from a client")
     max_sessions: int = Field(ge=1, description="most MCP sessions that are open at once")
-    sessions_per_caller: int = Field(ge=1, description="most of them of one user or key")
     session_idle_s: float = Field(gt=0, description="an MCP session ends when idle this long")
+    sessions_per_caller: int = Field(ge=1, description="most MCP sessions of one user or key")
     calls_at_once: int = Field(
         ge=1,
         description="calls of router_route that run side by side, and as many of all other tools; "

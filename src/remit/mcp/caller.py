@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+import orjson
+
 from remit.auth import Identity
 from remit.errors import RemitError
 
@@ -43,11 +45,18 @@ class Caller:
 
     @property
     def owner(self) -> str:
-        """Whose own that is: the same for all keys of one user."""
-        if self.identity.user_id:
-            return f"user:{self.identity.user_id}"
-        key_id = self.identity.key_id
-        return f"key:{key_id}" if key_id else f"name:{self.identity.name}"
+        """Whose own that is: the same for all keys of one user.
+
+        Without a key it is the agent's in the one session that its token was made for.
+        """
+        identity = self.identity
+        if identity.user_id:
+            return f"user:{identity.user_id}"
+        if identity.key_id:
+            return f"key:{identity.key_id}"
+        if identity.session_id:  # as JSON: names hold anything
+            return f"token:{orjson.dumps([identity.session_id, identity.name]).decode()}"
+        return f"name:{identity.name}"
 
     def may(self, permission: str) -> bool:
         """Whether its role has a permission (:data:`remit.auth.PERMISSIONS`)."""

@@ -12,9 +12,16 @@ import orjson
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
-from remit.auth import AuthProvider, AuthUnavailableError, Identity, token_from_headers
+from remit.auth import (
+    AuthenticationError,
+    AuthProvider,
+    AuthUnavailableError,
+    Identity,
+    token_from_headers,
+)
 from remit.errors import RemitError
-from remit.mcp.caller import DEVELOPER
+from remit.mcp.caller import DEVELOPER, Caller
+from remit.mcp.live import Live, TooManySessionsError
 
 __all__ = ["IDENTITY", "PATH", "Guard", "Receive", "Scope", "Send"]
 
@@ -32,6 +39,8 @@ PATH = "/mcp"
 _log = logging.getLogger("remit.mcp")
 _CLOSE = (b"connection", b"close")
 _NO_STORE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_SINGLE = (b"host", b"origin", b"authorization", b"x-api-key", b"mcp-session-id",
+           b"mcp-protocol-version")  # fmt: skip
 _LOOKS_NEW = "sk-remit-"
 
 
@@ -51,7 +60,7 @@ class Guard:
     before that.
 
     Args:
-        app: what is guarded.
+        live: what is guarded.
         authority: tells whose a key is; ``None`` in dev mode, which lets everybody in.
         max_body_bytes: longest body.
         body_timeout_s: longest time for it to come, seconds.
@@ -60,14 +69,14 @@ class Guard:
 
     def __init__(
         self,
-        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        live: Live,
         authority: AuthProvider | None,
         *,
         max_body_bytes: int,
         body_timeout_s: float,
         news_s: float,
     ) -> None:
-        self._app = app
+        self._live = live
         self._authority = authority
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
@@ -75,10 +84,12 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3, for HTTP."""
-        begun = False
+        begun = ended = False
 
         async def watched(message: MutableMapping[str, Any]) -> None:
-            nonlocal begun
+            nonlocal begun, ended
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                ended = True
             if message["type"] == "http.response.start":
                 begun = True
                 message = {**message, "headers": [*message.get("headers", ()), *_NO_STORE]}
@@ -87,7 +98,10 @@ class Guard:
         try:
             await self._pass(scope, receive, watched)
         except _RefusedError as refused:
-            await _answer(watched, refused)
+            if not begun:
+                await _answer(watched, refused)
+            elif not ended:  # a stream of a key that was revoked
+                await watched({"type": "http.response.body", "body": b""})
         except Exception as error:  # noqa: BLE001 - answered here, whatever it was
             _log.error("a request over MCP failed: %s", type(error).__name__)
             if not begun:
@@ -97,7 +111,9 @@ class Guard:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != PATH:
             raise _RefusedError(404, "not_found", f"There is nothing here. MCP is at {PATH}.")
-        identity = await self._identity(scope["headers"])
+        _require_single(scope["headers"])
+        token = _token(scope["headers"])
+        identity = await self._identity(token)
         body = await self._body(scope["headers"], receive)
         told = {**scope, IDENTITY: identity, "user": _user(identity)}
         first = True
@@ -109,13 +125,18 @@ class Guard:
                 return {"type": "http.request", "body": body, "more_body": False}
             return await receive()
 
-        await self._app(told, replayed, send)
+        try:
+            lasted = await self._live.serve(
+                told, replayed, send, owner=Caller(identity).owner, token=token
+            )
+        except TooManySessionsError as error:
+            raise _RefusedError(503, "too_many_sessions", str(error)) from error
+        if not lasted:
+            raise _unknown(AuthenticationError("This key does not count any more."), token)
 
-    async def _identity(self, headers: _Headers) -> Identity:
+    async def _identity(self, token: str | None) -> Identity:
         if self._authority is None:
             return DEVELOPER
-        named = {name: value.decode("latin-1") for name, value in headers}
-        token = token_from_headers(named.get(b"authorization"), named.get(b"x-api-key"))
         try:
             return self._authority.authenticate(token)
         except AuthUnavailableError as error:
@@ -156,6 +177,20 @@ class Guard:
     def _too_long(self) -> _RefusedError:
         why = f"The body is longer than {self._max_body_bytes:,} bytes."
         return _RefusedError(413, "request_too_large", why, (_CLOSE,))
+
+
+def _token(headers: _Headers) -> str | None:
+    named = {name: value.decode("latin-1") for name, value in headers}
+    return token_from_headers(named.get(b"authorization"), named.get(b"x-api-key"))
+
+
+def _require_single(headers: _Headers) -> None:
+    """Of two, this server might read one and what stands before it the other."""
+    names = [name for name, _ in headers]
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            why = f"There are several headers {name.decode()!r}."
+            raise _RefusedError(400, "invalid_request", why, (_CLOSE,))
 
 
 def _user(identity: Identity) -> AuthenticatedUser:

@@ -28,6 +28,7 @@ from remit.config.settings import McpOfferSettings
 from remit.mcp.caller import DEVELOPER, Caller
 from remit.mcp.errors import McpError
 from remit.mcp.guard import IDENTITY, PATH, Guard, Receive, Scope, Send
+from remit.mcp.live import Live
 from remit.mcp.server import Context, all_offers, mcp_server
 from remit.runtime import Runtime
 from remit.telemetry import set_up_logging
@@ -110,14 +111,21 @@ class _Application:
             agents = AgentTokenProvider(AgentTokens(agent_secret(runtime.root)), self._keys)
             authority = ByTokenKind(agents, self._keys)
         self._manager = StreamableHTTPSessionManager(
-            mcp_server(all_offers(runtime), settings, _caller),
+            mcp_server(all_offers(runtime), settings, _caller, alone=dev),
             security_settings=_security(own),
             session_idle_timeout=own.session_idle_s,
             max_request_body_size=own.max_message_bytes,
             max_sessions=own.max_sessions,
         )
-        self._guard = Guard(
+        self._open = Live(
             self._manager.handle_request,
+            authority,
+            each=own.max_sessions if dev else min(own.max_sessions, own.sessions_per_caller),
+            idle_s=own.session_idle_s,
+        )
+        self._look_s = settings.auth.revocation_s / 2
+        self._guard = Guard(
+            self._open,
             authority,
             max_body_bytes=own.max_message_bytes,
             body_timeout_s=settings.server.body_timeout_s,
@@ -133,8 +141,11 @@ class _Application:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         async with self._manager.run():
+            watching = asyncio.ensure_future(self._open.watch(self._look_s))
             await send({"type": "lifespan.startup.complete"})
             await receive()
+            watching.cancel()
+            await asyncio.wait({watching})
         # Here and not later: a server that was told to end by a signal ends by that signal.
         await self._runtime.aclose()
         await asyncio.to_thread(self._close)

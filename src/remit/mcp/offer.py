@@ -16,7 +16,10 @@ from remit.errors import RemitError
 from remit.mcp.caller import Caller
 from remit.tools import Tool, ToolError
 
-__all__ = ["Offer"]
+__all__ = ["NAME_PATTERN", "Offer"]
+
+NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+"""Of names that callers choose: no line breaks, no other control characters."""
 
 _log = logging.getLogger("remit.mcp")
 

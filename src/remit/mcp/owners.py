@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
-from remit.exchange import PromptRequest
 from remit.gateway.tenancy import SessionOwners
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import EntryNotFoundError, LedgerClient, Transaction
 from remit.mcp.caller import Caller, NotAllowedError
-from remit.trail.table import create_table
+from remit.trail import ThoughtRecord
 
 __all__ = ["TaskOwners"]
 
@@ -18,13 +17,15 @@ _TABLE = """CREATE TABLE IF NOT EXISTS task_owners (
 )"""
 # Under ids of this form the runtime itself records thoughts, such as routing decisions.
 _RESERVED = ("SES-", "WO-", "DEC-", "LED-")
+_WRITER = "recorded_by"
+_BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
 
 
 class TaskOwners:
     """Gives a task to the key that records its first thought over MCP.
 
     What routing and agents of this root recorded belongs to nobody here: an agent's key gets at
-    none of it.
+    none of it, not even where it came to lie in a task that the key began.
 
     Args:
         ledger: in whose database it is kept.
@@ -32,11 +33,13 @@ class TaskOwners:
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        self._sessions = SessionOwners(ledger)
-        ledger.transact(_create)
+        SessionOwners(ledger)  # its table is looked at here
+        ledger.transact(lambda tx: tx.execute(_TABLE))
 
     async def claim(self, caller: Caller, task_id: str, session_id: str) -> None:
         """Let ``caller`` write to a task, and give it the task when nobody wrote to it yet.
+
+        A refusal leaves nothing behind, and no session is given to anybody.
 
         Args:
             caller: who writes.
@@ -48,15 +51,18 @@ class TaskOwners:
         """
         if not caller.held:
             return
-        if session_id and (problem := await self._problem(caller, session_id)):
-            raise NotAllowedError(f"{problem.capitalize()}.", next_step="Leave session_id out.")
-        owner = caller.owner
-        if (
-            task_id.startswith(_RESERVED)
-            # Routing records its decisions under the session's id, whatever that looks like.
-            or await self._problem(caller, task_id)
-            or not await self._ledger.atransact(lambda tx: _claim(tx, owner, task_id))
-        ):
+        # The token itself says that it is for that session.
+        named = "" if session_id == caller.identity.session_id else session_id
+        problem = "task"
+        if not task_id.startswith(_RESERVED):
+            owner = caller.owner
+            problem = await self._ledger.atransact(lambda tx: _claim(tx, owner, task_id, named))
+        if problem == "session":
+            raise NotAllowedError(
+                "This session is none of this key's own.",
+                next_step="Leave session_id out, or name one in which it called router_route.",
+            )
+        if problem:
             raise NotAllowedError(
                 "This task is somebody else's.",
                 next_step="Choose another task_id; it may be any text that is new and begins "
@@ -78,37 +84,50 @@ class TaskOwners:
                 next_step="Name a task_id that it recorded thoughts under.",
             )
 
-    async def _problem(self, caller: Caller, session_id: str) -> str:
-        anywhere = replace(caller.identity, session_id="")
-        return await self._sessions.problem(anywhere, _within(session_id))
+    def mark(self, caller: Caller) -> dict[str, Any]:
+        """Metadata that a thought of ``caller`` brings, so that it is known again."""
+        key_id = caller.identity.key_id
+        return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
+
+    def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
+        """Whether ``caller`` may read a record of a task of its own: it wrote it. Blocks."""
+        if not caller.held:
+            return True
+        try:
+            told = self._ledger.read(record.entry_id).metadata
+        except EntryNotFoundError:
+            return False
+        return bool(told.get(_WRITER) == caller.owner)
 
 
-def _create(tx: Transaction) -> None:
-    tx.execute(_TABLE)
-    create_table(tx)  # who claims a task looks whether it has thoughts
-
-
-def _claim(tx: Transaction, owner: str, task_id: str) -> bool:
+def _claim(tx: Transaction, owner: str, task_id: str, session_id: str) -> str:
+    """Which of the two is somebody else's; empty when none is, and the task is the owner's."""
+    if session_id and _of_session(tx, session_id) != owner:
+        return "session"
     rows = tx.execute("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
     if rows:
-        return bool(rows[0][0] == owner)
-    if tx.execute("SELECT 1 FROM thoughts WHERE task_id = ? LIMIT 1", (task_id,)):
-        return False
+        return "" if rows[0][0] == owner else "task"
+    # Routing records its decisions under the session's id, whatever that looks like.
+    if _of_session(tx, task_id) not in (None, owner):
+        return "task"
+    # The entries, not the trail's table: that is filled later where a ledger was imported.
+    if tx.execute(
+        "SELECT 1 FROM entries WHERE submission_id = ? AND event_type = 'THOUGHT_RECORD' LIMIT 1",
+        (task_id,),
+    ):
+        return "task"
     tx.execute("INSERT INTO task_owners VALUES (?, ?)", (task_id, owner))
-    return True
+    return ""
 
 
-def _within(session_id: str) -> PromptRequest:
-    """What :class:`SessionOwners` asks about: work in that session, of no order."""
-    return PromptRequest(
-        prompt="",
-        prompt_pack_id="",
-        contract_id="",
-        agent_id="",
-        agent_class="",
-        framework_id="",
-        package_id="",
-        work_order_id="",
-        session_id=session_id,
-        tier="ho1",
+def _of_session(tx: Transaction, session_id: str) -> str | None:
+    """Whose session it is; empty for the runtime's own, ``None`` for one that nobody began."""
+    rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
+    if rows:
+        return str(rows[0][0])
+    marks = ", ".join("?" * len(_BEGUN))
+    begun = tx.execute(
+        f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks}) LIMIT 1",
+        (session_id, *_BEGUN),
     )
+    return "" if begun else None

@@ -10,7 +10,7 @@ from remit.admin.hiding import Hiding
 from remit.auth import Identity
 from remit.config import Settings
 from remit.mcp.caller import current_caller
-from remit.mcp.offer import Offer
+from remit.mcp.offer import NAME_PATTERN, Offer
 from remit.tools import Tool
 
 __all__ = ["RouterPort", "router_offers"]
@@ -38,7 +38,13 @@ class RouterPort(Protocol):
         ...
 
     def score_text(
-        self, prompt: str, *, route: str = "auto", task: str = "", operator_preference: str = ""
+        self,
+        prompt: str,
+        *,
+        route: str = "auto",
+        task: str = "",
+        operator_preference: str = "",
+        identity: Identity | None = None,
     ) -> Mapping[str, Any]:
         """Choose a model, and ask nobody."""
         ...
@@ -80,7 +86,7 @@ def router_offers(router: RouterPort, settings: Settings, hiding: Hiding) -> lis
         )
 
     def router_score(prompt: str, **how: str) -> Any:
-        return shown(router.score_text(prompt, **how))
+        return shown(router.score_text(prompt, identity=current_caller().identity, **how))
 
     def router_status() -> Any:
         return shown(router.status())
@@ -121,6 +127,7 @@ def router_offers(router: RouterPort, settings: Settings, hiding: Hiding) -> lis
                             "type": "string",
                             "minLength": 1,
                             "maxLength": _MAX_NAME,
+                            "pattern": NAME_PATTERN,
                             "description": "the agent in whose name it is asked; left out: the "
                             "key's own",
                             "examples": ["researcher-1"],
@@ -155,7 +162,7 @@ def router_offers(router: RouterPort, settings: Settings, hiding: Hiding) -> lis
             tool=Tool(
                 "router_score",
                 "See which model the router would choose for a prompt, and why, without asking "
-                "any: no cost, nothing recorded. Returns the winner, the scores of all candidates "
+                "any: no cost, nothing recorded. Returns the winner, the scores of all candidates, "
                 "the chain of fallbacks, the intent that was read from the prompt, and "
                 "the hash of the rules.",
                 _object(asking, "prompt"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from remit.mcp.offer import Offer
 from remit.mcp.owners import TaskOwners
 from remit.mcp.records import record_offers
 from remit.mcp.routing import router_offers
+from remit.mcp.shares import Shares, TooManyCallsError
 from remit.mcp.thoughts import thought_offers
 from remit.runtime import Runtime
 from remit.schemas import first_problem
@@ -62,7 +62,11 @@ def all_offers(runtime: Runtime) -> list[Offer]:
 
 
 def mcp_server(
-    offers: Iterable[Offer], settings: Settings, who: Callable[[Context], Caller]
+    offers: Iterable[Offer],
+    settings: Settings,
+    who: Callable[[Context], Caller],
+    *,
+    alone: bool = False,
 ) -> Server[Any]:
     """The SDK's server with these tools.
 
@@ -70,8 +74,9 @@ def mcp_server(
         offers: the tools.
         settings: limits.
         who: tells who asks, for each request anew; raises where nobody known does.
+        alone: see :class:`Offers`.
     """
-    tools = Offers(offers, settings)
+    tools = Offers(offers, settings, alone=alone)
 
     async def listed(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         caller = who(context)
@@ -96,13 +101,20 @@ class Offers:
     Args:
         offers: the tools.
         settings: limits.
+        alone: whether there is one caller only, who needs to leave nothing to others.
     """
 
-    def __init__(self, offers: Iterable[Offer], settings: Settings) -> None:
+    def __init__(self, offers: Iterable[Offer], settings: Settings, *, alone: bool = False) -> None:
         self._offers = {one.tool.tool_id: one.contained() for one in offers}
         tools = [one.tool for one in self._offers.values()]
         self._dispatcher = ToolDispatcher(tools, settings.tools)
-        self._slots = asyncio.Semaphore(settings.mcp_server.calls_at_once)
+        own = settings.mcp_server
+        at_once = own.calls_at_once
+        each = at_once if alone else min(at_once, own.calls_per_caller)
+        # Calls that ask a model take long: what is quick does not wait for them.
+        self._shares = {
+            outside: Shares(at_once, each, own.calls_waiting) for outside in (False, True)
+        }
 
     def of(self, caller: Caller) -> list[Offer]:
         """The tools that ``caller`` may use."""
@@ -130,17 +142,26 @@ class Offers:
             problem = first_problem(offer.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
+        problem = problem or _line_end(offer.tool.input_schema, arguments)
         if problem:
             return _failed(
                 f"Wrong arguments for {name}: {problem[:1000]}. Nothing was done. Mend them after "
                 "the tool's input schema, and call it again."
             )
-        async with self._slots:
-            token = calling.set(caller)
-            try:
-                result = await self._dispatcher.aexecute(name, arguments)
-            finally:
-                calling.reset(token)
+        try:
+            async with self._shares[offer.outside].of(caller.owner):
+                token = calling.set(caller)
+                try:
+                    result = await self._dispatcher.aexecute(name, arguments)
+                finally:
+                    calling.reset(token)
+        except TooManyCallsError as error:
+            return _failed(str(error))
+        if result.status == "timeout" and not offer.writes:
+            return _failed(
+                f"{name} did not end within {offer.tool.timeout_s:g} s. Nothing was changed. Ask "
+                "for less, or try again later."
+            )
         if result.status != "ok":
             return _failed(result.error)
         return CallToolResult(
@@ -151,6 +172,15 @@ class Offers:
 
 def _failed(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=blot_secrets(text))], is_error=True)
+
+
+def _line_end(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """Python's ``$`` lets a line break pass at the end; that of JSON Schema (ECMA-262) does not."""
+    properties = schema["properties"]
+    for name, value in arguments.items():
+        if isinstance(value, str) and value.endswith("\n") and "pattern" in properties[name]:
+            return f"{name}: ends with a line break"
+    return ""
 
 
 def _whole(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

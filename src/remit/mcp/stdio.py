@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -15,16 +17,31 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 
 from remit.blocking import call_in_thread
+from remit.config.settings import McpOfferSettings
+from remit.ledger import is_plain_text
 from remit.mcp.caller import LOCAL, Caller
+from remit.mcp.errors import McpError
 from remit.mcp.server import all_offers, mcp_server
 from remit.runtime import Runtime
 
 __all__ = ["serve_stdio"]
 
 _CHUNK = 65536
+_CANCELLED = "notifications/cancelled"
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 _Outgoing = MemoryObjectReceiveStream[SessionMessage]
 
@@ -44,7 +61,13 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
         RootError: the root cannot be opened.
         ConfigError: its configuration does not fit.
         LedgerError: its ledger cannot be opened.
+        McpError: stdin or stdout is closed.
     """
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        raise McpError(
+            "Standard input or output is closed: there is no client to talk to.",
+            next_step="Have an MCP client start `remit mcp`, or listen with --http.",
+        )
     with _own_stdio() as (incoming, outgoing), Runtime.open(root, model=model) as runtime:
         runtime.allow_without_limits(LOCAL)  # counted; the operator may limit it
         asyncio.run(_serve(runtime, incoming, outgoing))
@@ -54,9 +77,9 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
 def _own_stdio() -> Iterator[tuple[int, int]]:
     """Descriptors of stdin and stdout for the protocol alone."""
     incoming, outgoing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
+    nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(2, 1)
+    os.dup2(nothing if sys.__stderr__ is None else 2, 1)
     os.close(nothing)
     try:
         yield incoming, outgoing
@@ -70,7 +93,7 @@ def _own_stdio() -> Iterator[tuple[int, int]]:
 async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
     settings = runtime.loaded.settings
     caller = Caller(LOCAL)
-    server = mcp_server(all_offers(runtime), settings, lambda _: caller)
+    server = mcp_server(all_offers(runtime), settings, lambda _: caller, alone=True)
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     stopped = False
@@ -83,11 +106,10 @@ async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     try:
-        own = settings.mcp_server
-        streams = _streams(incoming, outgoing, own.max_message_bytes, own.drain_s)
-        async with streams as (receive, send):
+        async with _streams(incoming, outgoing, settings.mcp_server) as (receive, send):
             await server.run(receive, send, server.create_initialization_options())
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, BaseExceptionGroup):
+        # A group: of what was being handed over when it was told to stop.
         if not stopped:
             raise
         task.uncancel()
@@ -95,14 +117,58 @@ async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
         await runtime.aclose()
 
 
+class _Pending:
+    """Requests that are not answered yet, and answers that nobody has read yet.
+
+    Args:
+        answers: a sender of the stream that answers go into.
+        most: answers that may wait there.
+    """
+
+    def __init__(self, answers: MemoryObjectSendStream[SessionMessage], most: int) -> None:
+        self._answers = answers
+        self._most = most
+        self._open: set[RequestId] = set()
+        self._written = asyncio.Event()
+
+    def came(self, message: JSONRPCMessage) -> None:
+        """Note what the client sent."""
+        if isinstance(message, JSONRPCRequest):
+            self._open.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            cancelled = (message.params or {}).get("requestId")
+            if isinstance(cancelled, (int, str)):
+                self._open.discard(cancelled)
+
+    def went(self, message: JSONRPCMessage) -> None:
+        """Note what was written to the client."""
+        if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
+            self._open.discard(message.id)
+        self._written.set()
+
+    async def room(self) -> None:
+        """Wait until not too many answers wait: memory does not grow with a client's silence."""
+        while self._answers.statistics().tasks_waiting_send >= self._most:
+            self._written.clear()
+            await self._written.wait()
+
+    async def none(self) -> None:
+        """Wait until all is answered."""
+        while self._open:
+            self._written.clear()
+            await self._written.wait()
+
+
 @asynccontextmanager
-async def _streams(incoming: int, outgoing: int, limit: int, drain_s: float) -> AsyncIterator[Any]:
+async def _streams(incoming: int, outgoing: int, own: McpOfferSettings) -> AsyncIterator[Any]:
     """What the SDK's server reads from and writes to."""
     to_server, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     send, to_client = anyio.create_memory_object_stream[SessionMessage](0)
     answers = send.clone()
-    reading = asyncio.ensure_future(_read(_Lines(incoming, limit), to_server, answers))
-    writing = asyncio.ensure_future(_write(outgoing, to_client, reading))
+    pending = _Pending(answers, own.max_unread)
+    lines = _Lines(incoming, own.max_message_bytes)
+    reading = asyncio.ensure_future(_read(lines, to_server, answers, pending, own.drain_s))
+    writing = asyncio.ensure_future(_write(outgoing, to_client, reading, pending))
     try:
         yield receive, send
     finally:
@@ -111,34 +177,46 @@ async def _streams(incoming: int, outgoing: int, limit: int, drain_s: float) -> 
         for stream in (to_server, receive, send, answers):
             stream.close()
         # What was answered goes out; a client that does not read holds up nobody's end.
-        await asyncio.wait({writing}, timeout=drain_s)
+        await asyncio.wait({writing}, timeout=own.drain_s)
         writing.cancel()
         await asyncio.wait({writing})
         to_client.close()
 
 
 async def _read(
-    lines: _Lines, to_server: _Incoming, answers: MemoryObjectSendStream[SessionMessage]
+    lines: _Lines,
+    to_server: _Incoming,
+    answers: MemoryObjectSendStream[SessionMessage],
+    pending: _Pending,
+    drain_s: float,
 ) -> None:
     """Hand over message by message; what is none is answered as JSON-RPC 2.0 has it."""
     with to_server, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         while True:
+            await pending.room()
             # A thread that waits for input is left behind when the server ends.
             line = await call_in_thread("remit-mcp-in", lines.next)
             if line is None:
                 await answers.send(_refused(INVALID_REQUEST, "The message is too long."))
-            elif not line:
+            elif not line:  # closing the stream ends the calls that run
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(pending.none(), drain_s)
                 return
             elif line.strip():
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    if isinstance(message, JSONRPCNotification) and "id" in json.loads(line):
+                        raise ValueError("its id is none")
                 except (ValueError, RecursionError):
-                    await answers.send(_refused(PARSE_ERROR, "This line is no JSON-RPC message."))
+                    await answers.send(_misshapen(line))
                 else:
+                    pending.came(message)
                     await to_server.send(SessionMessage(message))
 
 
-async def _write(outgoing: int, messages: _Outgoing, reading: asyncio.Task[None]) -> None:
+async def _write(
+    outgoing: int, messages: _Outgoing, reading: asyncio.Task[None], pending: _Pending
+) -> None:
     async for message in messages:
         text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
         data = text.encode() + b"\n"
@@ -147,6 +225,7 @@ async def _write(outgoing: int, messages: _Outgoing, reading: asyncio.Task[None]
         except OSError:  # the client is gone: nobody is left to answer
             reading.cancel()
             break
+        pending.went(message.message)
     async for _ in messages:
         pass
 
@@ -156,9 +235,20 @@ def _put(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _refused(code: int, why: str) -> SessionMessage:
+def _misshapen(line: bytes) -> SessionMessage:
+    """JSON-RPC 2.0, 5.1: what is JSON but no request is told so, under its id if it has one."""
+    try:
+        told = json.loads(line)  # unlike others it reads lone surrogates, and what is beside them
+    except (ValueError, RecursionError):
+        return _refused(PARSE_ERROR, "This line is no JSON.")
+    found = told.get("id") if isinstance(told, dict) else None
+    usable = type(found) is int or (isinstance(found, str) and is_plain_text(found))
+    return _refused(INVALID_REQUEST, "This line is no JSON-RPC message.", found if usable else None)
+
+
+def _refused(code: int, why: str, answered: RequestId | None = None) -> SessionMessage:
     return SessionMessage(
-        JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=why))
+        JSONRPCError(jsonrpc="2.0", id=answered, error=ErrorData(code=code, message=why))
     )
 
 

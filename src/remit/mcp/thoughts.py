@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
+
+import orjson
 
 from remit.admin.fitting import fit, plain
 from remit.admin.hiding import Hiding
@@ -12,21 +13,27 @@ from remit.config import Settings
 from remit.gateway import MAX_ID_CHARS
 from remit.ledger import LedgerClient
 from remit.mcp.caller import NotAllowedError, current_caller
-from remit.mcp.offer import Offer
+from remit.mcp.offer import NAME_PATTERN, Offer
 from remit.mcp.owners import TaskOwners
+from remit.mcp.shares import Rate
 from remit.tools import Tool
 from remit.trail import (
     ThoughtInput,
     ThoughtRecord,
     acreate_thought_record,
-    iter_thought_records,
+    get_thought_record,
     verify_trail,
 )
+from remit.trail.record import read_input
+from remit.trail.table import select_rows
 
 __all__ = ["thought_offers"]
 
 _MOST_THOUGHTS = 100
 _MOST_PROBLEMS = 10
+_MOST_OFFSET = 2**53 - 1  # what every JSON reader has exactly
+_CUT_MARK_BYTES = 48  # what fit() puts where it cuts is shorter
+_LEAST_CONTENT_BYTES = 512  # at least so much of a content is shown; fit() gets any text under it
 _FIELDS = ("id", "type", "task_id", "agent_id", "session_id", "content", "timestamp", "prev_hash",
            "hash", "entry_id")  # fmt: skip
 _TYPES = {
@@ -58,6 +65,7 @@ def thought_offers(
         hiding: takes keys out of thoughts that are read back.
     """
     own = settings.mcp_server
+    rate = Rate(own.thoughts_per_minute)
 
     async def thought_record(
         type: str,  # noqa: A002 - the record's own name for it
@@ -68,18 +76,19 @@ def thought_offers(
     ) -> dict[str, Any]:
         caller = current_caller()
         agent_id, session_id = caller.agent_id(agent_id), caller.session_id(session_id)
-        await owners.claim(caller, task_id, session_id)
-        record = await acreate_thought_record(
-            ledger,
+        thought = read_input(  # before anything is claimed for it
             ThoughtInput(
                 type=type,  # type: ignore[arg-type] # checked against the schema
                 task_id=task_id,
                 agent_id=agent_id,
                 content=content,
                 session_id=session_id,
-            ),
-            metadata={"key_id": caller.identity.key_id} if caller.identity.key_id else None,
+            )
         )
+        if caller.held:
+            rate.take(caller.owner)
+        await owners.claim(caller, task_id, session_id)
+        record = await acreate_thought_record(ledger, thought, metadata=owners.mark(caller))
         told = _told(record)
         del told["content"]  # whoever sent it has it
         return told
@@ -88,16 +97,22 @@ def thought_offers(
         task_id: str | None = None, limit: int = 20, offset: int = 0
     ) -> dict[str, Any]:
         _require(owners, task_id)
-        found = iter_thought_records(ledger, task_id=task_id)
-        page = [*islice(found, offset, offset + limit + 1)]
-        rows = [hiding.value(_told(record)) for record in page[:limit]]
-        fitted = fit(rows, own.max_output_bytes // 2)
-        output: dict[str, Any] = {
-            "count": len(rows),
-            "thoughts": [row for row in fitted.value if isinstance(row, dict)],
-            "next_offset": offset + limit if len(page) > limit else None,
-        }
-        if fitted.cut:
+        ids = _ids(ledger, task_id, limit + 1, offset)
+        caller = current_caller()
+        found = [
+            (place, record)
+            for place, record in enumerate(
+                (get_thought_record(ledger, one) for one in ids[:limit]), offset
+            )
+            if owners.sees(caller, record)
+        ]
+        rows = [hiding.value(_told(record)) for _, record in found]
+        shown, cut = _fitted(rows, own.max_output_bytes // 2)
+        after: int | None = offset + limit if len(ids) > limit else None
+        if len(shown) < len(rows):
+            after = found[len(shown)][0]
+        output: dict[str, Any] = {"count": len(shown), "thoughts": shown, "next_offset": after}
+        if cut:
             output["note"] = "Cut to fit. Ask for fewer with limit to see more of each."
         return output
 
@@ -117,7 +132,7 @@ def thought_offers(
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_ID_CHARS,
-        "pattern": r"^[^\u0000-\u001f\u007f]+$",
+        "pattern": NAME_PATTERN,
         "examples": ["migrate-billing"],
     }
     which = {**task, "description": "only this task; a key of the role agent has to name one"}
@@ -150,6 +165,7 @@ def thought_offers(
                             "type": "string",
                             "minLength": 1,
                             "maxLength": MAX_ID_CHARS,
+                            "pattern": NAME_PATTERN,
                             "description": "who thinks; left out: the key's own agent",
                             "examples": ["researcher-1"],
                         },
@@ -200,6 +216,7 @@ def thought_offers(
                         "offset": {
                             "type": "integer",
                             "minimum": 0,
+                            "maximum": _MOST_OFFSET,
                             "default": 0,
                             "description": "how many to pass over; next_offset of the call before",
                             "examples": [20],
@@ -265,6 +282,33 @@ def _require(owners: TaskOwners, task_id: str | None) -> None:
             next_step="Name it with task_id.",
         )
     owners.require(caller, task_id)
+
+
+def _ids(ledger: LedgerClient, task_id: str | None, most: int, offset: int) -> list[str]:
+    """Ids of records from a place on. None before it is read, so late pages cost no more."""
+    if task_id is None:
+        sql = "SELECT thought_id FROM thoughts ORDER BY seq LIMIT ? OFFSET ?"
+        return [row[0] for row in select_rows(ledger, sql, (most, offset))]
+    sql = "SELECT thought_id FROM thoughts WHERE task_id = ? ORDER BY position LIMIT ? OFFSET ?"
+    return [row[0] for row in select_rows(ledger, sql, (task_id, most, offset))]
+
+
+def _fitted(rows: list[dict[str, Any]], most_bytes: int) -> tuple[list[dict[str, Any]], bool]:
+    """As many rows as fit, at least one, their contents cut evenly; whether any was cut.
+
+    Nothing but content is cut: ids and hashes are whole, or of no use.
+    """
+    bare, least, shown = 0, 0, 0
+    for row in rows:
+        size = len(orjson.dumps({**row, "content": ""})) + 1
+        need = min(len(orjson.dumps(row["content"])) + _CUT_MARK_BYTES, _LEAST_CONTENT_BYTES)
+        if shown and bare + size + least + need > most_bytes:
+            break
+        bare, least, shown = bare + size, least + need, shown + 1
+    kept = rows[:shown]
+    fitted = fit([row["content"] for row in kept], max(most_bytes - bare, shown + 1))
+    contents = zip(kept, fitted.value, strict=True)
+    return [{**row, "content": text} for row, text in contents], bool(fitted.cut)
 
 
 def _told(record: ThoughtRecord) -> dict[str, Any]:
