@@ -1,0 +1,72 @@
+"""The router of a root: what is wired without anybody asking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import remit
+from remit.budget import BudgetScope
+from remit.exchange import RouteOutcome
+from remit.routing import RULES_UNAVAILABLE
+from tests.support.requests import prompt_request
+from tests.support.upstream import Upstream
+
+
+@pytest.fixture
+def root(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A root whose OpenAI models are the upstream's."""
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
+    return tmp_path / "root"
+
+
+def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
+    with remit.Runtime.open(root, create=True) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        assert response.outcome is RouteOutcome.SUCCESS
+        told = runtime.router.explain(response.decision_entry_id)
+        # Shipped models are asked at their maker's address alone; the default model always is.
+        assert told["candidates_considered"] == ["gpt-4o-mini"]
+        assert told["task_id"] == "WO-SES-TESTTEST-001"
+        assert told["rule_version_hash"] == runtime.router.rules.version_hash
+        assert runtime.router.replay(told["decision_id"])["agrees"]
+        assert ("auto", "remit") in runtime.models()
+    with remit.Runtime.open(root) as again:  # after a restart
+        assert again.router.replay(response.decision_entry_id)["agrees"]
+        assert again.router.status()["rule_version_hash"] == told["rule_version_hash"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "not JSON", "NaN"])
+def test_rules_that_cannot_be_read_route_by_the_defaults_and_say_so(
+    root: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    remit.Runtime.open(root, create=True).close()
+    rules = root / "HOT" / "routing" / "weights.json"
+    if damage == "missing":
+        rules.unlink()
+    else:
+        rules.write_text("{" if damage == "not JSON" else rules.read_text().replace("0.3", "NaN"))
+    with remit.Runtime.open(root) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        assert response.outcome is RouteOutcome.SUCCESS
+        told = runtime.router.explain(response.decision_entry_id)
+        assert told["rule_version_hash"] == RULES_UNAVAILABLE
+        assert runtime.router.replay(told["decision_id"])["agrees"]
+    assert "routing rules" in caplog.text
+
+
+def test_init_puts_the_rules_back_and_changes_no_others(root: Path) -> None:
+    remit.Runtime.open(root, create=True).close()
+    rules = root / "HOT" / "routing" / "weights.json"
+    shipped = rules.read_bytes()
+    rules.unlink()
+    from remit.root import Root
+
+    assert Root(root).create() == [rules]
+    assert rules.read_bytes() == shipped
+    rules.write_bytes(shipped.replace(b"0.3", b"0.4"))
+    assert Root(root).create() == []
+    assert rules.read_bytes() != shipped
