@@ -199,7 +199,10 @@ def load_rules(path: Path) -> Rules:
     try:
         weights = Weights.from_file(path)
     except WeightsError as error:
-        _log.error("%s The shipped defaults are in force.", error.message)
+        _log.error(
+            "%s The shipped defaults are in force; `remit init` puts a missing file back.",
+            error.message,
+        )
         return Rules(Weights.shipped(), RULES_UNAVAILABLE)
     return Rules(weights, weights.rule_version_hash)
 
