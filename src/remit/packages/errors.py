@@ -1,0 +1,44 @@
+"""How reading and packing a package fails."""
+
+from __future__ import annotations
+
+from remit.errors import RemitError
+
+__all__ = ["ArchiveError", "ManifestError", "PackError", "PackageError"]
+
+
+class PackageError(RemitError):
+    """A package cannot be used as it stands; nothing of it was.
+
+    Attributes:
+        code: which of the ways it fails, one lower-case word for programs; the tables of
+            ``docs/package-format.md`` list all.
+    """
+
+    def __init__(self, code: str, message: str, *, next_step: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.code = code
+
+
+class ManifestError(PackageError):
+    """``manifest.json`` is not a manifest.
+
+    Attributes:
+        line: where in the file, from 1; 0 when the place has no meaning.
+        column: where in that line, in characters, from 1; 0 likewise.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, line: int = 0, column: int = 0, next_step: str = ""
+    ) -> None:
+        super().__init__(code, message, next_step=next_step)
+        self.line = line
+        self.column = column
+
+
+class PackError(PackageError):
+    """A directory is not what its manifest says, so it is not packed."""
+
+
+class ArchiveError(PackageError):
+    """An archive is not a package, or is not safe to unpack."""

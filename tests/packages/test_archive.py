@@ -1,0 +1,610 @@
+"""What the archive of a package may be, and how each other one is answered."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit.packages import (
+    ArchiveError,
+    ManifestError,
+    PackageError,
+    pack,
+    path_problem,
+    read_archive,
+)
+from remit.packages.archive import _gzip
+from tests.packages.making import (
+    FILES,
+    LIMITS,
+    archive_of,
+    directory_of,
+    encoded,
+    manifest_of,
+    member,
+    members_of,
+    sha256,
+    tar_of,
+)
+
+FIRST = "HO1/contracts/PRC-EXAMPLE-001.json"
+MEMBERS = members_of()
+RIGHT = archive_of(MEMBERS)
+TAR = tar_of(MEMBERS)
+NAMES = sorted(FILES, key=str.encode)
+
+
+def compressed(tar: bytes, **more: int) -> bytes:
+    return gzip.compress(tar, mtime=0, **more)
+
+
+def with_member(name: str, **changed: object) -> bytes:
+    """The right archive with one more member at its end."""
+    data = changed.pop("data", b"")
+    assert isinstance(data, bytes)
+    return archive_of([*MEMBERS, member(name, data, **changed)])
+
+
+def altered(offset: int, to: bytes) -> bytes:
+    """The right archive with bytes of its second header changed, its checksum made right."""
+    start = 512 + len(MEMBERS[0][1]) + -len(MEMBERS[0][1]) % 512
+    header = bytearray(TAR[start : start + 512])
+    header[offset : offset + len(to)] = to
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return compressed(TAR[:start] + header + TAR[start + 512 :])
+
+
+def without(name: str) -> bytes:
+    return archive_of([one for one in MEMBERS if one[0].name != name])
+
+
+def followed_by(one: tuple[tarfile.TarInfo, bytes], layout: int) -> bytes:
+    return compressed(TAR[:-1024] + tar_of([one], layout))
+
+
+def pax(headers: dict[str, str]) -> bytes:
+    info, data = member("HO1/a", b"x")
+    info.pax_headers = headers
+    return followed_by((info, data), tarfile.PAX_FORMAT)
+
+
+def replaced(name: str, data: bytes) -> bytes:
+    return archive_of(
+        [member(name, data) if info.name == name else (info, old) for info, old in MEMBERS]
+    )
+
+
+def with_optional_name() -> bytes:
+    stream = io.BytesIO()
+    with gzip.GzipFile("evil.tar", "wb", fileobj=stream, mtime=0) as zipped:
+        zipped.write(TAR)
+    return stream.getvalue()
+
+
+def many_members() -> bytes:
+    """A million tiny members behind a right manifest."""
+    one = tar_of([member("HO1/x", b"")])[:512]
+    squeeze = zlib.compressobj(wbits=31)
+    head = squeeze.compress(TAR[:-1024]) + squeeze.flush(zlib.Z_FULL_FLUSH)
+    many = squeeze.compress(one * 20_000) + squeeze.flush(zlib.Z_FULL_FLUSH)
+    return head + many * 50  # whole blocks, each independent of what is before it
+
+
+def bomb(size: int) -> bytes:
+    """A manifest, and a declared file of that many zeros."""
+    manifest = encoded(manifest_of({"HO1/zeros": b""}))
+    info = tarfile.TarInfo("HO1/zeros")
+    info.size = size
+    head = tar_of([member("manifest.json", manifest)])[:-1024]
+    return compressed(head + tar_of([(info, b"")])[:512] + bytes(size))
+
+
+def padded() -> bytes:
+    """Something behind the end of a file, where its last block is filled up."""
+    end = TAR.index(FILES[FIRST]) + len(FILES[FIRST])
+    return compressed(TAR[:end] + b"hidden" + TAR[end + 6 :])
+
+
+HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
+    # name: (archive, code, a word of the message)
+    "parent": (lambda: with_member("../x"), "parent_path", "'..'"),
+    "parent inside": (lambda: with_member("HO1/../../x"), "parent_path", "'..'"),
+    "parent by backslash": (lambda: with_member("HO1\\..\\x"), "parent_path", "'..'"),
+    "absolute": (lambda: with_member("/etc/passwd"), "absolute_path", "is absolute"),
+    "drive": (lambda: with_member("C:/x"), "absolute_path", "is absolute"),
+    "dot": (lambda: with_member("./HO1/x"), "bad_path", "part '.'"),
+    "outside the tiers": (lambda: with_member("bin/x"), "bad_path", "inside HOT/"),
+    "not UTF-8": (lambda: with_member("HO1/\udcff"), "bad_path", "UTF-8"),
+    "control character": (lambda: with_member("HO1/\x1b[2J"), "bad_path", "control"),
+    "no name": (lambda: with_member(""), "bad_path", "empty part"),
+    "long path": (lambda: with_member(f"HO1/{'a/' * 75}x"), "path_too_long", "150 bytes"),
+    "symbolic link": (
+        lambda: with_member("HO1/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "link",
+        "symbolic",
+    ),
+    "symbolic link in place of an asset": (
+        lambda: archive_of([MEMBERS[0], member(NAMES[0], type=tarfile.SYMTYPE, linkname="x")]),
+        "link",
+        "symbolic",
+    ),
+    "hard link": (
+        lambda: with_member("HO1/a", type=tarfile.LNKTYPE, linkname=FIRST),
+        "link",
+        "hard",
+    ),
+    "manifest as a link": (
+        lambda: archive_of([member("manifest.json", type=tarfile.SYMTYPE, linkname="x")]),
+        "link",
+        "symbolic",
+    ),
+    "character device": (
+        lambda: with_member("HO1/a", type=tarfile.CHRTYPE),
+        "device",
+        "character",
+    ),
+    "block device": (lambda: with_member("HO1/a", type=tarfile.BLKTYPE), "device", "block"),
+    "pipe": (lambda: with_member("HO1/a", type=tarfile.FIFOTYPE), "fifo", "pipe"),
+    "directory": (lambda: with_member("HO1/a", type=tarfile.DIRTYPE), "directory", "directory"),
+    "sparse": (lambda: with_member("HO1/a", type=tarfile.GNUTYPE_SPARSE), "sparse", "sparse"),
+    "contiguous": (lambda: with_member("HO1/a", type=tarfile.CONTTYPE), "odd_header", "kind"),
+    "unknown kind": (lambda: with_member("HO1/a", type=b"Z"), "odd_header", "kind"),
+    "pax path": (lambda: pax({"path": "../x"}), "extended_header", "pax"),
+    "pax size": (lambda: pax({"size": "5"}), "extended_header", "pax"),
+    "global pax": (
+        lambda: with_member("pax", type=b"g", data=b"19 path=HO1/other\n"),
+        "extended_header",
+        "global",
+    ),
+    "GNU long name": (
+        lambda: followed_by(member("HO1/" + "a" * 200), tarfile.GNU_FORMAT),
+        "extended_header",
+        "GNU long name",
+    ),
+    "GNU long link": (
+        lambda: with_member("././@LongLink", type=b"K", data=b"x"),
+        "extended_header",
+        "GNU",
+    ),
+    "GNU format": (lambda: archive_of(MEMBERS, tarfile.GNU_FORMAT), "odd_header", "format"),
+    "setuid": (lambda: altered(100, b"0004755\0"), "odd_header", "mode"),
+    "owner": (lambda: altered(108, b"0001750\0"), "odd_header", "owner"),
+    "time": (lambda: altered(136, b"14000000000\0"), "odd_header", "time"),
+    "name of the owner": (lambda: altered(265, b"root"), "odd_header", "owner"),
+    "behind the name": (lambda: altered(99, b"x"), "odd_header", "differs"),
+    "size in base 256": (lambda: altered(124, b"\x80" + bytes(10) + b"\x23"), "odd_header", "diff"),
+    "size below zero": (lambda: altered(124, b"-0000000001\0"), "odd_header", "differs"),
+    "size with spaces": (lambda: altered(124, b"         43\0"), "odd_header", "differs"),
+    "duplicate": (
+        lambda: archive_of([*MEMBERS, MEMBERS[-1]]),
+        "duplicate_member",
+        repr(NAMES[-1]),
+    ),
+    "twin by case": (lambda: with_member(FIRST.lower().replace("ho1", "HO1")), "twin_member", "on"),
+    "manifest twice": (lambda: archive_of([MEMBERS[0], *MEMBERS]), "manifest_twice", "twice"),
+    "manifest not first": (
+        lambda: archive_of([*MEMBERS[1:], MEMBERS[0]]),
+        "manifest_not_first",
+        "comes later",
+    ),
+    "manifest missing": (lambda: archive_of(MEMBERS[1:]), "manifest_not_first", "is missing"),
+    "manifest in capitals": (
+        lambda: archive_of([member("MANIFEST.JSON", MEMBERS[0][1]), *MEMBERS[1:]]),
+        "bad_path",
+        "inside HOT/",
+    ),
+    "manifest too large": (
+        lambda: archive_of([member("manifest.json", os.urandom(100_001))]),
+        "manifest_too_large",
+        "100000",
+    ),
+    "nothing in it": (lambda: archive_of([]), "manifest_missing", "no manifest.json"),
+    "wrong order": (
+        lambda: archive_of([MEMBERS[0], *reversed(MEMBERS[1:])]),
+        "wrong_order",
+        "order",
+    ),
+    "undeclared": (lambda: with_member("HOT/zz", data=b"x"), "undeclared_file", "'HOT/zz'"),
+    "missing asset": (lambda: without(NAMES[1]), "missing_asset", repr(NAMES[1])),
+    "wrong hash": (lambda: replaced(FIRST, b"other"), "wrong_hash", repr(FIRST)),
+    "hidden in the padding": (padded, "damaged", "hidden"),
+    "too many files": (
+        lambda: archive_of(members_of({f"HO1/{n}": b"" for n in range(100)})),
+        "too_many_files",
+        "101 files",
+    ),
+    "a million members": (many_members, "undeclared_file", "HO1/x"),
+    "large file": (
+        lambda: archive_of(members_of({"HO1/a": os.urandom(1_000_001)})),
+        "file_too_large",
+        "1000001",
+    ),
+    "bomb": (lambda: bomb(900_000), "ratio", "200 times"),
+    "large bomb": (lambda: bomb(1 << 26), "file_too_large", "67108864"),
+    "bomb of several files": (
+        lambda: archive_of(members_of({f"HO1/{n}": os.urandom(300) * 3000 for n in range(6)})),
+        "unpacked_too_large",
+        "4000000",
+    ),
+    "too large": (lambda: RIGHT + os.urandom(3_000_000), "archive_too_large", "3000000"),
+    "zeros behind": (lambda: compressed(TAR + bytes(9216)), "trailing_data", "end of the tar"),
+    "bomb behind": (lambda: compressed(TAR + bytes(1 << 25)), "trailing_data", "end of the tar"),
+    "bytes behind": (lambda: RIGHT + b"\0", "trailing_data", "1 bytes"),
+    "another gzip behind": (lambda: RIGHT + RIGHT, "several_members", "several gzip"),
+    "cut into two gzips": (
+        lambda: compressed(TAR[:1024]) + compressed(TAR[1024:]),
+        "truncated",
+        "ends",
+    ),
+    "one block of zeros": (lambda: compressed(TAR[:-512]), "truncated", "ends"),
+    "no zeros": (lambda: compressed(TAR[:-1024]), "truncated", "ends"),
+    "zeros and a header": (lambda: compressed(TAR[:-512] + TAR[:512]), "damaged", "two blocks"),
+    "without the last byte": (lambda: RIGHT[:-1], "truncated", "ends"),
+    "half": (lambda: RIGHT[: len(RIGHT) // 2], "truncated", "ends"),
+    "head alone": (lambda: RIGHT[:10], "truncated", "ends"),
+    "wrong sum": (lambda: RIGHT[:-8] + bytes(4) + RIGHT[-4:], "damaged", "damaged"),
+    "wrong length": (lambda: RIGHT[:-4] + bytes(4), "damaged", "damaged"),
+    "name in the gzip header": (with_optional_name, "not_gzip", "optional"),
+    "zip": (lambda: b"PK\x03\x04" + bytes(100), "not_gzip", "gzip"),
+    "tar alone": (lambda: TAR, "not_gzip", "gzip"),
+    "empty": (lambda: b"", "not_gzip", "gzip"),
+    "text in a gzip": (lambda: compressed(b"hello" * 200), "damaged", "checksum"),
+    "bare hex": (
+        lambda: archive_of(
+            members_of({}, encoded(manifest_of({})).replace(b'"assets": []', BARE_ASSET))
+        ),
+        "bare_hex",
+        "sha256:",
+    ),
+    "declared outside": (
+        lambda: archive_of(members_of({}, encoded(manifest_of({"HO1/../../x": b""})))),
+        "parent_path",
+        "line",
+    ),
+    "declared twins": (
+        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})),
+        "twin_paths",
+        "line",
+    ),
+    "another id": (
+        lambda: archive_of(members_of({}, encoded(manifest_of({}, package_id="PKG-OTHER-001")))),
+        "wrong_id",
+        "PKG-OTHER-001",
+    ),
+}
+BARE_ASSET = b'"assets": [{"path": "HO1/a", "sha256": "%s", "classification": "spec"}]' % (
+    b"0" * 64
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused(name: str) -> None:
+    make, code, word = HOSTILE[name]
+    data = make()
+    started = time.monotonic()
+    tracemalloc.start()
+    try:
+        with pytest.raises(PackageError) as caught:
+            read_archive(io.BytesIO(data), LIMITS, expected_id="PKG-EXAMPLE-001")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    error = caught.value
+    assert isinstance(error, ArchiveError | ManifestError)
+    assert error.code == code, str(error)
+    assert word in str(error)
+    assert error.next_step
+    assert str(error).isprintable()
+    assert peak < 3 * (LIMITS.compressed_bytes + LIMITS.unpacked_bytes)
+    assert time.monotonic() - started < 10
+
+
+def read(data: bytes) -> dict[str, bytes]:
+    return dict(read_archive(io.BytesIO(data), LIMITS).files)
+
+
+def test_an_archive_by_others_is_read() -> None:
+    archive = read_archive(io.BytesIO(RIGHT), LIMITS, expected_id="PKG-EXAMPLE-001")
+    assert archive.files == FILES
+    assert archive.manifest.package_id == "PKG-EXAMPLE-001"
+    assert archive.manifest_json == MEMBERS[0][1]
+    assert archive.digest == sha256(RIGHT)
+
+
+def test_a_stream_that_gives_little_at_a_time_is_read() -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(7, size or 0))
+
+    assert read_archive(Slow(RIGHT), LIMITS).files == FILES
+
+
+def test_what_is_packed_is_what_others_would_write(tmp_path: Path) -> None:
+    data = pack(directory_of(tmp_path))
+    assert gzip.decompress(data) == TAR
+    assert read(data) == FILES
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        assert tar.getnames() == ["manifest.json", *NAMES]
+
+
+def test_the_bytes_are_known(tmp_path: Path) -> None:
+    """Not only the same twice: the same as ever."""
+    files = {"HO1/ä": b"x" * 70_000}
+    data = pack(directory_of(tmp_path, files))
+    tar = tar_of(members_of(files))
+    blocks = [tar[start : start + 65535] for start in range(0, len(tar), 65535)]
+    expected = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    for block in blocks:
+        size = len(block).to_bytes(2, "little")
+        expected += bytes([block is blocks[-1]]) + size + bytes(255 - byte for byte in size) + block
+    expected += zlib.crc32(tar).to_bytes(4, "little") + len(tar).to_bytes(4, "little")
+    assert data == expected
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="needs tar")
+def test_tar_writes_the_same(tmp_path: Path) -> None:
+    """The command in docs/package-format.md."""
+    version = subprocess.run(["tar", "--version"], capture_output=True, text=True, check=True)
+    if "GNU tar" not in version.stdout:
+        pytest.skip("the command is for GNU tar")
+    page = (Path(__file__).parents[2] / "docs/package-format.md").read_text()
+    command = page.split("```sh\n")[1].split("```")[0]
+    lengths = [
+        (64, 31),
+        (64, 32),
+        (60, 60),
+        (64, 22, 64),
+        (64, 64, 20, 36),
+        (64, 64, 21, 35),
+        (64, 64, 22, 34),
+        (60, 60, 25, 39),
+    ]
+    long = {
+        f"HO2/{number}" + "/".join("x" * length for length in parts): b"long"
+        for number, parts in enumerate([(one - 1, *more) for one, *more in lengths])
+    }
+    assert {len(path) for path in long} >= {100, 101, 191}
+    directory = directory_of(tmp_path / "package", {**FILES, **long, "HO1/Z ä日": b"x"})
+    subprocess.run(["sh", "-ec", command], cwd=directory, check=True, timeout=60)
+    data = (tmp_path / "package.tar.gz").read_bytes()
+    assert gzip.decompress(data) == gzip.decompress(pack(directory))
+    limits = dataclasses.replace(LIMITS, path_bytes=192)
+    assert read_archive(io.BytesIO(data), limits).files == {**FILES, **long, "HO1/Z ä日": b"x"}
+
+
+def test_the_page_names_the_codes_that_there_are() -> None:
+    top = Path(__file__).parents[2]
+    page = (top / "docs/package-format.md").read_text().split("## What is refused")[1]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    source = "".join(path.read_text() for path in (top / "src/remit/packages").glob("*.py"))
+    used = set(re.findall(r"(?:_refuse|PackError|fail)\(\s*\"(\w+)\"", source))
+    used |= set(re.findall(r"return \"(\w+)\", f?\"", source))
+    used |= set(re.findall(r"b\"\w\": \(\"(\w+)\", ", source))
+    assert {"link", "fifo", "bad_path", "ratio", "manifest_text"} < used
+    # Of these the call chooses one.
+    assert named == used | {"not_a_file", "manifest_missing", "unreadable"}
+
+
+def test_the_last_block_may_be_a_full_one() -> None:
+    data = b"".join(_gzip(iter([bytes(65535), bytes(65535)])))
+    assert gzip.decompress(data) == bytes(2 * 65535)
+    assert len(data) == 10 + 2 * (5 + 65535) + 8
+    assert data[10 + 5 + 65535] == 1
+
+
+def test_the_end_is_seen_wherever_it_falls() -> None:
+    """Also where what is unpacked at once ends with the archive, and something follows."""
+    rest = 2 * 65536 - len(tar_of(members_of({"HO1/a": b""})))
+    members = members_of({"HO1/a": (os.urandom(2000) * 66)[:rest]})
+    tar = tar_of(members)
+    assert len(tar) == 2 * 65536
+    assert read(compressed(tar)) == {"HO1/a": members[1][1]}
+    with pytest.raises(ArchiveError) as caught:
+        read(compressed(tar + b"\0"))
+    assert caught.value.code == "trailing_data"
+
+
+WRONG_DIRECTORIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "link": (
+        lambda top: ((top / FIRST).unlink(), (top / FIRST).symlink_to("/etc/passwd")),
+        "link",
+        FIRST,
+    ),
+    "link to a directory": (
+        lambda top: ((top / "HO1").rename(top / "x"), (top / "HO1").symlink_to("x")),
+        "link",
+        "HO1",
+    ),
+    "manifest as a link": (
+        lambda top: (
+            (top / "manifest.json").rename(top / "HO1/m"),
+            (top / "manifest.json").symlink_to("HO1/m"),
+        ),
+        "link",
+        "manifest.json",
+    ),
+    "pipe": (
+        lambda top: ((top / FIRST).unlink(), os.mkfifo(top / FIRST)),
+        "not_a_file",
+        FIRST,
+    ),
+    "undeclared": (lambda top: (top / "HOT/x").write_text("x"), "undeclared_file", "HOT/x"),
+    "hidden": (lambda top: (top / ".DS_Store").write_text("x"), "undeclared_file", ".DS_Store"),
+    "name that is not UTF-8": (
+        lambda top: (top / os.fsdecode(b"\xff")).write_text("x"),
+        "undeclared_file",
+        "udcff",
+    ),
+    "missing": (lambda top: (top / FIRST).unlink(), "missing_asset", FIRST),
+    "changed": (lambda top: (top / FIRST).write_text("x"), "wrong_hash", FIRST),
+    "no manifest": (lambda top: (top / "manifest.json").unlink(), "manifest_missing", "manifest"),
+    "wrong manifest": (lambda top: (top / "manifest.json").write_text("{"), "manifest_json", "li"),
+    "no directory": (shutil.rmtree, "manifest_missing", "manifest.json"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_DIRECTORIES)
+def test_a_directory_that_is_not_as_declared_is_not_packed(name: str, tmp_path: Path) -> None:
+    harm, code, word = WRONG_DIRECTORIES[name]
+    directory = directory_of(tmp_path / "package")
+    harm(directory)
+    with pytest.raises(PackageError) as caught:
+        pack(directory)
+    assert caught.value.code == code
+    assert word in str(caught.value)
+
+
+PARTS = st.text("abAB09-_é日 .", min_size=1, max_size=20)
+PATHS = st.builds(
+    lambda tier, parts: "/".join([tier, *parts]),
+    st.sampled_from(["HOT", "HO2", "HO1"]),
+    st.lists(PARTS, min_size=1, max_size=4),
+).filter(lambda path: not path_problem(path)[0] and len(path.encode()) <= LIMITS.path_bytes)
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> dict[str, bytes]:
+    """Files that can stand side by side in any file system."""
+    files: dict[str, bytes] = {}
+    taken: set[str] = set()
+    for path in draw(st.lists(PATHS, max_size=6)):
+        parts = path.casefold().split("/")
+        own = {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
+        if not own & taken:
+            files[path] = draw(st.binary(max_size=2000))
+            taken |= own
+    return files
+
+
+@settings(max_examples=60, deadline=None)
+@given(contents())
+def test_what_is_packed_is_read_back(files: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as top:
+        data = pack(directory_of(Path(top), files))
+    assert gzip.decompress(data) == tar_of(members_of(files))
+    assert read(data) == files
+
+
+@settings(max_examples=30, deadline=None)
+@given(contents(), st.randoms(use_true_random=False))
+def test_packing_twice_gives_the_same_bytes(files: dict[str, bytes], random: object) -> None:
+    manifest = encoded(manifest_of(files))
+    order = sorted(files)
+    random.shuffle(order)  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as top:
+        first = directory_of(Path(top) / "a", files, manifest)
+        before = os.umask(0o077)
+        try:
+            second = directory_of(Path(top) / "b", {name: files[name] for name in order}, manifest)
+        finally:
+            os.umask(before)
+        for name in order:
+            os.utime(second / name, (1, 1_000_000_000))
+            (second / name).chmod(0o755)
+        (second / "HO2/empty").mkdir(parents=True)
+        assert pack(first) == pack(second)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.booleans(), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
+def test_a_flipped_byte_is_refused_or_changes_nothing(own: bool, place: float, bits: int) -> None:
+    data = bytearray(PACKED if own else RIGHT)
+    data[int(place * len(data))] ^= bits
+    try:
+        archive = read_archive(io.BytesIO(data), LIMITS)
+    except PackageError as error:
+        assert error.code
+    else:
+        assert archive.files == FILES
+        assert archive.manifest_json == MEMBERS[0][1]
+        assert archive.digest == sha256(bytes(data))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_every_single_flip_is_refused_or_changes_nothing(own: bool) -> None:
+    right = PACKED if own else RIGHT
+    unnoticed = set()
+    for place in range(len(right)):
+        data = bytearray(right)
+        data[place] ^= 1 << place % 8
+        try:
+            archive = read_archive(io.BytesIO(data), LIMITS)
+        except PackageError:
+            continue
+        unnoticed.add(place)
+        assert (archive.files, archive.manifest_json) == (FILES, MEMBERS[0][1])
+    # Time, level and system in the head of gzip, and bits that fill up a byte of deflate.
+    assert set(range(4, 10)) <= unnoticed
+    assert len(unnoticed) <= 8
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.floats(0, 1, exclude_max=True), st.integers(1, 255))
+def test_a_flipped_byte_of_the_tar_is_refused(place: float, bits: int) -> None:
+    """Behind a gzip whose sums are right, as somebody would write it who means it."""
+    tar = bytearray(TAR)
+    tar[int(place * len(tar))] ^= bits
+    try:
+        archive = read_archive(io.BytesIO(compressed(tar)), LIMITS)
+    except PackageError:
+        return
+    # Only the manifest is bound by nothing in the archive: that is what signatures are for.
+    assert archive.files == FILES
+    assert archive.manifest_json != MEMBERS[0][1]
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(data: bytes) -> None:
+    for start in (b"", b"\x1f\x8b\x08\0", b"\x1f\x8b\x08\0\0\0\0\0\0\xff"):
+        with pytest.raises(ArchiveError):
+            read_archive(io.BytesIO(start + data), LIMITS)
+
+
+def test_every_cut_is_refused() -> None:
+    for length in range(0, len(RIGHT), 3):
+        with pytest.raises(ArchiveError):
+            read_archive(io.BytesIO(RIGHT[:length]), LIMITS)
+
+
+def test_each_limit_holds_to_the_byte() -> None:
+    """At the limit it is read, one below it is not."""
+    most = {
+        "compressed_bytes": len(RIGHT),
+        "unpacked_bytes": len(TAR),
+        "ratio": -(-len(TAR) // len(RIGHT)),
+        "files": len(MEMBERS),
+        "file_bytes": max(len(data) for _, data in MEMBERS),
+        "manifest_bytes": len(MEMBERS[0][1]),
+        "path_bytes": max(len(info.name) for info, _ in MEMBERS),
+    }
+    exact = dataclasses.replace(LIMITS, **most)
+    assert read_archive(io.BytesIO(RIGHT), exact).files == FILES
+    for name, value in most.items():
+        with pytest.raises(ArchiveError):
+            read_archive(io.BytesIO(RIGHT), dataclasses.replace(exact, **{name: value - 1}))
+
+
+def _packed() -> bytes:
+    with tempfile.TemporaryDirectory() as top:
+        return pack(directory_of(Path(top)))
+
+
+PACKED = _packed()

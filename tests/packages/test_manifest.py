@@ -1,0 +1,422 @@
+"""What a manifest may say, and how a wrong one is answered."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.packages import Asset, Dependency, Manifest, ManifestError, in_range, path_problem
+from remit.packages.archive import _header
+from tests.packages.making import FILES, encoded, manifest_of, sha256
+
+RIGHT = manifest_of(FILES)
+PATH = "HO1/contracts/a.json"
+
+
+def changed(*place: str | int, to: Any) -> bytes:
+    manifest = json.loads(encoded(RIGHT))
+    inner = manifest
+    for part in place[:-1]:
+        inner = inner[part]
+    inner[place[-1]] = to
+    return encoded(manifest)
+
+
+def with_paths(*paths: str) -> bytes:
+    return encoded(manifest_of(dict.fromkeys(paths, b"")))
+
+
+def at(data: bytes, needle: str, skipped: int = 0) -> tuple[int, int]:
+    """Line and column where that text stands, found by going through the lines."""
+    for number, line in enumerate(data.decode().split("\n"), 1):
+        if needle in line:
+            if not skipped:
+                return number, line.index(needle) + 1
+            skipped -= 1
+    raise AssertionError(needle)
+
+
+def test_a_right_manifest_is_read_whole() -> None:
+    manifest = Manifest.parse(encoded(RIGHT))
+    assert manifest.package_id == "PKG-EXAMPLE-001"
+    assert manifest.layer == 3
+    assert manifest.dependencies == (Dependency("PKG-KERNEL-001", ">=1.0.0,<2.0.0"),)
+    assert manifest.permissions.tools == ("list_sessions",)
+    assert manifest.permissions.budgets == {"token_budget": 1000, "usd_budget": "0.50"}
+    assert manifest.permissions.paths == ("HO1/contracts/",)
+    assert manifest.modules == ("remit.worker",)
+    assert manifest.assets == tuple(
+        Asset(path, sha256(data), "document") for path, data in FILES.items()
+    )
+
+
+def test_the_example_in_the_page_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs/package-format.md").read_text()
+    manifest = Manifest.parse(page.split("```json\n")[1].split("```")[0].encode())
+    assert manifest.package_id == "PKG-EXAMPLE-001"
+    schema = resources.files("remit") / "assets/schemas/manifest.schema.json"
+    for name in json.loads(schema.read_bytes())["properties"]:
+        assert f"`{name}`" in page
+
+
+def test_the_digest_is_of_the_value_and_not_of_the_layout() -> None:
+    dense = json.dumps(RIGHT, separators=(",", ":"), sort_keys=True).encode()
+    assert Manifest.parse(dense).digest == Manifest.parse(encoded(RIGHT)).digest
+    other = Manifest.parse(changed("title", to="Another"))
+    assert other.digest != Manifest.parse(dense).digest
+
+
+def test_what_is_left_out_is_permitted_nothing() -> None:
+    manifest = Manifest.parse(encoded(manifest_of({}, permissions={}, dependencies=[])))
+    assert manifest.permissions.tools == manifest.permissions.models == ()
+    assert manifest.permissions.budgets == {}
+
+
+TWICE = encoded(RIGHT).replace(b'"layer": 3', b'"layer": 3,\n  "l\\u0061yer": 4')
+BARE = "AB" * 32
+
+WRONG: dict[str, tuple[bytes, str, str, str]] = {
+    # name: (file, code, what stands at the place that is named, a word of the message)
+    "id without number": (
+        changed("package_id", to="PKG-EXAMPLE"),
+        "manifest_schema",
+        '"package_id": "PKG-EXAMPLE"',
+        "PKG-NAME-001",
+    ),
+    "id in lower case": (
+        changed("package_id", to="PKG-example-001"),
+        "manifest_schema",
+        '"package_id": "PKG-ex',
+        "PKG-NAME-001",
+    ),
+    "version of two numbers": (
+        changed("version", to="1.2"),
+        "manifest_schema",
+        '"version": "1.2"',
+        "Semantic Versioning",
+    ),
+    "version with a leading zero": (
+        changed("version", to="1.02.0"),
+        "manifest_schema",
+        '"version": "1.02',
+        "Semantic Versioning",
+    ),
+    "another format": (
+        changed("schema_version", to="2.0"),
+        "manifest_schema",
+        '"schema_version"',
+        '"1.0"',
+    ),
+    "unknown tier": (
+        changed("plane_id", to="ho3"),
+        "manifest_schema",
+        '"plane_id"',
+        "hot, ho2, ho1",
+    ),
+    "layer below zero": (changed("layer", to=-1), "manifest_schema", '"layer"', "from 0"),
+    "layer as text": (changed("layer", to="3"), "manifest_schema", '"layer"', "whole number"),
+    "layer true": (changed("layer", to=True), "manifest_schema", '"layer"', "whole number"),
+    "layer with a fraction": (changed("layer", to=3.0), "manifest_number", "3.0", "whole number"),
+    "layer beyond all readers": (
+        encoded(RIGHT).replace(b'"layer": 3', b'"layer": 1' + b"0" * 5000),
+        "manifest_number",
+        "1" + "0" * 4999,
+        "16 digits",
+    ),
+    "NaN": (changed("layer", to=float("nan")), "manifest_number", "NaN", "whole number"),
+    "Infinity": (
+        changed("permissions", "budgets", "token_budget", to=float("inf")),
+        "manifest_number",
+        "Infinity",
+        "whole number",
+    ),
+    "spec id": (changed("spec_id", to="FMWK-X"), "manifest_schema", '"spec_id"', "SPEC-NAME"),
+    "framework id": (
+        changed("framework_id", to="SPEC-X"),
+        "manifest_schema",
+        '"framework_id"',
+        "FMWK-NAME",
+    ),
+    "unknown key": (
+        changed("scripts", to={"install": "x"}),
+        "manifest_schema",
+        '"scripts"',
+        "no key 'scripts'",
+    ),
+    "unknown key named value": (
+        changed("value", to=1),
+        "manifest_schema",
+        '"value"',
+        "no key 'value'",
+    ),
+    "unknown key inside an asset": (
+        changed("assets", 1, "mode", to=493),
+        "manifest_schema",
+        '"mode"',
+        "no key 'mode'",
+    ),
+    "unknown key that looks like a place": (
+        changed("assets/0", to={"path": 1}),
+        "manifest_schema",
+        '"assets/0"',
+        "no key 'assets/0'",
+    ),
+    "key twice": (TWICE, "manifest_duplicate_key", '"l\\u0061yer"', "'layer' stands twice"),
+    "not an object": (b"[]", "manifest_schema", "[]", "a JSON object"),
+    "nothing": (b"", "manifest_json", "", "not JSON"),
+    "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "}", "not JSON"),
+    "nested": (b"[" * 100_000 + b"]" * 100_000, "manifest_json", "[", "deep"),
+    "nested a little": (b'{"a": [[[[1]]]]}', "manifest_json", "[1", "deep"),
+    "byte order mark": (b"\xef\xbb\xbf{}", "manifest_encoding", "", "byte order mark"),
+    "another encoding": (
+        encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"),
+        "manifest_encoding",
+        "\xe4mple",
+        "UTF-8",
+    ),
+    "lone surrogate": (
+        encoded(RIGHT).replace(b"An example", b"An \\ud800"),
+        "manifest_text",
+        '"title"',
+        "U+D800",
+    ),
+    "line break in the id": (
+        changed("package_id", to="PKG-EXAMPLE-001\n"),
+        "manifest_text",
+        '"PKG-EXAMPLE-001\\n"',
+        "U+000A",
+    ),
+    "text that runs backwards": (
+        changed("title", to="a\u202egnp.exe"),
+        "manifest_text",
+        '"a\u202e',
+        "U+202E",
+    ),
+    "bare hex": (changed("assets", 0, "sha256", to=BARE), "bare_hex", '"sha256"', "'sha256:abab"),
+    "hash in upper case": (
+        changed("assets", 0, "sha256", to=f"sha256:{BARE}"),
+        "manifest_schema",
+        '"sha256": "sha256:AB',
+        "71 characters",
+    ),
+    "another hash": (
+        changed("assets", 0, "sha256", to="md5:" + "0" * 32),
+        "manifest_schema",
+        '"sha256": "md5',
+        "71 characters",
+    ),
+    "unknown classification": (
+        changed("assets", 2, "classification", to="code"),
+        "manifest_schema",
+        '"classification": "code"',
+        "prompt_pack",
+    ),
+    "depends on itself": (
+        changed("dependencies", 0, "package_id", to="PKG-EXAMPLE-001"),
+        "manifest_dependency",
+        "",
+        "the package itself",
+    ),
+    "depends twice": (
+        changed("dependencies", to=RIGHT["dependencies"] * 2),
+        "manifest_dependency",
+        "",
+        "named above",
+    ),
+    "range without a comparator": (
+        changed("dependencies", 0, "version", to="1.0.0"),
+        "manifest_schema",
+        '"version": "1.0.0"',
+        ">=1.0.0",
+    ),
+    "range with half a version": (
+        changed("dependencies", 0, "version", to=">=1.0.0,<2"),
+        "manifest_dependency",
+        '"version": ">=1.0.0,<2"',
+        "'2' is not a version",
+    ),
+    "module of others": (changed("modules", 0, to="os.path"), "manifest_schema", '"os.', "remit."),
+    "modules of all kinds": (
+        changed("modules", to=["remit.a", 1, {}, []]),
+        "manifest_schema",
+        "1,",
+        "dotted name",
+    ),
+    "too many models": (
+        changed("permissions", "models", to=[f"m{n}" for n in range(1001)]),
+        "manifest_schema",
+        '"models"',
+        "more than 1000",
+    ),
+    "model without a name": (
+        changed("permissions", "models", to=["a", None]),
+        "manifest_schema",
+        "null",
+        "without spaces",
+    ),
+    "dollars as a number": (
+        changed("permissions", "budgets", "usd_budget", to=1),
+        "manifest_schema",
+        '"usd_budget"',
+        '"0.50"',
+    ),
+    "tool twice": (
+        changed("permissions", "tools", to=["a", "a"]),
+        "manifest_schema",
+        '"tools"',
+        "none twice",
+    ),
+    "permission outside": (
+        changed("permissions", "paths", 0, to="HO1/../HOT/"),
+        "parent_path",
+        '"HO1/../HOT/"',
+        "'..'",
+    ),
+    "absolute": (with_paths("/etc/passwd"), "absolute_path", '"path"', "is absolute"),
+    "drive": (with_paths("C:/x"), "absolute_path", '"path"', "is absolute"),
+    "share": (with_paths("\\\\host\\x"), "absolute_path", '"path"', "is absolute"),
+    "parent": (with_paths("HO1/../../x"), "parent_path", '"path"', "'..'"),
+    "parent by backslash": (with_paths("HO1\\..\\x"), "parent_path", '"path"', "'..'"),
+    "parent alone": (with_paths(".."), "parent_path", '"path"', "'..'"),
+    "dot": (with_paths("./HO1/x"), "bad_path", '"path"', "part '.'"),
+    "empty part": (with_paths("HO1//x"), "bad_path", '"path"', "empty part"),
+    "folder": (with_paths("HO1/x/"), "bad_path", '"path"', "empty part"),
+    "tier alone": (with_paths("HO1"), "bad_path", '"path"', "inside HOT/"),
+    "outside the tiers": (with_paths("bin/x"), "bad_path", '"path"', "inside HOT/"),
+    "tier in lower case": (with_paths("ho1/x"), "bad_path", '"path"', "inside HOT/"),
+    "manifest": (with_paths("manifest.json"), "bad_path", '"path"', "inside HOT/"),
+    "backslash": (with_paths("HO1/a\\b"), "bad_path", '"path"', "backslash"),
+    "NUL": (with_paths("HO1/a\0"), "manifest_text", '"HO1/a', "U+0000"),
+    "escape": (with_paths("HO1/\x1b[2J"), "manifest_text", '"HO1/', "U+001B"),
+    "not NFC": (with_paths("HO1/u\u0308"), "bad_path", '"path"', "NFC"),
+    "stream of a file": (with_paths("HO1/a:b"), "bad_path", '"path"', "':'"),
+    "reserved": (with_paths("HO1/aux.json"), "bad_path", '"path"', "reserved"),
+    "reserved folder": (with_paths("HO1/COM1/x"), "bad_path", '"path"', "reserved"),
+    "end that is dropped": (with_paths("HO1/a."), "bad_path", '"path"', "drops"),
+    "space that is dropped": (with_paths("HO1/a /b"), "bad_path", '"path"', "drops"),
+    "long part": (with_paths(f"HO1/{'a' * 65}"), "path_too_long", '"path"', "64"),
+    "long path": (with_paths("HO1/" + "/".join("abcd" * 38)), "path_too_long", '"path"', "192"),
+    "twins": (
+        encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}),
+        "twin_paths",
+        "",
+        "stands twice",
+    ),
+    "twins by case": (with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "", "one file"),
+    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "", "one folder"),
+    "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "", "for a folder"),
+    "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "", "a folder of another"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_manifest_is_refused_with_its_place(name: str) -> None:
+    data, code, place, word = WRONG[name]
+    with pytest.raises(ManifestError) as caught:
+        Manifest.parse(data, "x/manifest.json")
+    error = caught.value
+    assert error.code == code
+    assert f"x/manifest.json, line {error.line}, column {error.column}:" in error.message
+    assert word in str(error)
+    assert error.line >= 1
+    assert error.column >= 1
+    assert len(str(error)) < 1000
+    lines = data.decode("latin-1" if name == "another encoding" else "utf-8").split("\n")
+    rest = lines[error.line - 1][error.column - 1 :]
+    if name == "lone surrogate":
+        place = '"An \\ud800'
+    assert rest.startswith(place), rest[:80]
+
+
+@pytest.mark.parametrize("key", [key for key in RIGHT if key != "modules"])
+def test_what_is_missing_is_named(key: str) -> None:
+    with pytest.raises(ManifestError, match=f"{key!r} is a required property") as caught:
+        Manifest.parse(encoded({name: value for name, value in RIGHT.items() if name != key}))
+    assert (caught.value.line, caught.value.column) == (1, 1)
+
+
+def test_the_place_is_that_of_the_second_of_two() -> None:
+    data = with_paths("HO1/a", "HO1/b", "HO1/A")
+    with pytest.raises(ManifestError) as caught:
+        Manifest.parse(data)
+    assert (caught.value.line, caught.value.column) == at(data, '"path": "HO1/A"')
+
+
+@pytest.mark.parametrize("wrong", [{}, 1, {"path": 1, "sha256": "", "classification": ""}])
+def test_the_first_of_many_wrong_assets_is_named(wrong: object) -> None:
+    data = changed("assets", to=[*RIGHT["assets"] * 50, wrong, *[wrong] * 50_000])
+    with pytest.raises(ManifestError, match="assets/150") as caught:
+        Manifest.parse(data)
+    assert caught.value.code == "manifest_schema"
+
+
+@given(st.text(max_size=80) | st.from_regex(r"(HOT|HO1)/[a-zA-Z./\\é]{1,30}", fullmatch=True))
+def test_a_path_that_passes_is_one_file_inside_a_tier(path: str) -> None:
+    code, problem = path_problem(path)
+    assert bool(code) == bool(problem)
+    if not code:
+        parts = path.split("/")
+        assert parts[0] in {"HOT", "HO2", "HO1"}
+        assert len(parts) > 1
+        assert not {"", ".", ".."} & set(parts)
+        assert "\\" not in path
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=12))
+def test_every_path_fits_a_header(lengths: list[int]) -> None:
+    path = "HO1/" + "/".join("x" * length for length in lengths)
+    if not path_problem(path)[0]:
+        block = _header(path, 0)
+        assert len(block) == 512
+        name, prefix = (field.rstrip(b"\0") for field in (block[:100], block[345:500]))
+        assert (prefix + b"/" + name if prefix else name) == path.encode()
+
+
+@given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_a_manifest_or_a_manifest_error(data: bytes) -> None:
+    with pytest.raises(ManifestError):
+        Manifest.parse(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(sorted(RIGHT)), JSON)
+def test_any_value_anywhere_is_taken_or_refused_with_a_place(key: str, value: Any) -> None:
+    data = encoded({**RIGHT, key: value}).decode(errors="surrogatepass")
+    try:
+        Manifest.parse(data.encode(errors="replace"))
+    except ManifestError as error:
+        assert error.line >= 1
+
+
+@pytest.mark.parametrize(
+    ("version", "allowed", "answer"),
+    [
+        ("1.0.0", ">=1.0.0,<2.0.0", True),
+        ("1.10.0", ">=1.9.0", True),
+        ("2.0.0", ">=1.0.0,<2.0.0", False),
+        ("2.0.0-rc.1", ">=1.0.0,<2.0.0", False),
+        ("2.0.0-rc.2", ">=2.0.0-rc.1", True),
+        ("2.0.0-rc.10", ">2.0.0-rc.9", True),
+        ("2.0.0-rc.1", ">=2.0.0-rc.1,<2.0.0", True),
+        ("2.0.1-rc.1", ">=2.0.0-rc.1", False),
+        ("1.0.0+build", "==1.0.0", True),
+        ("1.0.1", "==1.0.0", False),
+        ("1.0.0", ">1.0.0", False),
+        ("1.0.0", "<1.0.0", False),
+        ("1.0.0", "<=1.0.0", True),
+    ],
+)
+def test_ranges(version: str, allowed: str, answer: bool) -> None:
+    assert in_range(version, allowed) is answer
