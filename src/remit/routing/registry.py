@@ -11,7 +11,7 @@ from remit.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.reliability import USUAL, Reliability
 
-__all__ = ["Reach", "Registry"]
+__all__ = ["Reach", "Registry", "candidate_of"]
 
 _NANO = 1_000_000_000
 _Groups = dict[tuple[str, ...], tuple[Candidate, ...]]
@@ -137,33 +137,52 @@ class Registry:
         return self._stated.get(model_id)
 
 
-def _candidate(
-    name: str, stated: RoutedModelSettings, prices: PriceTable, reach: Reach
+def candidate_of(
+    name: str,
+    stated: RoutedModelSettings,
+    prices: PriceTable,
+    free: Collection[str] = (),
 ) -> Candidate:
+    """The candidate that the configuration states, its price and window from the table.
+
+    Args:
+        name: its name here.
+        stated: what is stated of it.
+        prices: the table; where it has none, the stated price counts.
+        free: ids of providers that bill nothing.
+
+    Raises:
+        InvalidInputError: what is stated cannot be used.
+    """
     model = stated.served_as or name
     price = prices.find(stated.provider, model)
     input_price = output_price = None
-    if stated.provider in reach.free:
+    if stated.provider in free:
         input_price = output_price = 0
     elif price is not None:
         input_price, output_price = price.rates.input, price.rates.output
     elif stated.input_usd_per_million is not None and stated.output_usd_per_million is not None:
         input_price = round(stated.input_usd_per_million * _NANO)
         output_price = round(stated.output_usd_per_million * _NANO)
-    window = stated.context_tokens or (price.context_window if price else None) or 0
+    return Candidate(
+        model_id=name,
+        provider_id=stated.provider,
+        abilities=stated.abilities,
+        input_price=input_price,
+        output_price=output_price,
+        context_tokens=stated.context_tokens or (price.context_window if price else None) or 0,
+        tokens_per_s=stated.tokens_per_s,
+        languages=tuple(stated.languages),
+        tools=stated.tools,
+        images=stated.images,
+        served_as="" if model == name else model,
+    )
+
+
+def _candidate(
+    name: str, stated: RoutedModelSettings, prices: PriceTable, reach: Reach
+) -> Candidate:
     try:
-        return Candidate(
-            model_id=name,
-            provider_id=stated.provider,
-            abilities=stated.abilities,
-            input_price=input_price,
-            output_price=output_price,
-            context_tokens=window,
-            tokens_per_s=stated.tokens_per_s,
-            languages=tuple(stated.languages),
-            tools=stated.tools,
-            images=stated.images,
-            served_as="" if model == name else model,
-        )
+        return candidate_of(name, stated, prices, reach.free)
     except ValueError as error:
         raise ConfigError(f"[routing.models.{name!r}] cannot be used: {error}") from error

@@ -14,10 +14,9 @@ from remit.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.evaluation.errors import EvaluationError
 from remit.routing.evaluation.shipped import settings, shipped_text
+from remit.routing.registry import candidate_of
 
 __all__ = ["read_candidates", "shipped_candidates", "stated_candidates"]
-
-_NANO = 1_000_000_000
 
 
 def read_candidates(path: Path, *, prices: PriceTable | None = None) -> tuple[Candidate, ...]:
@@ -90,25 +89,7 @@ def _stated(model: str, told: Any, name: str) -> RoutedModelSettings:
 
 
 def _candidate(model: str, stated: RoutedModelSettings, prices: PriceTable, name: str) -> Candidate:
-    price = prices.find(stated.provider, stated.served_as or model)
-    input_price = output_price = None
-    if price is not None:
-        input_price, output_price = price.rates.input, price.rates.output
-    elif stated.input_usd_per_million is not None and stated.output_usd_per_million is not None:
-        input_price = round(stated.input_usd_per_million * _NANO)
-        output_price = round(stated.output_usd_per_million * _NANO)
     try:
-        return Candidate(
-            model_id=model,
-            provider_id=stated.provider,
-            abilities=stated.abilities,
-            input_price=input_price,
-            output_price=output_price,
-            context_tokens=stated.context_tokens or (price.context_window if price else 0) or 0,
-            tokens_per_s=stated.tokens_per_s,
-            languages=tuple(stated.languages),
-            tools=stated.tools,
-            images=stated.images,
-        )
+        return candidate_of(model, stated, prices)
     except ValueError as error:
         raise EvaluationError(f"{name}, routing.models.{model}: {error}") from error
