@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.packages import Asset, Dependency, Manifest, ManifestError, in_range, path_problem
-from remit.packages.archive import _header
+from remit.packages import (
+    Asset,
+    Dependency,
+    Manifest,
+    ManifestError,
+    in_range,
+    path_problem,
+    precedence,
+)
+from remit.packages.ustar import header
+from remit.schemas import shipped_schema
 from tests.packages.making import FILES, encoded, manifest_of, sha256
 
 RIGHT = manifest_of(FILES)
@@ -60,8 +68,7 @@ def test_the_example_in_the_page_is_one() -> None:
     page = (Path(__file__).parents[2] / "docs/package-format.md").read_text()
     manifest = Manifest.parse(page.split("```json\n")[1].split("```")[0].encode())
     assert manifest.package_id == "PKG-EXAMPLE-001"
-    schema = resources.files("remit") / "assets/schemas/manifest.schema.json"
-    for name in json.loads(schema.read_bytes())["properties"]:
+    for name in shipped_schema("manifest")["properties"]:
         assert f"`{name}`" in page
 
 
@@ -76,6 +83,24 @@ def test_what_is_left_out_is_permitted_nothing() -> None:
     manifest = Manifest.parse(encoded(manifest_of({}, permissions={}, dependencies=[])))
     assert manifest.permissions.tools == manifest.permissions.models == ()
     assert manifest.permissions.budgets == {}
+
+
+def test_what_it_takes_the_place_of_and_an_agent() -> None:
+    files = {"HO2/agents/a.json": b"{}"}
+    assets = [{"path": p, "sha256": sha256(d), "classification": "agent"} for p, d in files.items()]
+    manifest = Manifest.parse(
+        encoded(manifest_of(files, assets=assets, supersedes=["PKG-OLD-001", "PKG-OLD-002"]))
+    )
+    assert manifest.supersedes == ("PKG-OLD-001", "PKG-OLD-002")
+    assert manifest.assets[0].classification == "agent"
+    assert Manifest.parse(encoded(RIGHT)).supersedes == ()
+
+
+def test_permissions_may_be_patterns() -> None:
+    granted = {"tools": ["read_*", "*"], "models": ["openai/*"]}
+    manifest = Manifest.parse(encoded(manifest_of({}, permissions=granted)))
+    assert manifest.permissions.tools == ("read_*", "*")
+    assert manifest.permissions.models == ("openai/*",)
 
 
 TWICE = encoded(RIGHT).replace(b'"layer": 3', b'"layer": 3,\n  "l\\u0061yer": 4')
@@ -278,6 +303,36 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
         '"HO1/../HOT/"',
         "'..'",
     ),
+    "tool with a pattern of another kind": (
+        changed("permissions", "tools", to=["read_[ab]"]),
+        "manifest_schema",
+        '"read_[ab]"',
+        "without spaces",
+    ),
+    "supersedes itself": (
+        changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]),
+        "manifest_supersedes",
+        '"PKG-EXAMPLE-001"',
+        "the package itself",
+    ),
+    "supersedes what it needs": (
+        changed("supersedes", to=["PKG-KERNEL-001"]),
+        "manifest_supersedes",
+        '"PKG-KERNEL-001"',
+        "among the dependencies",
+    ),
+    "supersedes no package": (
+        changed("supersedes", to=["SPEC-X"]),
+        "manifest_schema",
+        '"SPEC-X"',
+        "PKG-NAME-001",
+    ),
+    "supersedes one twice": (
+        changed("supersedes", to=["PKG-OTHER-001"] * 2),
+        "manifest_schema",
+        '"supersedes"',
+        "none twice",
+    ),
     "absolute": (with_paths("/etc/passwd"), "absolute_path", '"path"', "is absolute"),
     "drive": (with_paths("C:/x"), "absolute_path", '"path"', "is absolute"),
     "share": (with_paths("\\\\host\\x"), "absolute_path", '"path"', "is absolute"),
@@ -372,7 +427,7 @@ def test_a_path_that_passes_is_one_file_inside_a_tier(path: str) -> None:
 def test_every_path_fits_a_header(lengths: list[int]) -> None:
     path = "HO1/" + "/".join("x" * length for length in lengths)
     if not path_problem(path)[0]:
-        block = _header(path, 0)
+        block = header(path, 0)
         assert len(block) == 512
         name, prefix = (field.rstrip(b"\0") for field in (block[:100], block[345:500]))
         assert (prefix + b"/" + name if prefix else name) == path.encode()
@@ -420,3 +475,12 @@ def test_any_value_anywhere_is_taken_or_refused_with_a_place(key: str, value: An
 )
 def test_ranges(version: str, allowed: str, answer: bool) -> None:
     assert in_range(version, allowed) is answer
+
+
+def test_versions_are_sorted_as_semantic_versioning_says() -> None:
+    ordered = [
+        "0.9.10", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2",
+        "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0", "1.0.1", "1.10.0", "2.0.0-0", "2.0.0",
+    ]  # fmt: skip
+    assert sorted(sorted(ordered), key=precedence) == ordered
+    assert precedence("1.0.0+a") == precedence("1.0.0+b")

@@ -1,0 +1,179 @@
+"""``remit package new``, ``pack``, ``show``, ``diff``: packages as their authors see them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import common, echo_json, note, open_settings, reads, say
+
+if TYPE_CHECKING:
+    from remit.config import PackageSettings
+    from remit.packages.manifest import Manifest
+    from remit.packages.view import PackageView
+
+__all__ = ["diff_", "new", "pack_", "package_settings", "show", "view_of"]
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.option("--id", "package_id", required=True, metavar="PKG-…", help="The package's id.")
+@click.option("--title", default="", help="One line for people.")
+@common
+def new(root: Path | None, directory: Path, package_id: str, title: str) -> None:
+    """Make a package with an agent that works, to be changed as you like."""
+    from remit.packages.authoring import new_package
+
+    made = new_package(directory, package_id, title=title)
+    say(f"{made.package_id} {made.version} in {directory}")
+    for asset in made.assets:
+        say(f"  {asset.path} ({asset.classification})")
+    note(f"Change what you like, then run `remit package pack {directory} --update`.")
+
+
+@click.command("pack")
+@click.argument("directory", type=_DIRECTORY)
+@click.option("--out", type=_FILE, help="The archive (default: PKG-…-VERSION.tar.gz here).")
+@click.option("--update", is_flag=True, help="First write the files' hashes into manifest.json.")
+@reads
+def pack_(
+    root: Path | None, as_json: bool, directory: Path, out: Path | None, update: bool
+) -> None:
+    """Make a package's archive: the same bytes for the same content, on any machine."""
+    import io
+
+    from remit.canonical import sha256_hex
+    from remit.packages import ArchiveLimits, PackError, pack, read_archive
+    from remit.packages.authoring import update_hashes
+    from remit.packages.journal import replace_file
+
+    if update:
+        update_hashes(directory)
+    data = pack(directory)
+    # What others will refuse is told to the one who can change it.
+    limits = ArchiveLimits.from_settings(package_settings(root))
+    manifest = read_archive(io.BytesIO(data), limits).manifest
+    target = out or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
+    try:
+        replace_file(target, data)
+    except OSError as error:
+        raise PackError(
+            "unreadable",
+            f"{target} cannot be written: {error.strerror or error}.",
+            next_step="Name another file with --out.",
+        ) from error
+    told = {
+        "package_id": manifest.package_id,
+        "version": manifest.version,
+        "archive": str(target),
+        "digest": f"sha256:{sha256_hex(data)}",
+        "bytes": len(data),
+    }
+    if as_json:
+        echo_json(told)
+        return
+    say(f"{target} ({len(data):,} bytes)")
+    say(str(told["digest"]))
+
+
+@click.command()
+@click.argument("package", metavar="ARCHIVE|DIRECTORY")
+@reads
+def show(root: Path | None, as_json: bool, package: str) -> None:
+    """What a package is, needs, may do, and holds."""
+    manifest = view_of(package, package_settings(root)).manifest
+    if as_json:
+        echo_json(_told(manifest))
+    else:
+        for line in _lines(manifest):
+            say(line)
+
+
+@click.command("diff")
+@click.argument("old", metavar="OLD")
+@click.argument("new_", metavar="NEW")
+@reads
+def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
+    """What changes from one version of a package to another; each an archive or a directory."""
+    from remit.packages.diff import DiffLimits, compare
+
+    settings = package_settings(root)
+    limits = DiffLimits.from_settings(settings)
+    told = compare(view_of(old, settings), view_of(new_, settings), limits)
+    if as_json:
+        echo_json(told.to_dict())
+        return
+    for line in told.lines():
+        say(line)
+    if told.widened:
+        note("It may do more than before: installing it needs --approve.")
+
+
+def view_of(argument: str, settings: PackageSettings) -> PackageView:
+    """The package that an argument names: an archive or a directory.
+
+    Raises:
+        PackageError: there is none, or it is not one.
+    """
+    from remit.packages import ArchiveLimits, PackageError, read_archive
+    from remit.packages.view import PackageView
+
+    path = Path(argument)
+    if path.is_dir():
+        return PackageView.of_directory(path)
+    try:
+        with path.open("rb") as stream:
+            return PackageView.of_archive(
+                read_archive(stream, ArchiveLimits.from_settings(settings))
+            )
+    except OSError as error:
+        raise PackageError(
+            "unreadable",
+            f"{path} cannot be read: {error.strerror or error}.",
+            next_step="Name a package's archive or directory.",
+        ) from error
+
+
+def package_settings(root: Path | None) -> PackageSettings:
+    """``[packages]`` of the root; the defaults where there is none, as packing needs none."""
+    from remit.config import load_settings
+    from remit.root import find_root
+
+    if root is not None or find_root().exists():
+        return open_settings(root)[1].settings.packages
+    return load_settings().settings.packages
+
+
+def _told(manifest: Manifest) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    told = asdict(manifest)
+    return {name: value for name, value in told.items() if name != "digest"} | {
+        "manifest_digest": manifest.digest
+    }
+
+
+def _lines(manifest: Manifest) -> list[str]:
+    from remit.packages.permissions import compare_permissions
+
+    told = [
+        f"{manifest.package_id} {manifest.version}: {manifest.title}",
+        f"  {manifest.package_type}, {manifest.plane_id}, layer {manifest.layer}, "
+        f"{manifest.spec_id}, {manifest.framework_id}",
+    ]
+    sections = {
+        "needs": [f"{one.package_id} {one.version}" for one in manifest.dependencies],
+        "takes the place of": list(manifest.supersedes),
+        "governs": list(manifest.modules),
+        "may do": list(compare_permissions(None, manifest.permissions).widened) or ["nothing"],
+        "files": [f"{one.path} ({one.classification}) {one.sha256}" for one in manifest.assets],
+    }
+    for title, lines in sections.items():
+        if lines:
+            told += [f"{title}:", *(f"  {line}" for line in lines)]
+    return told

@@ -1,0 +1,174 @@
+"""Making a package: a first one that works, and its hashes after every change (SPEC 10)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from remit.canonical import sha256_hex
+from remit.packages.directory import paths_in, plain_file
+from remit.packages.errors import PackError
+from remit.packages.journal import replace_file
+from remit.packages.manifest import MANIFEST_NAME, Manifest
+from remit.packages.manifest_text import ManifestText
+from remit.packages.paths import path_problem
+
+__all__ = ["new_package", "update_hashes"]
+
+# What a file is that no manifest has said so of yet.
+_PLACES = {
+    "HO1/contracts/": "contract",
+    "HO1/prompt_packs/": "prompt_pack",
+    "HO2/agents/": "agent",
+    "HOT/schemas/": "schema",
+    "HOT/specs/": "spec",
+    "HOT/frameworks/": "framework",
+    "HOT/policy/": "policy",
+    "HOT/prices/": "prices",
+    "HOT/routing/": "weights",
+    "HOT/acceptance/": "acceptance",
+    "HOT/config/": "config",
+}
+_ELSEWHERE = "document"
+_LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
+
+
+def update_hashes(directory: Path) -> Manifest:
+    """Make ``assets`` in a package's ``manifest.json`` say what lies in the directory.
+
+    Files keep the classification that they have there, new ones get one by their place; all else
+    in the manifest keeps its value. The file is replaced as a whole, and only when it changes.
+
+    Returns:
+        The manifest as it stands now.
+
+    Raises:
+        ManifestError: ``manifest.json`` is not JSON, or would not be a manifest.
+        PackError: a file cannot be part of a package, or cannot be read or written.
+    """
+    file = directory / MANIFEST_NAME
+    try:
+        before = plain_file(file, MANIFEST_NAME)
+        value = ManifestText(before, str(file)).value
+        if isinstance(value, dict):
+            value["assets"] = list(_assets(directory, _classifications(value.get("assets"))))
+        after = _json(value)
+        manifest = Manifest.parse(after, str(file))
+        if after != before:
+            replace_file(file, after)
+    except OSError as error:
+        raise _failed(error, directory) from error
+    return manifest
+
+
+def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifest:
+    """Make a package with an agent that works: its document, contract and prompt pack.
+
+    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The
+    contract's examples are its acceptance cases.
+
+    Args:
+        directory: where; it is made, or empty.
+        package_id: an id like ``PKG-NAME-001``.
+        title: one line for people; made of the id when empty.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        ManifestError: the id or the title is none.
+        PackError: ``not_empty``, or the directory cannot be written.
+    """
+    value = json.loads(_template("manifest.json"))
+    words = package_id.split("-")[1:-1]
+    title = title or f"The agent {' '.join(words).lower()}"
+    value |= {"package_id": package_id, "title": title}
+    Manifest.parse(_json(value), "the new manifest")
+    number = package_id[-3:]
+    # Ids of contracts have letters alone.
+    letters = re.sub("[^A-Z]", "", "".join(words)) or "AGENT"
+    contract_id, pack_id = f"PRC-{letters}-{number}", f"PRM-{letters}-{number}"
+    agent_id = "-".join([*words, *([number] if number != "001" else [])]).lower()
+    agent = {"agent_id": agent_id, "title": title, "contract_id": contract_id}
+    contract = {
+        "contract_id": contract_id,
+        "prompt_pack_id": pack_id,
+        "metadata": {"package_id": package_id},
+    }
+    files = {
+        f"HO2/agents/{agent_id}.json": _json(json.loads(_template("agent.json")) | agent),
+        f"HO1/contracts/{contract_id}.json": _json(
+            json.loads(_template("contract.json")) | contract
+        ),
+        f"HO1/prompt_packs/{pack_id}.txt": _template("prompt_pack.txt"),
+        MANIFEST_NAME: _json(value),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if next(directory.iterdir(), None) is not None:
+            raise PackError(
+                "not_empty",
+                f"There is something in {directory} already.",
+                next_step="Name a directory that is new or empty.",
+            )
+        for path, data in files.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            with (directory / path).open("xb") as stream:
+                stream.write(data)
+    except OSError as error:
+        raise _failed(error, directory) from error
+    return update_hashes(directory)
+
+
+def _assets(directory: Path, classifications: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    for path in sorted(paths_in(directory), key=lambda path: path.encode(errors="replace")):
+        if path in (MANIFEST_NAME, _LEFT_BY_A_KILL):
+            continue
+        code, problem = path_problem(path)
+        if code:
+            raise PackError(
+                code,
+                f"The path {path!a} in {directory} {problem}.",
+                next_step="A package holds only what goes into a root: give the file another "
+                "place or name, or take it out of the directory.",
+            )
+        yield {
+            "path": path,
+            "sha256": f"sha256:{sha256_hex(plain_file(directory / path, path))}",
+            "classification": classifications.get(path) or _by_place(path),
+        }
+
+
+def _classifications(assets: Any) -> dict[str, str]:
+    """What the manifest says of its files, as far as it is readable."""
+    found = {}
+    for asset in assets if isinstance(assets, list) else ():
+        if isinstance(asset, dict):
+            path, classification = asset.get("path"), asset.get("classification")
+            if isinstance(path, str) and isinstance(classification, str):
+                found[path] = classification
+    return found
+
+
+def _by_place(path: str) -> str:
+    return next((kind for place, kind in _PLACES.items() if path.startswith(place)), _ELSEWHERE)
+
+
+def _template(name: str) -> bytes:
+    return resources.files("remit").joinpath("assets/scaffold/agent", name).read_bytes()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _failed(error: OSError, directory: Path) -> PackError:
+    return PackError(
+        "unreadable",
+        f"{error.filename or directory} cannot be read or written: {error.strerror or error}.",
+        next_step="A package is a directory with a manifest.json that you can read and write.",
+    )

@@ -1,0 +1,71 @@
+"""Paths of a package: each names one file, the same on every file system (SPEC 10)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["TIERS", "folded", "path_problem", "unseen"]
+
+TIERS = ("HOT", "HO2", "HO1")
+
+# Constants of the format. A path of 192 bytes whose parts have at most 64 always has a slash
+# where a ustar header can cut it into 155 and 100.
+_PATH_BYTES = 192
+_PART_BYTES = 64
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_NOT_IN_PATHS = re.compile('[<>:"|?*]')
+_RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?", re.I)
+
+
+def path_problem(path: str) -> tuple[str, str]:
+    """Why ``path`` cannot be an asset's, as ``(code, sentence)``; two empty texts when it can.
+
+    A path is relative, inside ``HOT/``, ``HO2/`` or ``HO1/``, in Unicode's form NFC, its parts
+    separated by single slashes, at most 192 bytes of UTF-8, a part at most 64, and names the same
+    file on every file system: no part is ``.`` or ``..``, is one of Windows' reserved names, ends
+    with a dot or a space, or holds a control character or one of ``\\ < > : " | ? *``.
+
+    The code is ``absolute_path``, ``parent_path``, ``path_too_long`` or ``bad_path``.
+    """
+    parts = path.split("/")
+    if path.startswith(("/", "\\")) or re.match("[A-Za-z]:", path):
+        return "absolute_path", "is absolute"
+    if ".." in re.split(r"[/\\]", path):
+        return "parent_path", "leads out of the package with '..'"
+    if unseen(path):
+        return "bad_path", "holds a control character"
+    if len(path.encode()) > _PATH_BYTES or max(len(p.encode()) for p in parts) > _PART_BYTES:
+        return "path_too_long", f"is longer than {_PATH_BYTES} bytes, or a part than {_PART_BYTES}"
+    if "\\" in path:
+        return "bad_path", "holds a backslash; parts are separated by '/'"
+    if found := _NOT_IN_PATHS.search(path):
+        return "bad_path", f"holds {found[0]!r}, which not every file system can store"
+    if "" in parts or "." in parts:
+        return "bad_path", "has an empty part or a part '.'"
+    if parts[0] not in TIERS or len(parts) == 1:
+        return "bad_path", "is not inside HOT/, HO2/ or HO1/"
+    if unicodedata.normalize("NFC", path) != path:
+        return "bad_path", "is not in Unicode's form NFC"
+    for part in parts:
+        if _RESERVED.fullmatch(part):
+            return "bad_path", f"has the part {part!r}, a reserved name on Windows"
+        if part.endswith((".", " ")):
+            return "bad_path", f"has the part {part!r}, whose end Windows drops"
+    return "", ""
+
+
+def folded(path: str) -> str:
+    """What two paths share that a file system may take for one: upper and lower case, forms."""
+    decomposed = unicodedata.normalize("NFD", path)
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", decomposed.casefold()))
+
+
+def unseen(text: str) -> str:
+    """The first character of ``text`` that nobody sees; empty when there is none.
+
+    Control characters, lone surrogates, separators of lines, and what turns the direction.
+    """
+    found = _CONTROL.search(text)
+    return found[0] if found else ""

@@ -1,0 +1,293 @@
+"""Making a package, and keeping its manifest true."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from remit.config import default_settings
+from remit.contracts import ContractLoader, check_examples
+from remit.packages import (
+    ArchiveLimits,
+    Manifest,
+    ManifestError,
+    PackageError,
+    PackError,
+    pack,
+    read_archive,
+)
+from remit.packages.authoring import new_package, update_hashes
+from remit.schemas import shipped_schema
+from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
+from tests.support.agents import anthropic_runtime
+from tests.support.wire import anthropic_answer, message, tool_use
+
+LIMITS = ArchiveLimits.from_settings(default_settings().packages)
+
+
+def stated(directory: Path) -> dict[str, tuple[str, str]]:
+    manifest = Manifest.parse((directory / "manifest.json").read_bytes())
+    return {asset.path: (asset.sha256, asset.classification) for asset in manifest.assets}
+
+
+def write(directory: Path, path: str, data: bytes = b"x") -> None:
+    (directory / path).parent.mkdir(parents=True, exist_ok=True)
+    (directory / path).write_bytes(data)
+
+
+# -- hashes ----------------------------------------------------------------------------------
+
+
+def test_hashes_follow_the_files_and_classifications_stay(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path / "p")  # all are documents, whatever their place
+    gone, changed, same = FILES
+    (directory / gone).unlink()
+    write(directory, changed, b"Say goodbye.\n")
+    write(directory, "HO1/contracts/PRC-NEW-001.json", b"{}")
+    manifest = update_hashes(directory)
+    assert stated(directory) == {
+        "HO1/contracts/PRC-NEW-001.json": (sha256(b"{}"), "contract"),
+        changed: (sha256(b"Say goodbye.\n"), "document"),
+        same: (sha256(FILES[same]), "document"),
+    }
+    assert manifest == Manifest.parse((directory / "manifest.json").read_bytes())
+    assert read_archive(io.BytesIO(pack(directory)), LIMITS).manifest == manifest
+
+
+@pytest.mark.parametrize(
+    ("path", "classification"),
+    [
+        ("HO1/contracts/PRC-A-001.json", "contract"),
+        ("HO1/prompt_packs/PRM-A-001.txt", "prompt_pack"),
+        ("HO2/agents/a.json", "agent"),
+        ("HOT/schemas/a.schema.json", "schema"),
+        ("HOT/specs/SPEC-A.json", "spec"),
+        ("HOT/frameworks/FMWK-A.json", "framework"),
+        ("HOT/policy/a.md", "policy"),
+        ("HOT/prices/prices.toml", "prices"),
+        ("HOT/routing/weights.json", "weights"),
+        ("HOT/acceptance/PKG-A-001.json", "acceptance"),
+        ("HOT/config/defaults.toml", "config"),
+        ("HO1/contracts.md", "document"),
+        ("HO2/notes/a.txt", "document"),
+    ],
+)
+def test_a_new_file_is_what_its_place_says(tmp_path: Path, path: str, classification: str) -> None:
+    directory = directory_of(tmp_path / "p", {})
+    write(directory, path)
+    update_hashes(directory)
+    assert stated(directory) == {path: (sha256(b"x"), classification)}
+
+
+def test_the_rest_of_the_manifest_stays_and_the_layout_is_stable(tmp_path: Path) -> None:
+    value = manifest_of({}, title="Grüße", supersedes=["PKG-OLD-001"])
+    dense = json.dumps(value, separators=(",", ":")).encode()
+    directory = directory_of(tmp_path / "p", {}, dense)
+    for path, data in random.Random(7).sample(sorted(FILES.items()), len(FILES)):
+        write(directory, path, data)
+    update_hashes(directory)
+    text = (directory / "manifest.json").read_text()
+    assert "Grüße" in text
+    assert text.startswith('{\n  "package_id": "PKG-EXAMPLE-001",\n')
+    assert text.endswith("}\n")
+    after = json.loads(text)
+    assert list(after) == list(value)
+    assert {**after, "assets": []} == value
+    assert [asset["path"] for asset in after["assets"]] == sorted(FILES)
+    before = os.stat(directory / "manifest.json")
+    update_hashes(directory)
+    again = os.stat(directory / "manifest.json")
+    assert (again.st_ino, again.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert sorted(path.name for path in directory.iterdir()) == ["HO1", "HOT", "manifest.json"]
+
+
+@pytest.mark.parametrize(
+    "assets",
+    [
+        None,
+        "all",
+        [{"path": "HO1/contracts/PRC-EXAMPLE-001.json", "sha256": "ab" * 32}],
+        [1, {"path": 1, "classification": 2}],
+    ],
+)
+def test_assets_that_are_wrong_are_mended(tmp_path: Path, assets: object) -> None:
+    value = manifest_of({}, assets=assets)
+    if assets is None:
+        del value["assets"]
+    directory = directory_of(tmp_path / "p", FILES, encoded(value))
+    update_hashes(directory)
+    assert {path: hashed for path, (hashed, _) in stated(directory).items()} == {
+        path: sha256(data) for path, data in FILES.items()
+    }
+
+
+def test_what_a_killed_update_left_is_no_file_of_the_package(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path / "p")
+    write(directory, "HO1/more.txt")
+    (directory / ".manifest.json.new").write_text("{")
+    update_hashes(directory)
+    assert "HO1/more.txt" in stated(directory)
+    assert not (directory / ".manifest.json.new").exists()
+    pack(directory)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("README.md", "bad_path"), ("HO1/a:b", "bad_path"), ("HO1/" + "x" * 65, "path_too_long")],
+)
+def test_a_file_that_no_package_holds_is_named_and_nothing_written(
+    tmp_path: Path, path: str, code: str
+) -> None:
+    directory = directory_of(tmp_path / "p")
+    write(directory, path)
+    write(directory, "HO1/fine.txt")
+    before = (directory / "manifest.json").read_bytes()
+    with pytest.raises(PackError, match=path.partition(":")[0]) as caught:
+        update_hashes(directory)
+    assert caught.value.code == code
+    assert (directory / "manifest.json").read_bytes() == before
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path / "p")
+    (tmp_path / "secret").write_text("secret")
+    (directory / "HO1/link.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(PackError) as caught:
+        update_hashes(directory)
+    assert caught.value.code == "link"
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{", b'{"a": 1, "a": 2}', encoded({"title": "x"})])
+def test_what_is_no_manifest_otherwise_is_left_alone(tmp_path: Path, text: bytes) -> None:
+    directory = directory_of(tmp_path / "p", FILES, text)
+    with pytest.raises(ManifestError):
+        update_hashes(directory)
+    assert (directory / "manifest.json").read_bytes() == text
+
+
+def test_no_directory_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"manifest\.json cannot be read"):
+        update_hashes(tmp_path / "nowhere")
+
+
+# -- a new package ---------------------------------------------------------------------------
+
+
+def test_a_new_package_packs_at_once_and_its_contract_holds(tmp_path: Path) -> None:
+    made = new_package(tmp_path / "tea", "PKG-TEA-GUIDE-001", title="All about tea")
+    archive = read_archive(io.BytesIO(pack(tmp_path / "tea")), LIMITS)
+    assert archive.manifest == made
+    assert made.title == "All about tea"
+    assert {asset.path: asset.classification for asset in made.assets} == {
+        "HO1/contracts/PRC-TEAGUIDE-001.json": "contract",
+        "HO1/prompt_packs/PRM-TEAGUIDE-001.txt": "prompt_pack",
+        "HO2/agents/tea-guide.json": "agent",
+    }
+    loader = ContractLoader(tmp_path / "tea/HO1")
+    contract = loader.load("PRC-TEAGUIDE-001")
+    assert len(contract.examples) >= 3
+    assert check_examples(contract, loader.load_pack(contract.prompt_pack_id)) == []
+    assert loader.problems() == []
+    agent = json.loads(archive.files["HO2/agents/tea-guide.json"])
+    Draft202012Validator(shipped_schema("agent")).validate(agent)
+    assert agent["agent_id"] == "tea-guide"
+    assert agent["contract_id"] == contract.contract_id
+    assert tuple(agent["tools"]) == made.permissions.tools
+    assert agent["token_budget"] <= int(made.permissions.budgets["token_budget"])
+
+
+@pytest.mark.parametrize(
+    ("package_id", "agent", "contract"),
+    [
+        ("PKG-TEA-002", "tea-002", "PRC-TEA-002"),
+        ("PKG-R2D2-001", "r2d2", "PRC-RD-001"),
+        ("PKG-7-001", "7", "PRC-AGENT-001"),
+    ],
+)
+def test_every_id_gives_names_that_fit(
+    tmp_path: Path, package_id: str, agent: str, contract: str
+) -> None:
+    made = new_package(tmp_path / "p", package_id)
+    paths = [asset.path for asset in made.assets]
+    assert f"HO2/agents/{agent}.json" in paths
+    assert f"HO1/contracts/{contract}.json" in paths
+    assert ContractLoader(tmp_path / "p/HO1").problems() == []
+
+
+@pytest.mark.parametrize(
+    ("package_id", "title"),
+    [("tea", ""), ("PKG-tea-001", ""), ("PKG-../..-001", ""), ("PKG-TEA-001", "a\nb")],
+)
+def test_a_wrong_id_makes_nothing(tmp_path: Path, package_id: str, title: str) -> None:
+    with pytest.raises(ManifestError):
+        new_package(tmp_path / "p", package_id, title=title)
+    assert not (tmp_path / "p").exists()
+
+
+def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(PackageError) as caught:
+        new_package(tmp_path, "PKG-TEA-001")
+    assert caught.value.code == "not_empty"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(PackageError) as caught:
+        new_package(tmp_path / "mine.txt", "PKG-TEA-001")
+    assert caught.value.code == "unreadable"
+
+
+def test_the_new_agent_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = new_package(tmp_path / "tea", "PKG-TEA-001")
+    agent = json.loads((tmp_path / "tea/HO2/agents/tea.json").read_bytes())
+    script = [
+        anthropic_answer(tool_use("list_files", {})),
+        message("There is remit.toml."),
+        message("As I said, remit.toml."),
+    ]
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+        made_agent = runtime.agent(
+            agent["agent_id"],
+            instructions=agent["instructions"],
+            tools=agent["tools"],
+            contract=agent["contract_id"],
+            contracts=tmp_path / "tea/HO1",
+            order_tokens=agent["token_budget"],
+        )
+        with made_agent.session() as session:
+            first = session.turn("Which files are there?")
+            second = session.turn("Which ones?")
+        asked = [call.body for call in server.calls]
+        orders = runtime.ledger.read_by_event_type("WO_PLANNED")
+    assert first.response == "There is remit.toml."
+    assert first.quality_gate_passed
+    assert [one["tool_id"] for one in first.tool_results] == list(made.permissions.tools)
+    assert second.response == "As I said, remit.toml."
+    assert second.quality_gate_passed
+    assert agent["instructions"] in json.dumps(asked[0]["system"], ensure_ascii=False)
+    assert asked[0]["max_tokens"] == 1024
+    texts = json.dumps(asked[2]["messages"])
+    assert texts.index("There is remit.toml.") < texts.index("Which ones?")
+    assert orders
+
+
+def test_a_rejected_answer_is_asked_for_again_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_package(tmp_path / "tea", "PKG-TEA-001")
+    script = [message("I think so."), message("Yes.")]
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+        agent = runtime.agent(
+            "tea",
+            contract="PRC-TEA-001",
+            contracts=tmp_path / "tea/HO1",
+            acceptance={"must_not_contain": ["I think"]},
+        )
+        result = agent.run("Is it so?")
+        again = json.dumps(server.calls[1].body["messages"])
+    assert result.response == "Yes."
+    assert "Your previous answer was not delivered" in again

@@ -1,0 +1,316 @@
+"""What a new version changes, told to whoever has to approve it."""
+
+from __future__ import annotations
+
+import io
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.packages import Manifest, Permissions, pack, read_archive
+from remit.packages.diff import DiffLimits, PackageDiff, PackageView, compare
+from remit.packages.permissions import compare_permissions, permits, widened
+from remit.packages.text_diff import json_of, text_diff
+from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of, sha256
+
+WIDE = DiffLimits(lines=100, line_chars=200, file_bytes=100_000)
+AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x"]}
+
+
+def view(files: dict[str, bytes], kinds: dict[str, str] | None = None, **more: Any) -> PackageView:
+    manifest = manifest_of(files, **more)
+    for asset in manifest["assets"]:
+        asset["classification"] = (kinds or {}).get(asset["path"], "document")
+    return PackageView(Manifest.parse(encoded(manifest)), files)
+
+
+def told(
+    old: PackageView | None, new: PackageView, limits: DiffLimits = WIDE
+) -> tuple[PackageDiff, str]:
+    diff = compare(old, new, limits)
+    json.dumps(diff.to_dict(), ensure_ascii=False).encode()  # plain, and with bytes of its own
+    return diff, "\n".join(diff.lines())
+
+
+# -- permissions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wider"),
+    [
+        ({"tools": ("a",)}, {"tools": ("a",)}, []),
+        ({"tools": ("a",)}, {"tools": ()}, []),
+        ({"tools": ("a",)}, {"tools": ("a", "b")}, ["the tool b"]),
+        ({"tools": ("a", "b")}, {"tools": ("b", "c")}, ["the tool c"]),
+        ({"tools": ("read_*",)}, {"tools": ("read_file",)}, []),
+        ({"tools": ("read_*",)}, {"tools": ("read_b*",)}, []),
+        ({"tools": ("read_b*",)}, {"tools": ("read_*",)}, ["the tool read_*"]),
+        ({"models": ("openai/*",)}, {"models": ("openai/gpt-*", "openai/*")}, []),
+        ({"models": ("openai/*",)}, {"models": ("*",)}, ["the model *"]),
+        (
+            {"models": ("openai/gpt-4",)},
+            {"models": ("openai/gpt-4o",)},
+            ["the model openai/gpt-4o"],
+        ),
+        ({"paths": ("HO1/",)}, {"paths": ("HO1/a/", "HO1/b.txt")}, []),
+        ({"paths": ("HO1/a",)}, {"paths": ("HO1/a/",)}, ["the path HO1/a/"]),
+        ({"paths": ("HO1/a/",)}, {"paths": ("HO1/ab",)}, ["the path HO1/ab"]),
+        ({"paths": ("HO1/*/",)}, {"paths": ("HO1/b/",)}, ["the path HO1/b/"]),
+        (
+            {"budgets": {"token_budget": 9}},
+            {"budgets": {"token_budget": 10}},
+            ["a token_budget of 10 instead of 9"],
+        ),
+        ({"budgets": {"token_budget": 10}}, {"budgets": {"token_budget": 9}}, []),
+        ({"budgets": {"usd_budget": "0.5"}}, {"budgets": {"usd_budget": "0.50"}}, []),
+        (
+            {"budgets": {"usd_budget": "9.5"}},
+            {"budgets": {"usd_budget": "10"}},
+            ["a usd_budget of 10 instead of 9.5"],
+        ),
+        ({"budgets": {"token_budget": 9}}, {}, ["no token_budget instead of 9"]),
+        ({}, {"budgets": {"token_budget": 9}}, []),
+        (None, {}, []),
+        (
+            None,
+            {"tools": ("a",), "budgets": {"token_budget": 9}},
+            ["the tool a", "a token_budget of 9"],
+        ),
+    ],
+)
+def test_wider_is_what_was_not_permitted_before(
+    old: dict[str, Any] | None, new: dict[str, Any], wider: list[str]
+) -> None:
+    before = None if old is None else Permissions(**old)
+    assert widened(before, Permissions(**new)) == wider
+    same = compare_permissions(Permissions(**new), Permissions(**new))
+    assert not same.widened
+    assert not same.lines()
+
+
+PATTERN = st.text("ab*/-", max_size=6)
+
+
+@given(st.lists(PATTERN, max_size=3), PATTERN, st.data())
+def test_what_a_permitted_pattern_stands_for_is_permitted(
+    patterns: list[str], name: str, data: st.DataObject
+) -> None:
+    if permits(patterns, name):
+        one = "".join(
+            data.draw(st.text("ab/-", max_size=3)) if part == "*" else part for part in name
+        )
+        assert any(fnmatchcase(one, pattern) for pattern in patterns)
+
+
+# -- the whole -------------------------------------------------------------------------------
+
+
+def test_nothing_changed_is_said() -> None:
+    diff, text = told(view(FILES), view(FILES))
+    assert not diff.widened
+    assert text == "PKG-EXAMPLE-001 1.2.0\n  nothing changed"
+
+
+def test_what_changes_for_agents_is_told() -> None:
+    kinds = {"HO2/agents/a.json": "agent", "HO1/p.txt": "prompt_pack", "HO1/c.json": "contract"}
+    old = view(
+        {
+            "HO2/agents/a.json": encoded(AGENT),
+            "HO1/p.txt": b"Be kind.\nBe brief.\n",
+            "HO1/c.json": b'{"b": 1, "a": {"max_tokens": 5}}',
+            "HO1/gone.txt": b"secret words",
+        },
+        kinds,
+        permissions={"tools": ["a"], "budgets": {"token_budget": 5}},
+    )
+    new = view(
+        {
+            "HO2/agents/a.json": encoded({**AGENT, "tools": ["x", "y"], "model": "openai/x"}),
+            "HO1/p.txt": b"Be kind.\nBe rude.\n",
+            "HO1/c.json": b'{\n"a": {"max_tokens": 6},\n"b": 1}',
+            "HO1/new.txt": b"hello\n",
+        },
+        kinds,
+        version="1.3.0",
+        plane_id="hot",
+        permissions={"tools": ["a", "read_*"], "budgets": {"token_budget": 6}},
+        dependencies=[
+            {"package_id": "PKG-KERNEL-001", "version": ">=1.1.0"},
+            {"package_id": "PKG-NEW-001", "version": ">=1.0.0"},
+        ],
+    )
+    diff, text = told(old, new)
+    assert diff.widened
+    assert text.splitlines() == [
+        "PKG-EXAMPLE-001 1.2.0 → 1.3.0",
+        "  - plane_id ho1",
+        "  + plane_id hot",
+        "may do more than before:",
+        "  + tool read_*",
+        "  ~ token_budget 5 → 6",
+        "needs:",
+        "  - PKG-KERNEL-001 >=1.0.0,<2.0.0",
+        "  + PKG-KERNEL-001 >=1.1.0",
+        "  + PKG-NEW-001 >=1.0.0",
+        "files:",
+        "  ~ HO1/c.json (contract)",
+        "      @@ -1,6 +1,6 @@",
+        "       {",
+        '         "a": {',
+        '      -    "max_tokens": 5',
+        '      +    "max_tokens": 6',
+        "         },",
+        '         "b": 1',
+        "       }",
+        "  - HO1/gone.txt (document)",
+        "  + HO1/new.txt (document)",
+        "      @@ -0,0 +1,1 @@",
+        "      +hello",
+        "  ~ HO1/p.txt (prompt_pack)",
+        "      @@ -1,2 +1,2 @@",
+        "       Be kind.",
+        "      -Be brief.",
+        "      +Be rude.",
+        "  ~ HO2/agents/a.json (agent)",
+        "      + model openai/x",
+        '      - tools ["x"]',
+        '      + tools ["x", "y"]',
+    ]
+    plain = diff.to_dict()
+    assert plain["permissions"]["widened"] == [
+        "the tool read_*", "a token_budget of 6 instead of 5",
+    ]  # fmt: skip
+    changes = {one["path"]: one["change"] for one in plain["assets"]}
+    assert changes["HO1/gone.txt"] == "removed"
+    assert changes["HO1/new.txt"] == "added"
+    assert not compare(new, old, WIDE).widened
+
+
+def test_a_first_version_is_all_new(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path / "p")
+    new = PackageView.of_directory(directory)
+    assert new == PackageView.of_archive(read_archive(io.BytesIO(pack(directory)), LIMITS))
+    diff, text = told(None, new)
+    assert diff.widened
+    assert text.startswith("PKG-EXAMPLE-001 1.2.0, new\nmay do more than before:\n")
+    assert {one.change for one in diff.assets} == {"added"}
+    assert "+Say hello to {{name}}." in text
+
+
+def test_another_classification_alone_is_told() -> None:
+    path = "HO1/a.txt"
+    diff, text = told(view({path: b"x"}), view({path: b"x"}, {path: "policy"}))
+    assert "~ HO1/a.txt (document → policy)" in text
+    assert not diff.assets[0].diff
+
+
+# -- hostile content -------------------------------------------------------------------------
+
+HOSTILE = {
+    "binary": (b"\xff\xfe\x00", "not text"),
+    "NUL": (b"a\0b", "not text"),
+    "too large": (b"x" * 100_001, "too large to be shown"),
+    "a long line": (b"x" * 5000 + b"\n", "lines are cut after 200 characters"),
+    "many lines": (b"".join(b"%d\n" % n for n in range(10_000)), "left out"),
+    "the same line": (b"a\n" * 40_000, "left out"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_named_with_both_hashes(name: str) -> None:
+    data, note = HOSTILE[name]
+    diff, text = told(view({"HO1/f": b"a\n" * 300}), view({"HO1/f": data}))
+    (one,) = diff.assets
+    assert note in one.note
+    assert len(text) < 30_000
+    assert len(one.diff) <= WIDE.lines
+    assert max(map(len, one.diff), default=0) <= WIDE.line_chars + 1
+    assert sha256(b"a\n" * 300) in text
+    assert sha256(data) in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 50_000,
+        b"[" * 900 + b"1" + b"]" * 900,
+        b'{"a": 1, "a": 2}',
+        b'{"a": "\\ud800"}',
+        b'{"a": 1e999}',
+        b'{"a": NaN}',
+        b"1" * 5000,
+        b"[" + b"1," * 30_000 + b"1]",
+        b"\xef\xbb\xbf{}",
+        "a\u2028b\x1b[2J\u202ec\r\n".encode(),
+        b"",
+        b"\n",
+        b"no end",
+    ],
+)
+def test_odd_files_are_shown_as_they_are_written(data: bytes) -> None:
+    for old, new in (({"HO1/f": b"{}"}, {"HO1/f": data}), ({}, {"HO1/f": data})):
+        diff, _ = told(view(old), view(new))
+        (one,) = diff.assets
+        assert one.diff or one.note or not data
+        assert len(one.diff) <= WIDE.lines
+
+
+def test_json_is_read_alike_by_all_or_not_at_all() -> None:
+    assert json_of(b'{"a": [1.5, null]}') == {"a": [1.5, None]}
+    for data in (b'{"a": 1, "a": 1}', b'"\\ud800"', b"[1e999]", b"[-Infinity]", b"\xff", b"["):
+        assert json_of(data) is None
+    assert json_of(b"[" * 65 + b"]" * 65) is None
+    assert json_of(b"[" * 64 + b"]" * 64) is not None
+
+
+def test_a_key_twice_hides_nothing() -> None:
+    old, new = b'{"tools": [], "tools": []}', b'{"tools": ["pay"], "tools": []}'
+    lines, note = text_diff(old, new, WIDE)
+    assert '+{"tools": ["pay"], "tools": []}' in lines
+    assert not note
+
+
+def test_only_the_layout() -> None:
+    assert text_diff(b'{"a":1,"b":2}', b'{"b": 2, "a": 1}\n', WIDE) == (
+        [],
+        "only the layout changed",
+    )
+    lines, _ = text_diff(b"a", b"a\n", WIDE)
+    assert "-\\ no newline at the end" in lines
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "c", "", "d e"]), max_size=30)
+
+
+@given(LINES, LINES)
+def test_a_diff_leads_from_the_one_to_the_other(old: list[str], new: list[str]) -> None:
+    before, after = ("".join(f"{line}\n" for line in lines) for lines in (old, new))
+    lines, note = text_diff(before.encode(), after.encode(), WIDE)
+    assert not note
+    assert _patched(old, lines) == new
+
+
+def _patched(old: list[str], lines: list[str]) -> list[str]:
+    """What a unified diff makes of ``old``, by the numbers in it."""
+    result: list[str] = []
+    at = 0
+    for line in lines:
+        sign, rest = line[:1], line[1:]
+        if line.startswith("@@ "):
+            first, count = map(int, line.split()[1][1:].split(","))
+            begin = first - 1 if count else first
+            result += old[at:begin]
+            at = begin
+        elif sign == "+":
+            result.append(rest)
+        else:
+            assert old[at] == rest
+            at += 1
+            if sign == " ":
+                result.append(rest)
+    return result + old[at:]
