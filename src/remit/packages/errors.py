@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from remit.errors import RemitError
 
-__all__ = ["ArchiveError", "ManifestError", "PackError", "PackageError"]
+__all__ = [
+    "ArchiveError",
+    "ManifestError",
+    "PackError",
+    "PackageError",
+    "PackageIndexError",
+    "PackageKeyError",
+    "SignatureError",
+    "TrustError",
+]
 
 
 class PackageError(RemitError):
@@ -42,3 +51,22 @@ class PackError(PackageError):
 
 class ArchiveError(PackageError):
     """An archive is not a package, or is not safe to unpack."""
+
+
+class PackageKeyError(PackageError):
+    """A key that signs packages cannot be made, read or understood."""
+
+
+class SignatureError(PackageError):
+    """A package's signature does not show that whoever is trusted stands behind it."""
+
+
+class TrustError(PackageError):
+    """Which keys are trusted cannot be read, or not be changed in that way; nothing was."""
+
+
+class PackageIndexError(PackageError):
+    """A package index cannot be used, or is not what it was; ``docs/package-index.md`` has codes.
+
+    What an index gave is used whole and verified, or not at all: the last good state stays.
+    """

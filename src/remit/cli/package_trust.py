@@ -1,0 +1,212 @@
+"""``remit package trust`` and ``remit package key``."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads, say
+
+if TYPE_CHECKING:
+    from remit.packages.package_key import PackageKey
+    from remit.packages.trust import TrustChange, TrustPolicy
+
+__all__ = ["key", "trust"]
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def _public(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from remit.packages.errors import PackageKeyError
+    from remit.packages.package_key import public_key
+
+    try:
+        public_key(value)
+    except PackageKeyError as error:
+        raise click.BadParameter(f"{error.message} {error.next_step}") from error
+    return value
+
+
+@click.group()
+def key() -> None:
+    """Keys that sign packages."""
+
+
+@key.command()
+@click.option("--out", required=True, type=_FILE, help="The new file, for the private key.")
+@click.option("--name", required=True, help="What people call it.")
+@reads
+def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
+    """Make a key pair. Prints the public key, which is what others need."""
+    from remit.packages.package_key import PackageKey
+
+    made = PackageKey.create(out, name)
+    _show_key(made, as_json)
+    note(f"The private key lies in {out}, readable for you alone. Keep a copy; give it to nobody.")
+
+
+@key.command(name="show")
+@click.argument("file", required=False, type=_FILE)
+@reads
+def show_key(root: Path | None, as_json: bool, file: Path | None) -> None:
+    """Print the public key of a private key's file; without one, of the root's own key."""
+    from remit.packages.package_key import PackageKey
+
+    if file is None:
+        from remit.packages.shipped import root_key_path
+
+        file = root_key_path(open_settings(root)[0])
+    _show_key(PackageKey.load(file), as_json)
+
+
+@click.group()
+def trust() -> None:
+    """Which keys may sign the packages of this root."""
+
+
+@trust.command()
+@reads
+def show(root: Path | None, as_json: bool) -> None:
+    """The keys, what they may sign, and how many have to. Exit 1 when the file was changed."""
+    from remit.packages.trust import TrustPolicy, read_trust, trust_problem
+
+    path = open_settings(root)[0].path / TrustPolicy.FILE
+    with open_ledger(root) as ledger:
+        policy = read_trust(path, ledger)
+        problem = trust_problem(path, ledger)
+    if as_json:
+        _show_json(policy)
+    else:
+        _show_policy(policy)
+    if problem:
+        note(f"{problem} `remit package trust restore` writes it anew.")
+
+
+@trust.command()
+@click.argument("public", metavar="PUBLIC", callback=_public)
+@click.option("--name", required=True, help="What people call it.")
+@click.option(
+    "--packages", multiple=True, metavar="PATTERN",
+    help="Only these packages: PKG-ACME-* is a pattern. May be given several times; all, when "
+    "never given for this key.",
+)  # fmt: skip
+@reads
+def add(
+    root: Path | None, as_json: bool, public: str, name: str, packages: tuple[str, ...]
+) -> None:
+    """Trust a key: ed25519: and 64 hex digits. Again, with another name or other packages."""
+    patterns = packages or None
+    _change(root, as_json, lambda policy: policy.with_key(public, name, patterns))
+
+
+@trust.command()
+@click.argument("key_id")
+@reads
+def retire(root: Path | None, as_json: bool, key_id: str) -> None:
+    """A key signs nothing new. What it signed and is installed stays good."""
+    _change(root, as_json, lambda policy: policy.retired(key_id))
+
+
+@trust.command()
+@click.argument("key_id")
+@click.option("--reason", required=True, help="Why; stays on record.")
+@reads
+def revoke(root: Path | None, as_json: bool, key_id: str, reason: str) -> None:
+    """A key that others may have: no signature of it counts any more, for good."""
+    _change(root, as_json, lambda policy: policy.revoked(key_id), reason)
+
+
+@trust.command()
+@click.argument("number", metavar="N", type=click.IntRange(min=1))
+@reads
+def threshold(root: Path | None, as_json: bool, number: int) -> None:
+    """So many different keys have to sign a package."""
+    _change(root, as_json, lambda policy: policy.with_threshold(number))
+
+
+@trust.command()
+@reads
+def restore(root: Path | None, as_json: bool) -> None:
+    """Write the file anew from the ledger, in the place of what lies there."""
+    from remit.packages.lock import package_lock
+    from remit.packages.trust import TrustPolicy, restore_trust
+
+    place, loaded = open_settings(root)
+    with (
+        open_ledger(root) as ledger,
+        package_lock(place.path, loaded.settings.packages.lock_timeout_s),
+    ):
+        policy = restore_trust(place.path / TrustPolicy.FILE, ledger)
+    if as_json:
+        _show_json(policy)
+    else:
+        _show_policy(policy)
+
+
+def _change(
+    root: Path | None,
+    as_json: bool,
+    change: Callable[[TrustPolicy], TrustPolicy],
+    reason: str = "",
+) -> None:
+    from remit.packages.lock import package_lock
+    from remit.packages.trust import TrustPolicy, change_trust
+
+    place, loaded = open_settings(root)
+    with (
+        open_ledger(root, signing=True) as ledger,
+        package_lock(place.path, loaded.settings.packages.lock_timeout_s),
+    ):
+        made = change_trust(place.path / TrustPolicy.FILE, ledger, change, by=_who(), reason=reason)
+    _tell(made, as_json)
+
+
+def _tell(made: TrustChange, as_json: bool) -> None:
+    if as_json:
+        echo_json({"changed": made.what, "entry": made.entry_id, **_plain(made.policy)})
+    elif made.entry_id:
+        say(f"{made.what} ({made.entry_id})")
+    else:
+        say("nothing changed: it is so already")
+
+
+def _plain(policy: TrustPolicy) -> dict[str, Any]:
+    return {"threshold": policy.threshold, "keys": policy.keys}
+
+
+def _show_json(policy: TrustPolicy) -> None:
+    echo_json(_plain(policy))
+
+
+def _show_policy(policy: TrustPolicy) -> None:
+    noun = "key has" if policy.threshold == 1 else "keys have"
+    say(f"{policy.threshold} trusted {noun} to sign a package")
+    if not policy.keys:
+        say("no key is trusted")
+    width = max((len(one.name) for one in policy.keys), default=0)
+    for one in policy.keys:
+        say(
+            f"  {one.key_id[:16]}  {one.name.ljust(width)}  {one.status:<7}  "
+            f"since {one.changed}  {' '.join(one.packages)}"
+        )
+
+
+def _show_key(found: PackageKey, as_json: bool) -> None:
+    """The public key alone on standard output, so that a script can take it."""
+    if as_json:
+        echo_json({"key_id": found.key_id, "name": found.name, "public": found.public})
+    else:
+        click.echo(found.public)
+        note(f"This is the key {found.key_id[:16]}…{f' ({found.name})' if found.name else ''}.")
+
+
+def _who() -> str:
+    """The user of this machine, for the record."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return "operator"

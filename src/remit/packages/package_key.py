@@ -1,0 +1,182 @@
+"""Keys that sign packages: Ed25519, the private half in a file, the public half in one word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from remit.canonical import canonical_json, sha256_hex
+from remit.packages.errors import PackageKeyError
+
+__all__ = ["PackageKey", "key_name_problem", "public_key"]
+
+_PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
+_LABEL = "Remit package key: "  # RFC 7468 lets text stand before a key
+_NAME_CHARS = 100
+_TYPE = "ed25519"
+
+
+@dataclass(frozen=True, slots=True)
+class PackageKey:
+    """A key pair.
+
+    Attributes:
+        name: what people call it; the file says it above the key.
+        signer: does the signing; knows the private key.
+    """
+
+    name: str
+    signer: CryptoSigner
+
+    @classmethod
+    def create(cls, path: Path, name: str) -> Self:
+        """A new key pair, the private key in a new file.
+
+        The file is PKCS#8 in PEM, not encrypted, mode 0600. It appears whole or not at all.
+
+        Raises:
+            PackageKeyError: ``bad_key_name``; ``key_exists``: nothing is overwritten;
+                ``key_unwritable``.
+        """
+        if problem := key_name_problem(name):
+            raise PackageKeyError(
+                "bad_key_name", f"The key's name {problem}.", next_step="Give it another name."
+            )
+        made = cls(name, CryptoSigner.generate_ed25519())
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(f"{_LABEL}{name}\n".encode() + made.signer.private_bytes)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(beside, path)  # unlike a rename, it replaces nothing
+            finally:
+                beside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # where folders cannot be synchronised
+                _sync(path.parent)
+        except FileExistsError as error:
+            if not path.parent.is_dir():
+                raise _unwritable(path, error) from error
+            raise PackageKeyError(
+                "key_exists",
+                f"There is a file {path} already.",
+                next_step="Name another file. A key that is replaced is lost.",
+            ) from error
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return made
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The key pair whose private key lies in that file.
+
+        Raises:
+            PackageKeyError: ``key_missing``; ``key_open``: others can read it; ``bad_key``: it is
+                not an unencrypted Ed25519 key in PEM.
+        """
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    raise PackageKeyError(
+                        "key_open",
+                        f"The private key {path} can be read by others.",
+                        next_step=f"chmod 600 {path}",
+                    )
+                data = file.read()
+        except FileNotFoundError as error:
+            raise PackageKeyError(
+                "key_missing",
+                f"There is no key {path}.",
+                next_step="`remit package key new --out FILE --name NAME` makes one.",
+            ) from error
+        except OSError as error:
+            raise PackageKeyError(
+                "bad_key",
+                f"The key {path} cannot be read: {error.strerror or error}.",
+                next_step="Check the file's permissions.",
+            ) from error
+        try:
+            private = load_pem_private_key(data, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise _bad_key(path) from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise _bad_key(path)
+        first = data.partition(b"\n")[0].decode(errors="replace")
+        name = first.removeprefix(_LABEL) if first.startswith(_LABEL) else ""
+        return cls("" if key_name_problem(name) else name, CryptoSigner(private))
+
+    @property
+    def key_id(self) -> str:
+        """64 hex digits: the SHA-256 of the public key's canonical description."""
+        return self.signer.public_key.keyid
+
+    @property
+    def public(self) -> str:
+        """The public key as others are given it: ``ed25519:`` and 64 hex digits."""
+        return f"{_TYPE}:{self.signer.public_key.keyval['public']}"
+
+
+def public_key(text: str) -> SSlibKey:
+    """The public key that ``ed25519:`` and 64 lower-case hex digits stand for, with its id.
+
+    Raises:
+        PackageKeyError: ``bad_key``: it is not that.
+    """
+    found = _PUBLIC.fullmatch(text)
+    if found is None:
+        raise PackageKeyError(
+            "bad_key",
+            "A public key is written as ed25519: and 64 hex digits; what was given is not.",
+            next_step="`remit package key show FILE` prints it, where its private key lies.",
+        )
+    keyval = {"public": found[1]}
+    described = {"keytype": _TYPE, "scheme": _TYPE, "keyval": keyval}
+    return SSlibKey(sha256_hex(canonical_json(described)), _TYPE, _TYPE, keyval)
+
+
+def key_name_problem(name: str) -> str:
+    """Why ``name`` cannot be a key's, as the end of a sentence; empty when it can."""
+    if not name.strip():
+        return "is empty"
+    if len(name) > _NAME_CHARS:
+        return f"is longer than {_NAME_CHARS} characters"
+    if not name.isprintable():
+        return "holds a character that nobody sees"
+    return ""
+
+
+def _unwritable(path: Path, error: OSError) -> PackageKeyError:
+    return PackageKeyError(
+        "key_unwritable",
+        f"The key cannot be written to {path}: {error.strerror or error}.",
+        next_step="Check that its folder can be written.",
+    )
+
+
+def _bad_key(path: Path) -> PackageKeyError:
+    return PackageKeyError(
+        "bad_key",
+        f"{path} is not an unencrypted Ed25519 private key in PEM.",
+        next_step="Name the file that `remit package key new` made, or restore it.",
+    )
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
