@@ -1,0 +1,27 @@
+"""An index with one package, and a root that uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from remit.packages.index import PackageIndex
+from tests.packages.index.making import archive, client, publisher, root_json
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """The directory that holds ``served`` and ``keys``: version 1.0.0 of one package."""
+    made = publisher(tmp_path)
+    made.create()
+    made.publish(archive(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def team(served: Path) -> PackageIndex:
+    """A root's view of it."""
+    index = client(served)
+    index.add(root_json(served))
+    return index

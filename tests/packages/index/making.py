@@ -1,0 +1,112 @@
+"""Indexes for the tests: real keys, real files, real servers."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from remit.packages import pack
+from remit.packages.index import IndexLimits, IndexPublisher, Lifetimes, PackageIndex
+from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of
+
+LIFETIMES = Lifetimes(root=365, targets=365, snapshot=30, timestamp=7)
+INDEX_LIMITS = IndexLimits(
+    metadata_bytes=200_000,
+    archive_bytes=3_000_000,
+    root_rotations=16,
+    redirects=2,
+    timeout_s=5.0,
+    download_s=20.0,
+    lock_timeout_s=20.0,
+)
+
+
+def limits(**changed: Any) -> IndexLimits:
+    return replace(INDEX_LIMITS, **changed)
+
+
+def archive(
+    top: Path, package_id: str = "PKG-EXAMPLE-001", version: str = "1.0.0", **more: Any
+) -> Path:
+    manifest = manifest_of(FILES, package_id=package_id, version=version, **more)
+    source = directory_of(top / f"{package_id}-{version}", manifest=encoded(manifest))
+    file = top / f"{package_id}-{version}.tar.gz"
+    file.write_bytes(pack(source))
+    return file
+
+
+def publisher(top: Path, *, age_days: float = 0) -> IndexPublisher:
+    """Of the index in ``top/served``, with a clock that is slow by that much."""
+    return IndexPublisher(
+        top / "served",
+        top / "keys",
+        lifetimes=LIFETIMES,
+        limits=LIMITS,
+        envelope_bytes=10_000,
+        lock_timeout_s=20.0,
+        clock=lambda: datetime.now(UTC) - timedelta(days=age_days),
+    )
+
+
+def client(
+    top: Path, location: str | None = None, name: str = "team", **changed: Any
+) -> PackageIndex:
+    where = location or str(top / "served")
+    return PackageIndex(name, where, top / "root" / "indexes" / name, limits(**changed))
+
+
+def root_json(top: Path, version: int = 1) -> bytes:
+    return (top / "served" / "metadata" / f"{version}.root.json").read_bytes()
+
+
+def listed(index: PackageIndex) -> list[tuple[str, str]]:
+    return [(one.package_id, one.version) for one in index.search()]
+
+
+def saved(top: Path, name: str) -> Path:
+    """A copy of the index as it is now."""
+    return Path(shutil.copytree(top / "served", top / name))
+
+
+def metadata(top: Path, name: str) -> Path:
+    return top / "served" / "metadata" / name
+
+
+def tree(top: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(top)): file.read_bytes()
+        for file in sorted(top.rglob("*"))
+        if file.is_file()
+    }
+
+
+def version_of(top: Path, name: str) -> int:
+    number: int = json.loads(metadata(top, name).read_bytes())["signed"]["version"]
+    return number
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: Any, directory: Path) -> Iterator[str]:
+    made = functools.partial(handler, directory=str(directory))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,371 @@
+"""Attacks on an index, done for real: the files that a client gets are other ones.
+
+After each the client uses what it used before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.packages.errors import PackageIndexError
+from remit.packages.index import IndexPublisher, Lifetimes, PackageIndex
+from tests.packages.index.forging import forge, forge_snapshot, pointing_to
+from tests.packages.index.making import (
+    archive,
+    client,
+    listed,
+    metadata,
+    publisher,
+    root_json,
+    saved,
+    version_of,
+)
+from tests.packages.making import LIMITS
+
+NOW = [("PKG-EXAMPLE-001", "1.1.0")]
+
+
+@pytest.fixture
+def moved(served: Path, team: PackageIndex) -> PackageIndex:
+    """The client has seen 1.1.0; ``old`` is a copy of the index before."""
+    saved(served, "old")
+    publisher(served).publish(archive(served, version="1.1.0"))
+    team.refresh()
+    assert listed(team) == NOW
+    return team
+
+
+def refused(index: PackageIndex, code: str) -> PackageIndexError:
+    """The refresh fails with that code, and what is known stays."""
+    before = listed(index)
+    with pytest.raises(PackageIndexError) as caught:
+        index.refresh()
+    assert caught.value.code == code, caught.value.message
+    assert caught.value.next_step
+    assert listed(index) == before
+    return caught.value
+
+
+def test_rollback_by_an_old_timestamp(served: Path, moved: PackageIndex) -> None:
+    shutil.copy(served / "old/metadata/timestamp.json", metadata(served, "timestamp.json"))
+    refused(moved, "index_rolled_back")
+
+
+def test_rollback_of_the_whole_index(served: Path, moved: PackageIndex) -> None:
+    shutil.rmtree(served / "served")
+    (served / "old").rename(served / "served")
+    refused(moved, "index_rolled_back")
+    fresh = client(served, name="fresh")  # who never saw more cannot know; expiry bounds it
+    fresh.add(root_json(served))
+
+
+def test_rollback_with_the_timestamp_key(served: Path, moved: PackageIndex) -> None:
+    data = metadata(served, "2.snapshot.json").read_bytes()
+    forge(
+        served, "timestamp", served / "keys" / "timestamp.pem",
+        lambda signed: setattr(signed, "snapshot_meta", pointing_to(data, 2)),
+    )  # fmt: skip
+    refused(moved, "index_rolled_back")
+
+
+def test_rollback_with_the_keys_of_timestamp_and_snapshot(
+    served: Path, moved: PackageIndex
+) -> None:
+    forge_snapshot(served, pointing_to(metadata(served, "2.targets.json").read_bytes(), 2))
+    refused(moved, "index_rolled_back")
+
+
+def test_a_list_that_is_dropped_from_the_snapshot(served: Path, moved: PackageIndex) -> None:
+    forge(
+        served, "snapshot", served / "keys" / "snapshot.pem", lambda signed: signed.meta.clear()
+    )  # fmt: skip
+    data = metadata(served, "4.snapshot.json").read_bytes()
+    forge(
+        served, "timestamp", served / "keys" / "timestamp.pem",
+        lambda signed: setattr(signed, "snapshot_meta", pointing_to(data, 4)),
+    )  # fmt: skip
+    refused(moved, "index_bad_signature")
+
+
+def test_freeze_by_an_expired_timestamp(served: Path, moved: PackageIndex) -> None:
+    publisher(served, age_days=8).refresh()
+    refused(moved, "index_expired")
+    assert moved.known().expires > datetime.now(UTC)  # that of the state that it goes on with
+
+
+@pytest.mark.parametrize("age", [31, 400])
+def test_freeze_by_other_expired_parts(served: Path, moved: PackageIndex, age: int) -> None:
+    publisher(served, age_days=age).refresh(everything=True)
+    refused(moved, "index_expired")
+
+
+def test_freeze_by_giving_the_same_again_and_again(served: Path, team: PackageIndex) -> None:
+    soon = IndexPublisher(
+        served / "served",
+        served / "keys",
+        lifetimes=Lifetimes(root=9, targets=9, snapshot=9, timestamp=1),
+        limits=LIMITS,
+        envelope_bytes=1000,
+        lock_timeout_s=5.0,
+        clock=lambda: datetime.now(UTC) - timedelta(days=1) + timedelta(seconds=3),
+    )
+    expires = soon.refresh()["timestamp"]
+    team.refresh()
+    time.sleep(max(0.0, (expires - datetime.now(UTC)).total_seconds()) + 0.05)
+    refused(team, "index_expired")
+    assert team.known().expires == expires
+    with pytest.raises(PackageIndexError) as caught:
+        client(served).fetch("PKG-EXAMPLE-001", None, served / "into")
+    assert caught.value.code == "index_expired"
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [("3.targets.json", "2.targets.json"), ("3.snapshot.json", "2.snapshot.json")],
+)
+def test_mix_and_match(served: Path, moved: PackageIndex, new: str, old: str) -> None:
+    fresh = client(served, name="fresh")
+    shutil.copy(metadata(served, old), metadata(served, new))
+    with pytest.raises(PackageIndexError) as caught:
+        fresh.add(root_json(served))
+    assert caught.value.code == "index_mixed"
+    assert not (served / "root" / "indexes" / "fresh").exists()
+    assert listed(moved) == NOW
+
+
+def test_mix_and_match_where_only_versions_are_signed(served: Path, team: PackageIndex) -> None:
+    """Other publishers need not sign hashes of their metadata; versions hold all the same."""
+
+    def bare(signed: Any) -> None:
+        signed.meta["targets.json"].version = 9
+        signed.meta["targets.json"].hashes = signed.meta["targets.json"].length = None
+
+    forge(served, "snapshot", served / "keys" / "snapshot.pem", bare)
+    data = metadata(served, "3.snapshot.json").read_bytes()
+    forge(
+        served, "timestamp", served / "keys" / "timestamp.pem",
+        lambda signed: setattr(signed, "snapshot_meta", pointing_to(data, 3)),
+    )  # fmt: skip
+    shutil.copy(metadata(served, "2.targets.json"), metadata(served, "9.targets.json"))
+    refused(team, "index_mixed")
+
+
+def test_an_altered_archive(served: Path, moved: PackageIndex) -> None:
+    (file,) = (served / "served/targets/packages/PKG-EXAMPLE-001").glob("*.1.1.0.tar.gz")
+    honest = file.read_bytes()
+    other = next(file.parent.glob("*.1.0.0.tar.gz")).read_bytes()
+    flipped = bytes([*honest[:99], honest[99] ^ 1, *honest[100:]])
+    for wrong in (flipped, honest[:-1], honest + b"x", b"", other):
+        file.write_bytes(wrong)
+        with pytest.raises(PackageIndexError) as caught:
+            moved.fetch("PKG-EXAMPLE-001", None, served / "into")
+        assert caught.value.code == "index_mixed"
+        assert list((served / "into").iterdir()) == []
+    file.unlink()
+    with pytest.raises(PackageIndexError) as caught:
+        moved.fetch("PKG-EXAMPLE-001", None, served / "into")
+    assert caught.value.code == "index_unreachable"
+    file.write_bytes(honest)
+    assert moved.fetch("PKG-EXAMPLE-001", None, served / "into").archive.read_bytes() == honest
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with every kind of file, and its first root metadata beside it."""
+    top = tmp_path_factory.mktemp("honest")
+    publisher(top).create()
+    publisher(top).publish(archive(top))
+    publisher(top).rotate("timestamp")
+    (top / "1.root.json").write_bytes(root_json(top))
+    return top
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_altered_bytes_of_metadata(data: st.DataObject, honest: Path) -> None:
+    """A byte is another one, is lost, or comes in: an error with a code, or the honest list."""
+    names = sorted(file.name for file in metadata(honest, "").iterdir())
+    file = metadata(honest, data.draw(st.sampled_from(names)))
+    right = file.read_bytes()
+    place = data.draw(st.integers(0, len(right) - 1))
+    put = data.draw(st.binary(max_size=2))
+    file.write_bytes(right[:place] + put + right[place + 1 :])
+    index = client(honest, name="fresh")
+    try:
+        index.add((honest / "1.root.json").read_bytes())
+    except PackageIndexError as error:
+        assert error.code.startswith("index_")
+        assert not (honest / "root" / "indexes" / "fresh").exists()
+    else:
+        assert listed(index) == [("PKG-EXAMPLE-001", "1.0.0")]
+        shutil.rmtree(honest / "root" / "indexes" / "fresh")
+    finally:
+        file.write_bytes(right)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"",
+        b"<html>Not what you think</html>",
+        b"null",
+        b"{}",
+        b"[" * 100_000,
+        b'{"signed": {"_type": "timestamp"}, "signatures": []}',
+        b'{"signed": 1, "signatures": {}}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_metadata(served: Path, moved: PackageIndex, wrong: bytes) -> None:
+    for name in ("timestamp.json", "2.root.json"):
+        before = metadata(served, name).read_bytes() if name == "timestamp.json" else None
+        metadata(served, name).write_bytes(wrong)
+        refused(moved, "index_bad_signature")
+        if before is None:
+            metadata(served, name).unlink()
+        else:
+            metadata(served, name).write_bytes(before)
+    moved.refresh()
+
+
+def test_an_altered_signature(served: Path, moved: PackageIndex) -> None:
+    publisher(served).refresh()
+    file = metadata(served, "timestamp.json")
+    value = json.loads(file.read_bytes())
+    signature = value["signatures"][0]["sig"]
+    value["signatures"][0]["sig"] = ("0" if signature[0] != "0" else "1") + signature[1:]
+    file.write_text(json.dumps(value))
+    refused(moved, "index_bad_signature")
+
+
+def test_the_root_metadata_of_others(served: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    publisher(theirs).create()
+    index = client(served)
+    with pytest.raises(PackageIndexError) as caught:
+        index.add(root_json(theirs))
+    assert caught.value.code == "index_bad_signature"
+    changed = json.loads(root_json(served))
+    changed["signed"]["expires"] = "2999-01-01T00:00:00Z"
+    for wrong in (
+        metadata(served, "timestamp.json").read_bytes(),
+        json.dumps(changed).encode(),
+        b"",
+        b"{}",
+        b"[" * 100_000,
+    ):
+        with pytest.raises(PackageIndexError, match="no root metadata") as caught:
+            index.add(wrong)
+        assert caught.value.code == "index_bad_signature"
+    assert [one.name for one in (served / "root" / "indexes").iterdir()] == [".lock"]
+
+
+def test_another_index_in_its_place(served: Path, moved: PackageIndex, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    publisher(theirs).create()
+    publisher(theirs).publish(archive(theirs, version="9.0.0"))
+    for _ in range(4):
+        publisher(theirs).rotate("root")
+    (served / "served").rename(served / "mine")
+    (theirs / "served").rename(served / "served")
+    refused(moved, "index_bad_signature")
+
+
+@pytest.mark.parametrize("role", ["root", "targets", "snapshot", "timestamp"])
+def test_clients_follow_new_keys(served: Path, moved: PackageIndex, role: str) -> None:
+    (aside,) = publisher(served).rotate(role)
+    assert aside.name.startswith(role)
+    publisher(served).publish(archive(served, version="1.2.0"))
+    assert moved.refresh().root_version == 2
+    assert listed(moved) == [("PKG-EXAMPLE-001", "1.2.0")]
+    publisher(served).rotate(role)
+    publisher(served).rotate("root")
+    publisher(served).publish(archive(served, version="1.3.0"))
+    assert moved.refresh().root_version == 4  # two at once
+    fresh = client(served, name="fresh")
+    fresh.add(root_json(served, 2))
+    assert listed(fresh) == listed(moved) == [("PKG-EXAMPLE-001", "1.3.0")]
+    if role != "root":
+        with pytest.raises(PackageIndexError) as caught:  # version 2 does not know today's keys
+            client(served, name="short", root_rotations=1).add(root_json(served, 1))
+        assert caught.value.code == "index_bad_signature"
+
+
+def test_an_old_key_counts_no_more(served: Path, moved: PackageIndex) -> None:
+    (aside,) = publisher(served).rotate("timestamp")
+    moved.refresh()
+    forge(served, "timestamp", aside, lambda signed: None)
+    refused(moved, "index_bad_signature")
+
+
+def test_a_revoked_key_is_remembered_from_a_refresh_that_failed(
+    served: Path, moved: PackageIndex
+) -> None:
+    before = metadata(served, "timestamp.json").read_bytes()
+    (aside,) = publisher(served).rotate("timestamp")
+    kept = metadata(served, "timestamp.json").read_bytes()
+    metadata(served, "timestamp.json").unlink()
+    refused(moved, "index_unreachable")  # the new root metadata came, what follows did not
+    hidden = metadata(served, "2.root.json").read_bytes()
+    metadata(served, "2.root.json").unlink()
+    metadata(served, "timestamp.json").write_bytes(before)
+    forge(served, "timestamp", aside, lambda signed: None)
+    refused(moved, "index_bad_signature")
+    metadata(served, "2.root.json").write_bytes(hidden)
+    metadata(served, "timestamp.json").write_bytes(kept)
+    moved.refresh()
+
+
+def test_root_metadata_without_the_old_keys(served: Path, moved: PackageIndex) -> None:
+    forge(served, "root", served / "keys" / "timestamp.pem", lambda signed: None)
+    refused(moved, "index_bad_signature")
+
+
+def test_root_metadata_in_a_wrong_version(served: Path, moved: PackageIndex) -> None:
+    shutil.copy(metadata(served, "1.root.json"), metadata(served, "2.root.json"))
+    refused(moved, "index_mixed")
+
+
+def _endless(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def _pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def _folder(file: Path) -> None:
+    file.mkdir()
+
+
+def _long(file: Path) -> None:
+    file.write_bytes(bytes(300_000))
+
+
+@pytest.mark.parametrize(
+    ("put", "code"),
+    [
+        (_endless, "index_unreachable"),
+        (_pipe, "index_unreachable"),
+        (_folder, "index_unreachable"),
+        (_long, "index_mixed"),
+    ],
+)
+def test_odd_files_in_a_directory(
+    served: Path, moved: PackageIndex, put: Callable[[Path], None], code: str
+) -> None:
+    metadata(served, "timestamp.json").unlink()
+    put(metadata(served, "timestamp.json"))
+    refused(moved, code)
+    assert version_of(served, "3.snapshot.json") == 3

@@ -1,0 +1,147 @@
+"""Killed by SIGKILL at every step; and several at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.packages.errors import PackageIndexError
+from remit.packages.index import PackageIndex
+from tests.packages.index.making import (
+    INDEX_LIMITS,
+    archive,
+    client,
+    listed,
+    metadata,
+    publisher,
+    root_json,
+    version_of,
+)
+
+OLD, NEW = [("PKG-EXAMPLE-001", "1.0.0")], [("PKG-EXAMPLE-001", "1.1.0")]
+
+
+def crashed(top: Path, operation: str, least: int) -> Iterator[Path]:
+    """What is left when the operation is killed, for each of its steps."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.packages.index.crashing", str(top), operation],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    steps = int(done.stdout)
+    assert steps >= least
+    for step in range(1, steps + 1):
+        place = top / str(step)
+        index_json = place / "root" / "indexes" / "team" / "index.json"
+        if index_json.exists():  # it was copied: say where the index is now
+            config = {"name": "team", "location": str(place / "served")}
+            index_json.write_text(json.dumps(config))
+        yield place
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    """An index with 1.0.0, a root that has seen it, and the archive of 1.1.0."""
+    start = tmp_path / "start"
+    publisher(start).create()
+    publisher(start).publish(archive(start))
+    client(start).add(root_json(start))
+    archive(start, version="1.1.0")
+    return start
+
+
+@pytest.mark.parametrize(("operation", "least"), [("publish", 12), ("rotate", 18)])
+def test_a_publisher_that_is_killed(
+    tmp_path: Path, start: Path, operation: str, least: int
+) -> None:
+    after = set()
+    for place in crashed(tmp_path, operation, least):
+        state = place / "root" / "indexes" / "team"
+        PackageIndex.open(state, INDEX_LIMITS).refresh()
+        after.add(listed(client(place))[0][1])
+        fresh = client(place, name="fresh")
+        fresh.add(root_json(place))
+        assert listed(fresh) == listed(client(place))
+        got = fresh.fetch("PKG-EXAMPLE-001", None, place / "into")
+        assert got.archive.read_bytes() == (place / got.archive.name).read_bytes()
+        # The next one goes on, and leaves nothing half written.
+        publisher(place).publish(place / "PKG-EXAMPLE-001-1.1.0.tar.gz")
+        if operation == "rotate":
+            publisher(place).rotate("targets")
+        client(place).refresh()
+        assert listed(client(place)) == NEW
+        assert not list((place / "served").rglob("*.new"))
+        assert not list((place / "keys").glob(".*"))
+        keys = [one.name for one in (place / "keys").glob("targets*.pem")]
+        assert len(keys) == 1, keys
+    assert after == ({"1.0.0", "1.1.0"} if operation == "publish" else {"1.0.0"})
+
+
+def test_an_init_that_is_killed(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    start.mkdir()
+    archive(start, version="1.1.0")
+    roots = set()
+    for place in crashed(tmp_path, "create", 20):
+        if metadata(place, "timestamp.json").exists():
+            with pytest.raises(PackageIndexError):
+                publisher(place).create()
+        else:
+            publisher(place).create()
+        assert len(list((place / "keys").glob("*.pem"))) == 4
+        publisher(place).publish(place / "PKG-EXAMPLE-001-1.1.0.tar.gz")
+        client(place).add(root_json(place))
+        assert listed(client(place)) == NEW
+        roots.add(root_json(place))
+    assert len(roots) > 1
+
+
+def test_a_client_that_is_killed(tmp_path: Path, start: Path) -> None:
+    publisher(start).publish(start / "PKG-EXAMPLE-001-1.1.0.tar.gz")
+    publisher(start).rotate("timestamp")
+    after = set()
+    for place in crashed(tmp_path, "refresh", 10):
+        index = PackageIndex.open(place / "root" / "indexes" / "team", INDEX_LIMITS)
+        after.add(listed(index)[0][1])
+        index.refresh()
+        assert listed(index) == NEW
+        assert len(list((place / "root" / "indexes" / "team").glob("state-*"))) == 1
+    assert after == {"1.0.0", "1.1.0"}
+
+
+def test_an_add_that_is_killed(tmp_path: Path, start: Path) -> None:
+    shutil.rmtree(start / "root")
+    for place in crashed(tmp_path, "add", 10):
+        if not (place / "root" / "indexes" / "team").exists():
+            client(place).add(root_json(place))
+            left = {one.name for one in (place / "root" / "indexes").iterdir()}
+            assert left == {".lock", "team"}
+        assert listed(client(place)) == OLD
+
+
+def test_publishers_at_once(tmp_path: Path) -> None:
+    publisher(tmp_path).create()
+    names = [f"PKG-N{number}-001" for number in range(6)]
+    for name in names:
+        archive(tmp_path, name)
+    work = (
+        "import sys; from pathlib import Path\n"
+        "from tests.packages.index.making import publisher\n"
+        "top = Path(sys.argv[1])\n"
+        "for name in sys.argv[2:]: publisher(top).publish(top / f'{name}-1.0.0.tar.gz')\n"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", work, str(tmp_path), *share])
+        for share in (names[:3], names[3:])
+    ]
+    assert [one.wait(60) for one in running] == [0, 0]
+    assert version_of(tmp_path, "timestamp.json") == 7
+    index = client(tmp_path)
+    index.add(root_json(tmp_path))
+    assert [one for one, _ in listed(index)] == names

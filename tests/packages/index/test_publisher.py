@@ -1,0 +1,300 @@
+"""Publishing an index."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tuf.api.metadata import Metadata, Targets
+
+from remit.errors import InvalidInputError
+from remit.packages import ArchiveError, Manifest
+from remit.packages.errors import PackageIndexError, SignatureError
+from remit.packages.index import IndexPublisher, PackageIndex
+from remit.packages.package_key import PackageKey
+from remit.packages.signing import sign
+from tests.packages.index.making import (
+    LIFETIMES,
+    archive,
+    client,
+    listed,
+    metadata,
+    publisher,
+    root_json,
+    tree,
+    version_of,
+)
+from tests.packages.making import LIMITS, sha256
+
+
+def signature(top: Path, file: Path) -> Path:
+    key = PackageKey.create(top / f"{file.name}.pem", "maker")
+    source = top / file.name.removesuffix(".tar.gz") / "manifest.json"
+    manifest = Manifest.parse(source.read_bytes())
+    made = file.with_name(file.name.replace(".tar.gz", ".intoto.json"))
+    made.write_bytes(sign(sha256(file.read_bytes()), manifest, key))
+    return made
+
+
+def test_what_lies_where(served: Path) -> None:
+    file = served / "PKG-EXAMPLE-001-1.0.0.tar.gz"
+    digest = sha256(file.read_bytes()).removeprefix("sha256:")
+    assert set(tree(served / "served")) == {
+        ".lock",
+        "metadata/1.root.json",
+        "metadata/1.snapshot.json",
+        "metadata/2.snapshot.json",
+        "metadata/1.targets.json",
+        "metadata/2.targets.json",
+        "metadata/timestamp.json",
+        f"targets/packages/PKG-EXAMPLE-001/{digest}.1.0.0.tar.gz",
+    }
+    target = Metadata[Targets].from_bytes(metadata(served, "2.targets.json").read_bytes()).signed
+    (one,) = target.targets.values()
+    assert one.path == "packages/PKG-EXAMPLE-001/1.0.0.tar.gz"
+    assert one.custom == {
+        "package_id": "PKG-EXAMPLE-001",
+        "version": "1.0.0",
+        "title": "An example",
+        "manifest_sha256": Manifest.parse(
+            (served / "PKG-EXAMPLE-001-1.0.0" / "manifest.json").read_bytes()
+        ).digest,
+    }
+    assert one.length == file.stat().st_size
+
+
+def test_keys_are_for_nobody_else(served: Path) -> None:
+    keys = served / "keys"
+    assert keys.stat().st_mode & 0o777 == 0o700
+    names = sorted(file.name for file in keys.glob("*.pem"))
+    assert names == ["root.pem", "snapshot.pem", "targets.pem", "timestamp.pem"]
+    assert {file.stat().st_mode & 0o777 for file in keys.glob("*.pem")} == {0o600}
+    (keys / "timestamp.pem").chmod(0o644)
+    before = tree(served / "served")
+    with pytest.raises(PackageIndexError, match="can be read by others") as refused:
+        publisher(served).publish(archive(served, version="1.1.0"))
+    assert refused.value.code == "index_key"
+    assert tree(served / "served") == before
+
+
+def test_keys_never_lie_in_what_is_served(tmp_path: Path) -> None:
+    (tmp_path / "served").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "served")
+    for place in ("served", "served/keys", "link/keys", "link/../served/keys"):
+        with pytest.raises(InvalidInputError, match="lies in the index"):
+            IndexPublisher(
+                tmp_path / "served",
+                tmp_path / place,
+                lifetimes=LIFETIMES,
+                limits=LIMITS,
+                envelope_bytes=1000,
+                lock_timeout_s=1.0,
+            )
+
+
+def test_an_index_is_made_once(served: Path) -> None:
+    before = tree(served / "served")
+    with pytest.raises(PackageIndexError, match="already") as refused:
+        publisher(served).create()
+    assert refused.value.code == "index_exists"
+    (served / "served").rename(served / "first")
+    with pytest.raises(PackageIndexError, match="keys of another index") as refused:
+        publisher(served).create()
+    assert refused.value.code == "index_exists"
+    assert tree(served / "first") == before
+
+
+def test_no_index_to_publish_to(tmp_path: Path) -> None:
+    with pytest.raises(PackageIndexError) as refused:
+        publisher(tmp_path).publish(archive(tmp_path))
+    assert refused.value.code == "index_not_added"
+
+
+def test_a_version_is_published_once(served: Path, team: PackageIndex) -> None:
+    before = tree(served / "served")
+    again = publisher(served).publish(served / "PKG-EXAMPLE-001-1.0.0.tar.gz")
+    assert (again.package_id, again.version, again.title) == (
+        "PKG-EXAMPLE-001", "1.0.0", "An example",
+    )  # fmt: skip
+    assert tree(served / "served") == before
+    other = archive(served / "other", title="Something else")
+    with pytest.raises(PackageIndexError, match="other content") as refused:
+        publisher(served).publish_all([(archive(served, "PKG-NEW-001"), None), (other, None)])
+    assert refused.value.code == "index_exists"
+    assert tree(served / "served") == before
+
+
+def test_what_is_no_package_is_not_published(served: Path) -> None:
+    before = tree(served / "served")
+    bad = served / "bad.tar.gz"
+    bad.write_bytes(b"\x1f\x8b\x08\x00 no package")
+    with pytest.raises(ArchiveError):
+        publisher(served).publish_all([(archive(served, "PKG-NEW-001"), None), (bad, None)])
+    bad.write_bytes(bytes(LIMITS.compressed_bytes + 1))
+    with pytest.raises(ArchiveError):
+        publisher(served).publish(bad)
+    with pytest.raises(PackageIndexError, match="No such file"):
+        publisher(served).publish(served / "none.tar.gz")
+    assert tree(served / "served") == before
+
+
+def test_a_signature_comes_with_it_or_later(served: Path, team: PackageIndex) -> None:
+    file = served / "PKG-EXAMPLE-001-1.0.0.tar.gz"
+    envelope = signature(served, file)
+    assert publisher(served).publish(file, envelope).signed
+    assert publisher(served).publish(file).signed  # it stays
+    team.refresh()
+    got = team.fetch("PKG-EXAMPLE-001", None, served / "into")
+    assert got.envelope is not None
+    assert got.envelope.name == "PKG-EXAMPLE-001-1.0.0.intoto.json"
+    assert got.envelope.read_bytes() == envelope.read_bytes()
+    before = tree(served / "served")
+    other = archive(served, version="2.0.0")
+    with pytest.raises(PackageIndexError, match="of another archive") as refused:
+        publisher(served).publish(other, envelope)
+    assert refused.value.code == "index_mixed"
+    for wrong in (b"", b"{}", b"x" * 20_000):
+        envelope.write_bytes(wrong)
+        with pytest.raises(SignatureError):
+            publisher(served).publish(other, envelope)
+    assert tree(served / "served") == before
+
+
+def test_withdrawing(served: Path, team: PackageIndex) -> None:
+    publisher(served).publish(archive(served, version="1.1.0"))
+    publisher(served).withdraw("PKG-EXAMPLE-001", "1.1.0")
+    team.refresh()
+    assert listed(team) == [("PKG-EXAMPLE-001", "1.0.0")]
+    with pytest.raises(PackageIndexError) as refused:
+        publisher(served).withdraw("PKG-EXAMPLE-001", "1.1.0")
+    assert refused.value.code == "package_not_in_index"
+
+
+def test_renewing(served: Path, team: PackageIndex) -> None:
+    now = datetime.now(UTC)
+    before = version_of(served, "timestamp.json")
+    expiry = publisher(served, age_days=-2).refresh()
+    near = timedelta(minutes=5)
+    assert abs(expiry["timestamp"] - now - timedelta(days=9)) < near
+    assert abs(expiry["snapshot"] - now - timedelta(days=32)) < near
+    assert abs(expiry["targets"] - now - timedelta(days=365)) < near
+    assert version_of(served, "timestamp.json") == before + 1
+    assert abs(team.refresh().expires - expiry["timestamp"]) < near
+    expiry = publisher(served, age_days=-2).refresh(everything=True)
+    assert abs(expiry["targets"] - now - timedelta(days=367)) < near
+    assert abs(expiry["root"] - now - timedelta(days=367)) < near
+    assert publisher(served).expiry() == expiry
+    assert team.refresh().root_version == 2
+    assert listed(team) == [("PKG-EXAMPLE-001", "1.0.0")]
+
+
+def test_root_and_targets_keys_can_be_away(served: Path, team: PackageIndex) -> None:
+    for name in ("root", "targets"):
+        (served / "keys" / f"{name}.pem").rename(served / f"{name}.pem")
+    publisher(served).refresh()
+    team.refresh()
+    before = tree(served / "served")
+    for attempt in (
+        lambda: publisher(served).publish(archive(served, version="1.1.0")),
+        lambda: publisher(served).refresh(everything=True),
+        lambda: publisher(served).rotate("timestamp"),
+    ):
+        with pytest.raises(PackageIndexError, match="0 of the 1 keys") as refused:
+            attempt()
+        assert refused.value.code == "index_key"
+    assert tree(served / "served") == before
+    (served / "targets.pem").rename(served / "keys" / "targets.pem")
+    publisher(served).publish(archive(served, version="1.1.0"))
+
+
+def test_thresholds(tmp_path: Path) -> None:
+    publisher(tmp_path).create({"root": 2, "targets": 3})
+    assert len(list((tmp_path / "keys").glob("root*.pem"))) == 2
+    assert len(list((tmp_path / "keys").glob("targets*.pem"))) == 3
+    publisher(tmp_path).publish(archive(tmp_path))
+    index = client(tmp_path)
+    given = index.add(root_json(tmp_path))
+    assert (given.threshold, len(given.keyids)) == (2, 2)
+    assert listed(index) == [("PKG-EXAMPLE-001", "1.0.0")]
+    for role in ("targets", "root"):
+        publisher(tmp_path).rotate(role)
+    index.refresh()
+    # One signature less than asked for, put in by hand.
+    file = metadata(tmp_path, "timestamp.json")
+    publisher(tmp_path).rotate("timestamp")
+    value = json.loads(file.read_bytes())
+    value["signatures"] = []
+    file.write_text(json.dumps(value))
+    with pytest.raises(PackageIndexError) as refused:
+        index.refresh()
+    assert refused.value.code == "index_bad_signature"
+    for wrong in ({"root": 0}, {"boot": 1}):
+        with pytest.raises(InvalidInputError, match="no threshold"):
+            publisher(tmp_path / "other").create(wrong)
+
+
+@pytest.mark.parametrize("name", ["timestamp.json", "2.snapshot.json", "2.targets.json"])
+def test_nothing_is_signed_on_top_of_what_others_wrote(served: Path, name: str) -> None:
+    """Who can write to the web server puts a package of their own into the list."""
+    file = metadata(served, name)
+    value = json.loads(file.read_bytes())
+    value["signed"]["x-more"] = {}
+    file.write_text(json.dumps(value))
+    before = tree(served / "served")
+    for attempt in (
+        lambda: publisher(served).publish(archive(served, version="1.1.0")),
+        lambda: publisher(served).refresh(),
+        lambda: publisher(served).rotate("root"),
+    ):
+        with pytest.raises(PackageIndexError, match="not what its publisher signed") as refused:
+            attempt()
+        assert refused.value.code == "index_damaged"
+    assert tree(served / "served") == before
+
+
+def test_nothing_is_signed_for_the_root_metadata_of_others(served: Path, tmp_path: Path) -> None:
+    """They put a whole index of their own in its place, root metadata and all."""
+    theirs = tmp_path / "theirs"
+    publisher(theirs).create()
+    publisher(theirs).rotate("root")
+    (served / "served").rename(served / "mine")
+    (theirs / "served").rename(served / "served")
+    with pytest.raises(PackageIndexError) as refused:
+        publisher(served).publish(archive(served, version="1.1.0"))
+    assert refused.value.code == "index_damaged"
+
+
+def test_another_machine_with_the_keys(served: Path, team: PackageIndex) -> None:
+    """It has the root metadata of before the rotation, and follows like a client."""
+    subprocess.run(["cp", "-r", served / "keys", served / "copy"], check=True)
+    publisher(served).rotate("root")
+    for file in (served / "keys").glob("*.pem"):
+        (served / "copy" / file.name).write_bytes(file.read_bytes())
+        (served / "copy" / file.name).chmod(0o600)
+    other = IndexPublisher(
+        served / "served",
+        served / "copy",
+        lifetimes=LIFETIMES,
+        limits=LIMITS,
+        envelope_bytes=1000,
+        lock_timeout_s=5.0,
+    )
+    other.publish(archive(served, version="1.1.0"))
+    team.refresh()
+    assert listed(team) == [("PKG-EXAMPLE-001", "1.1.0")]
+
+
+def test_an_expired_index_can_be_renewed(tmp_path: Path) -> None:
+    old = publisher(tmp_path, age_days=900)
+    old.create()
+    old.publish(archive(tmp_path))
+    with pytest.raises(PackageIndexError) as refused:
+        client(tmp_path).add(root_json(tmp_path))
+    assert refused.value.code == "index_expired"
+    publisher(tmp_path).refresh(everything=True)
+    index = client(tmp_path)
+    index.add(root_json(tmp_path))  # the old one leads to the new one
+    assert listed(index) == [("PKG-EXAMPLE-001", "1.0.0")]
