@@ -1,33 +1,62 @@
-"""Packages: data that shapes agents, declared file by file (SPEC 10).
-
-So far the manifest and the archive: what a package says it is, and how it travels.
-"""
+"""Packages: data that shapes agents, declared file by file, signed, installed whole (SPEC 10)."""
 
 from remit.packages.archive import Archive, ArchiveLimits, pack, read_archive, write_archive
-from remit.packages.errors import ArchiveError, ManifestError, PackageError, PackError
-from remit.packages.manifest import (
-    Asset,
-    Dependency,
-    Manifest,
-    Permissions,
-    in_range,
-    path_problem,
+from remit.packages.errors import (
+    ArchiveError,
+    ManifestError,
+    PackageError,
+    PackError,
+    SignatureError,
 )
+from remit.packages.founding import found_packages, install_shipped
+from remit.packages.manager import PackageManager
+from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
+from remit.packages.offer import Candidate, Offer, admit
+from remit.packages.package_key import PackageKey
+from remit.packages.paths import path_problem
+from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Owner, Registry
+from remit.packages.shipped import shipped_archives
+from remit.packages.signing import add_signature, sign
+from remit.packages.trust import TrustPolicy, check_envelope, read_trust
+from remit.packages.versions import in_range, precedence
+from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
 __all__ = [
+    "EDITABLE_INSTALL",
+    "REGISTRY_FOLDER",
     "Archive",
     "ArchiveError",
     "ArchiveLimits",
     "Asset",
+    "Candidate",
     "Dependency",
+    "InstalledPackage",
     "Manifest",
     "ManifestError",
+    "Offer",
+    "Owner",
     "PackError",
     "PackageError",
+    "PackageKey",
+    "PackageManager",
     "Permissions",
+    "Registry",
+    "SignatureError",
+    "TrustPolicy",
+    "add_signature",
+    "admit",
+    "check_envelope",
+    "found_packages",
     "in_range",
+    "install_shipped",
     "pack",
     "path_problem",
+    "precedence",
     "read_archive",
+    "read_trust",
+    "record_waiver",
+    "shipped_archives",
+    "sign",
+    "waived",
     "write_archive",
 ]

@@ -1,0 +1,265 @@
+"""``remit package``: what shapes agents, in signed packages."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from remit.cli.approve import whoami
+from remit.cli.package_authoring import diff_, new, pack_, show
+from remit.cli.package_index import index
+from remit.cli.package_signing import sign, verify
+from remit.cli.package_trust import key, trust
+from remit.cli.shared import echo_json, note, open_root, reads, say
+
+if TYPE_CHECKING:
+    from remit.packages import InstalledPackage, Offer, PackageManager
+    from remit.root import Root
+
+__all__ = ["package"]
+
+_ARCHIVE = click.argument("archives", nargs=-1, required=True, metavar="ARCHIVE…")
+_DEV = click.option("--dev", is_flag=True, help="Let unsigned ones pass; the record says so.")
+_APPROVE = click.option(
+    "--approve", is_flag=True, help="They may do what they ask for; the record says who approved."
+)
+
+
+@click.group()
+def package() -> None:
+    """Packages: what shapes agents, signed, checked and recorded."""
+
+
+for _command in (new, pack_, sign, verify, show, diff_, trust, key, index):
+    package.add_command(_command)
+
+
+@package.command()
+@_ARCHIVE
+@click.option("--id", "package_id", default="", help="Refuse anything but this package.")
+@click.option("--version", default="", help="From an index: this version instead of the newest.")
+@_DEV
+@_APPROVE
+@reads
+def install(
+    root: Path | None,
+    as_json: bool,
+    archives: tuple[str, ...],
+    package_id: str,
+    version: str,
+    dev: bool,
+    approve: bool,
+) -> None:
+    """Install archives, or packages of an index by their ids: all of them or none."""
+    _install(root, as_json, archives, package_id, version, dev, approve, only_upgrade=False)
+
+
+@package.command()
+@_ARCHIVE
+@click.option("--id", "package_id", default="", help="Refuse anything but this package.")
+@click.option("--version", default="", help="From an index: this version instead of the newest.")
+@_DEV
+@_APPROVE
+@reads
+def upgrade(
+    root: Path | None,
+    as_json: bool,
+    archives: tuple[str, ...],
+    package_id: str,
+    version: str,
+    dev: bool,
+    approve: bool,
+) -> None:
+    """Bring installed packages to a newer version."""
+    _install(root, as_json, archives, package_id, version, dev, approve, only_upgrade=True)
+
+
+@package.command()
+@click.argument("package_id")
+@reads
+def remove(root: Path | None, as_json: bool, package_id: str) -> None:
+    """Take a package and its files away; its archive is gone too."""
+    with _manager(root) as (_, manager):
+        gone = manager.remove(package_id)
+    if as_json:
+        echo_json({"removed": _told(gone)})
+    else:
+        say(f"{gone.package_id} {gone.version} removed")
+
+
+@package.command()
+@click.argument("package_id")
+@click.option("--to", "version", default="", help="To this version (default: the one before).")
+@_APPROVE
+@reads
+def rollback(
+    root: Path | None, as_json: bool, package_id: str, version: str, approve: bool
+) -> None:
+    """Go back to a version that was installed before."""
+    with _manager(root) as (_, manager):
+        now = manager.rollback(package_id, version, approve=approve)
+    if as_json:
+        echo_json({"packages": [_told(now)]})
+    else:
+        say(f"{now.package_id} rolled back to {now.version} ({now.entry_id})")
+
+
+@package.command()
+@click.argument("package_ids", nargs=-1, metavar="[PACKAGE_ID…]")
+@reads
+def restore(root: Path | None, as_json: bool, package_ids: tuple[str, ...]) -> None:
+    """Put changed and missing files of packages back, as they were installed."""
+    with _manager(root) as (_, manager):
+        paths = manager.restore(package_ids)
+        there = manager.registry().owners
+    if as_json:
+        echo_json({"restored": paths})
+        return
+    for path in paths:
+        say(f"{path} {'restored' if path in there else 'taken away'}")
+    note(f"{len(paths)} files changed." if paths else "Every file is as it was installed.")
+
+
+@package.command("list")
+@reads
+def list_all(root: Path | None, as_json: bool) -> None:
+    """What is installed."""
+    with _manager(root) as (_, manager):
+        packages = manager.registry().packages
+    if as_json:
+        echo_json({"count": len(packages), "packages": [_told(one) for one in packages.values()]})
+        return
+    width = max(map(len, packages), default=0)
+    for name, one in packages.items():
+        signed = "unsigned" if one.signature["waived"] else "signed"
+        say(f"{name:<{width}}  {one.version:<8}  {signed:<8}  {one.manifest.title}")
+
+
+@package.command()
+@click.option("--check", is_flag=True, help="Exit 1 when they are not what the ledger says.")
+@click.option("--rebuild", is_flag=True, help="Write them anew from the ledger.")
+@reads
+def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> None:
+    """The registries of packages, specifications, frameworks and files, from the ledger."""
+    from remit.packages import REGISTRY_FOLDER
+
+    with _manager(root) as (place, manager):
+        if rebuild:
+            manager.rebuild()
+        found = manager.registry()
+        differing = [
+            name
+            for name, data in found.documents().items()
+            if _bytes(place.path / REGISTRY_FOLDER / name) != data
+        ]
+    if as_json:
+        echo_json({"equal": not differing, "differing": differing, "sha256": found.digest})
+    else:
+        say("equal to the ledger" if not differing else f"not as the ledger says: {differing}")
+        say(found.digest)
+    raise SystemExit(1 if check and differing else 0)
+
+
+def _install(
+    root: Path | None,
+    as_json: bool,
+    archives: tuple[str, ...],
+    package_id: str,
+    version: str,
+    dev: bool,
+    approve: bool,
+    *,
+    only_upgrade: bool,
+) -> None:
+    with _manager(root) as (place, manager):
+        offers = [_offer(place, manager, one, package_id, version) for one in archives]
+        before = manager.registry().packages
+        now = manager.install(offers, dev=dev, approve=approve, only_upgrade=only_upgrade)
+    if as_json:
+        echo_json({"packages": [_told(one) for one in now]})
+        return
+    for one in now:
+        known = before.get(one.package_id)
+        if known is not None and known.entry_id == one.entry_id:
+            say(f"{one.package_id} {one.version} is installed ({one.entry_id})")
+            continue
+        done = {"upgrade": "upgraded to"}.get(one.operation, "installed")
+        say(f"{one.package_id} {done} {one.version} ({one.entry_id})")
+        if one.signature["waived"]:
+            note(f"{one.package_id} is not signed; that is waived, and on record.")
+
+
+def _offer(
+    place: Root, manager: PackageManager, given: str, package_id: str, version: str
+) -> Offer:
+    """The archive in a file; or, where there is no such file, of the package with that id."""
+    from remit.packages import Offer
+    from remit.packages.index import IndexLimits, find_in_indexes
+
+    limit = manager.settings.compressed_bytes
+    file = Path(given)
+    if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
+        return Offer.from_file(file, limit, expected_id=package_id)
+    with tempfile.TemporaryDirectory(prefix="remit-") as folder:
+        found = find_in_indexes(
+            place.path,
+            given,
+            version or None,
+            into=Path(folder),
+            limits=IndexLimits.from_settings(manager.settings),
+        )
+        envelope = found.envelope.read_bytes() if found.envelope is not None else b""
+        archive = Offer.from_file(found.archive, limit)
+        return Offer(archive.data, envelope, f"index {found.index}", given)
+
+
+@contextmanager
+def _manager(root: Path | None) -> Iterator[tuple[Root, PackageManager]]:
+    from remit.runtime import package_manager
+
+    # Works with the shipped defaults too, as what is installed may be what has to be mended.
+    place, loaded, ledger = open_root(root)
+    with ledger:
+        manager = package_manager(place, ledger, loaded, by=whoami(), step=_step)
+        manager.recover()
+        yield place, manager
+
+
+def _step(name: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{name[:76]}" if name != "close" else "\r\x1b[K", nl=False, err=True)
+
+
+def _told(one: InstalledPackage) -> dict[str, Any]:
+    manifest = one.manifest
+    return {
+        "package_id": one.package_id,
+        "version": one.version,
+        "title": manifest.title,
+        "package_type": manifest.package_type,
+        "plane_id": manifest.plane_id,
+        "layer": manifest.layer,
+        "spec_id": manifest.spec_id,
+        "framework_id": manifest.framework_id,
+        "files": len(manifest.assets),
+        "operation": one.operation,
+        "installed_at": one.installed_at,
+        "entry_id": one.entry_id,
+        "source": one.source,
+        "archive_sha256": one.archive_sha256,
+        "signature": dict(one.signature),
+        "approved_by": one.approved_by,
+    }
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

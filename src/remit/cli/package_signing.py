@@ -1,0 +1,89 @@
+"""``remit package sign`` and ``remit package verify``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from remit.cli.shared import echo_json, note, open_root, reads, say
+
+__all__ = ["sign", "verify"]
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.argument("archive", type=_FILE)
+@click.option("--key", "key_file", required=True, type=_FILE, help="The private key's file.")
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="From this day on (UTC) nobody may install it on the strength of this signature.",
+)
+@reads
+def sign(
+    root: Path | None, as_json: bool, archive: Path, key_file: Path, expires: datetime | None
+) -> None:
+    """Sign an archive. Writes ARCHIVE's .intoto.json; one more signature where there is one."""
+    import io
+    from datetime import UTC
+
+    from remit.config import default_settings
+    from remit.packages import ArchiveLimits, Offer, PackageKey, add_signature, read_archive
+    from remit.packages import sign as sign_archive
+    from remit.packages.journal import replace_file
+
+    limits = default_settings().packages
+    offer = Offer.from_file(archive, limits.compressed_bytes)
+    key = PackageKey.load(key_file)
+    found = read_archive(io.BytesIO(offer.data), ArchiveLimits.from_settings(limits))
+    if offer.envelope:
+        if expires is not None:
+            raise click.UsageError("The end of an existing signature file cannot be changed.")
+        envelope = add_signature(offer.envelope, key, max_bytes=limits.envelope_bytes)
+    else:
+        ends = None if expires is None else expires.replace(tzinfo=UTC)
+        envelope = sign_archive(found.digest, found.manifest, key, expires=ends)
+    target = Offer.envelope_file(archive)
+    replace_file(target, envelope)
+    if as_json:
+        echo_json({"signature": str(target), "key_id": key.key_id, "archive_sha256": found.digest})
+    else:
+        say(str(target))
+        note(
+            f"Signed {found.manifest.package_id} {found.manifest.version} with {key.key_id[:12]}…."
+        )
+
+
+@click.command()
+@click.argument("archive", type=_FILE)
+@click.option("--id", "package_id", default="", help="Refuse anything but this package.")
+@reads
+def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> None:
+    """Check an archive and its signatures against the root's trust; nothing is unpacked."""
+    from remit.packages import ArchiveLimits, Offer, TrustPolicy, admit, read_trust
+
+    place, loaded, ledger = open_root(root)
+    limits = loaded.settings.packages
+    with ledger:
+        offer = Offer.from_file(archive, limits.compressed_bytes, expected_id=package_id)
+        policy = read_trust(place.path / TrustPolicy.FILE, ledger)
+        found = admit(offer, policy, ArchiveLimits.from_settings(limits), dev=False)
+    manifest = found.manifest
+    told = {
+        "verified": True,
+        "package_id": manifest.package_id,
+        "version": manifest.version,
+        "archive_sha256": found.archive.digest,
+        "files": len(found.archive.files),
+        "keyids": found.signature["keyids"],
+        "threshold": found.signature["threshold"],
+    }
+    if as_json:
+        echo_json(told)
+    else:
+        keys = ", ".join(one[:12] + "…" for one in found.signature["keyids"])
+        say(f"{manifest.package_id} {manifest.version}: {len(found.archive.files)} files, signed "
+            f"by {keys} (threshold {found.signature['threshold']})")  # fmt: skip

@@ -1,0 +1,146 @@
+"""G5: what is installed is what was signed, or the record says that this was waived (SPEC 10)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from remit.canonical import sha256_hex
+from remit.ledger import LedgerClient
+from remit.packages.checks.files import RootDisk
+from remit.packages.checks.finding import Checked, Finding
+from remit.packages.errors import PackageError
+from remit.packages.journal import INSTALLED_FOLDER
+from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
+from remit.packages.registry import InstalledPackage, Registry
+from remit.packages.trust import TRUST_FILE, TrustPolicy, check_envelope, read_trust, trust_problem
+
+__all__ = ["check_attestation"]
+
+_REBUILD = "Run `remit package registry --rebuild`; it writes receipts anew from the ledger."
+_AGAIN = "Run `remit init` if it came with Remit; else remove and install the package anew."
+_RESTORE = "`remit package trust restore` puts back what is on record."
+
+
+def check_attestation(
+    registry: Registry,
+    disk: RootDisk,
+    root: Path,
+    ledger: LedgerClient,
+    *,
+    now: datetime,
+    envelope_bytes: int,
+) -> Checked:
+    """Receipts, kept archives and signatures of all packages; and that trust is as on record.
+
+    Args:
+        registry: what is installed, from the ledger; an empty one does not pass.
+        disk: the root's files, reserved places as well.
+        root: the root's directory.
+        ledger: its record.
+        now: the time, with its zone.
+        envelope_bytes: largest signature file.
+    """
+    findings: list[Finding] = []
+    if not registry.packages:
+        findings.append(Finding("No package is installed.", "Run `remit init`."))
+    policy: TrustPolicy | None = None
+    trust_file = root / TRUST_FILE
+    if problem := trust_problem(trust_file, ledger):
+        findings.append(Finding(problem, _RESTORE, path=TRUST_FILE))
+    try:
+        policy = read_trust(trust_file, ledger)
+    except PackageError as error:
+        if not problem:
+            findings.append(Finding(error.message, error.next_step, path=TRUST_FILE))
+    signed = waived = 0
+    for package_id, package in registry.packages.items():
+        findings += _receipt(package, disk)
+        findings += _archive(package, disk)
+        if package.signature.get("waived") is True:
+            waived += 1
+            continue
+        signed += 1
+        if policy is None:
+            told = f"The signature of {package_id} is not looked at: whom to trust is not known."
+            findings.append(Finding(told, "Mend trust first.", package_id))
+            continue
+        findings += _signature(package, disk, policy, now, envelope_bytes)
+    try:
+        strays = [name for name in disk.names(INSTALLED_FOLDER) if not name.startswith(".")]
+    except PackageError as error:
+        strays = []
+        findings.append(Finding(error.message, error.next_step, path=INSTALLED_FOLDER))
+    for name in strays:
+        if name not in registry.packages:
+            path = f"{INSTALLED_FOLDER}/{name}"
+            told = f"{path} is there, but the ledger knows no installed package {name}."
+            findings.append(Finding(told, "Remove it; what is not on record counts for nothing.",
+                                    path=path))  # fmt: skip
+    counts = {"packages": len(registry.packages), "signed": signed, "waived": waived}
+    return Checked(findings, counts)
+
+
+def _receipt(package: InstalledPackage, disk: RootDisk) -> list[Finding]:
+    path = receipt_path(package.package_id)
+    try:
+        if disk.read(path) == receipt_bytes(package):
+            return []
+        told = f"{path} is not what {package.entry_id} in the ledger tells."
+        return [Finding(told, _REBUILD, package.package_id, path, package.entry_id)]
+    except FileNotFoundError:
+        told = f"{path}, the receipt of {package.package_id}, is missing."
+        return [Finding(told, _REBUILD, package.package_id, path, package.entry_id)]
+    except PackageError as error:
+        return [Finding(error.message, error.next_step, package.package_id, path)]
+
+
+def _archive(package: InstalledPackage, disk: RootDisk) -> list[Finding]:
+    path = archive_path(package.package_id, package.version)
+    try:
+        found = f"sha256:{sha256_hex(disk.read(path))}"
+    except FileNotFoundError:
+        told = f"{path}, the archive that {package.package_id} was installed from, is missing."
+        return [Finding(told, _AGAIN, package.package_id, path, package.entry_id)]
+    except PackageError as error:
+        return [Finding(error.message, error.next_step, package.package_id, path)]
+    if found == package.archive_sha256:
+        return []
+    told = f"{path} has the hash {found}; installed was {package.archive_sha256}."
+    return [Finding(told, _AGAIN, package.package_id, path, package.entry_id)]
+
+
+def _signature(
+    package: InstalledPackage,
+    disk: RootDisk,
+    policy: TrustPolicy,
+    now: datetime,
+    envelope_bytes: int,
+) -> list[Finding]:
+    package_id, path = package.package_id, envelope_path(package.package_id, package.version)
+    try:
+        envelope = disk.read(path)
+        stated = package.signature.get("envelope_sha256")
+        found = f"sha256:{sha256_hex(envelope)}"
+        if found != stated:
+            told = f"{path} is not the signature that {package.entry_id} tells of."
+            return [Finding(told, _AGAIN, package_id, path, package.entry_id)]
+        needed = package.signature.get("threshold")
+        check_envelope(
+            envelope,
+            archive_digest=package.archive_sha256,
+            manifest=package.manifest,
+            policy=policy,
+            now=now,
+            installed=True,
+            # What was asked for then; a root whose threshold rose since asks it of what comes.
+            threshold=needed if isinstance(needed, int) and needed > 0 else None,
+            max_bytes=envelope_bytes,
+        )
+    except FileNotFoundError:
+        told = f"{package_id} was installed signed, and {path} is missing."
+        return [Finding(told, _AGAIN, package_id, path, package.entry_id)]
+    except PackageError as error:
+        told = f"The signature of {package_id} {package.version}: {error.message}"
+        return [Finding(told, error.next_step, package_id, path, package.entry_id)]
+    return []

@@ -1,0 +1,90 @@
+"""The gates that an operation has to pass before it changes anything (SPEC 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from remit.packages.checks.acceptance import check_acceptance
+from remit.packages.checks.ceilings import check_ceilings
+from remit.packages.checks.completeness import check_completeness, check_places
+from remit.packages.checks.files import Files, Overlay, RootDisk
+from remit.packages.checks.finding import Checked
+from remit.packages.checks.ownership import check_ownership, check_registries
+from remit.packages.checks.resolution import check_resolution, resolve
+from remit.packages.errors import PackageError
+from remit.packages.manifest import Manifest
+from remit.packages.registry import REGISTRY_FOLDER, Registry
+from remit.prices import PriceTable
+
+__all__ = ["check_before", "check_candidates"]
+
+_PRICES = "HOT/prices/prices.toml"
+
+
+def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = ()) -> None:
+    """G0B of what is there: nothing is built on a root whose files were changed.
+
+    Args:
+        registry: what is installed.
+        disk: the root's files.
+        coming: paths that get an owner now, whose files were looked at already.
+
+    Raises:
+        PackageError: ``gate_failed``, with the first thing that is wrong.
+    """
+    if registry.packages:
+        found = check_ownership(registry, disk)
+        adopted = set(coming) - registry.owners.keys()
+        kept = [one for one in found.findings if one.path not in adopted]
+        _require("G0B", Checked(kept, found.counts))
+        names = disk.names(REGISTRY_FOLDER)
+        _require("G0B", check_registries(registry, disk.read, names))
+
+
+def check_candidates(
+    after: Registry, incoming: Sequence[Manifest], files: Overlay, tool_ids: Collection[str]
+) -> None:
+    """G1 of the whole as it would be, places and ceilings, and what the frameworks of the packages
+    ask for besides.
+
+    Args:
+        after: the registry as it would be.
+        incoming: what comes.
+        files: the files as they would be.
+        tool_ids: of all tools that there are.
+
+    Raises:
+        PackageError: ``gate_failed``.
+    """
+    found = resolve(after, files)
+    _require("G1", check_resolution(after, files, found))
+    _require("G1-COMPLETE", check_places(after, found))
+    _require("G3", check_ceilings(after, found))
+    asked: set[str] = set()
+    for manifest in incoming:
+        framework = found.framework_of(after, manifest.package_id)
+        asked.update(framework.gates if framework is not None else ())
+    more: Mapping[str, Callable[[], Checked]] = {
+        "G1-COMPLETE": lambda: check_completeness(after, files, tool_ids=tool_ids),
+        "G4": lambda: check_acceptance(after, files, _prices(after, files)),
+    }
+    for gate, check in more.items():
+        if gate in asked:
+            _require(gate, check())
+
+
+def _prices(after: Registry, files: Files) -> PriceTable:
+    if _PRICES in after.owners:
+        return PriceTable.from_bytes(files.read(_PRICES), _PRICES)
+    return PriceTable.shipped()
+
+
+def _require(gate: str, checked: Checked) -> None:
+    if checked.findings:
+        first = checked.findings[0]
+        more = len(checked.findings) - 1
+        raise PackageError(
+            "gate_failed",
+            f"Gate {gate} does not pass: {first.message}" + (f" (and {more} more)" if more else ""),
+            next_step=first.next_step,
+        )

@@ -1,0 +1,118 @@
+"""Where a package's files may go (SPEC 10): its own plane and lower, nobody else's place."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from remit.packages.archive import Archive
+from remit.packages.errors import PackageError
+from remit.packages.paths import folded
+from remit.packages.registry import Registry
+
+__all__ = ["PLANES", "RESERVED", "check_folders", "check_placement", "is_reserved"]
+
+PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1/",)}
+"""By plane, the folders in which its packages may own files."""
+
+RESERVED = ("HOT/installed/", "HOT/registries/", "HOT/keys/")
+"""Folders that no package owns files in."""
+
+
+def check_placement(
+    archive: Archive, root: Path, others: Registry, own: Collection[str], ledger_file: str
+) -> None:
+    """Make sure that the package's files may come to lie where it says.
+
+    Args:
+        archive: the package.
+        root: the root's directory.
+        others: what is installed, without the version that this one replaces.
+        own: paths that the replaced versions own.
+        ledger_file: where the ledger lies, relative to the root; empty when it is elsewhere.
+
+    Raises:
+        PackageError: ``reserved_path``, ``plane_path``, ``owned_by_other``, ``file_in_the_way``,
+            ``linked_folder``.
+    """
+    manifest = archive.manifest
+    taken = {folded(path): (path, owner.package_id) for path, owner in others.owners.items()}
+    folders = {
+        folded(folder): (path, owner.package_id)
+        for path, owner in others.owners.items()
+        for folder in _folders(path)
+    }
+    for path, data in archive.files.items():
+        who = f"{manifest.package_id} may not own {path}"
+        key = folded(path)
+        if is_reserved(path) or (ledger_file and key.startswith(folded(ledger_file))):
+            raise PackageError(
+                "reserved_path",
+                f"{who}: that is a place of Remit itself.",
+                next_step="Give the file another path.",
+            )
+        if not path.startswith(PLANES[manifest.plane_id]):
+            raise PackageError(
+                "plane_path",
+                f"{who}: a package of plane {manifest.plane_id} owns files in "
+                f"{', '.join(PLANES[manifest.plane_id])} only.",
+                next_step="Give the package another plane_id, or the file another path.",
+            )
+        clash = taken.get(key) or folders.get(key)
+        clash = clash or next((taken[one] for one in map(folded, _folders(path)) if one in taken),
+                              None)  # fmt: skip
+        if clash:
+            raise PackageError(
+                "owned_by_other",
+                f"{who}: {clash[1]} owns {clash[0]}.",
+                next_step="Depending on a package does not give its files away: use another path, "
+                "or bring the change in a new version of that package.",
+            )
+        _check_disk(root, path, data, owned=path in own)
+
+
+def is_reserved(path: str) -> bool:
+    """Whether ``path`` is, or lies in, a folder that no package owns files in."""
+    return folded(f"{path}/").startswith(tuple(map(folded, RESERVED)))
+
+
+def check_folders(root: Path, path: str) -> None:
+    """Make sure that nothing above ``path``, where it is there, is a link or a file.
+
+    Raises:
+        PackageError: ``linked_folder``.
+    """
+    for folder in _folders(path):
+        try:
+            mode = os.lstat(root / folder).st_mode
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(mode):
+            raise PackageError(
+                "linked_folder",
+                f"{root / folder} is not a folder of its own but a link or file.",
+                next_step="Move it away; files are never written through links.",
+            )
+
+
+def _check_disk(root: Path, path: str, data: bytes, *, owned: bool) -> None:
+    check_folders(root, path)
+    target = root / path
+    if not owned and os.path.lexists(target) and not _is(target, data):
+        raise PackageError(
+            "file_in_the_way",
+            f"{target} is there already, belongs to no package, and is not what would be "
+            "installed.",
+            next_step="Move it away, or bring it in a package of its own.",
+        )
+
+
+def _is(path: Path, data: bytes) -> bool:
+    return stat.S_ISREG(os.lstat(path).st_mode) and path.read_bytes() == data
+
+
+def _folders(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
