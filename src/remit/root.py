@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from remit.errors import RemitError
@@ -50,9 +49,9 @@ class Root:
         return self.config.is_file()
 
     def create(self) -> list[Path]:
-        """Make the root, or put back what is missing of it; never changes what is there.
+        """Make the folders and ``remit.toml``, where they are missing; never changes what is there.
 
-        Returns the files it made.
+        What lies in the tier folders comes in packages. Returns the files it made.
 
         Raises:
             RootError: the directory cannot be written.
@@ -66,20 +65,6 @@ class Root:
                 self.config.touch(mode=0o600)  # people put keys into it
                 self.config.write_text(_FIRST_CONFIG, "utf-8")
                 made.append(self.config)
-            assets = resources.files("remit").joinpath("assets")
-            for folder in ("contracts", "prompt_packs"):
-                target = self.tier("ho1") / folder
-                target.mkdir(exist_ok=True)
-                for item in sorted(assets.joinpath(folder).iterdir(), key=lambda one: one.name):
-                    file = target / item.name
-                    if not file.exists():
-                        file.write_bytes(item.read_bytes())
-                        made.append(file)
-            rules = self.tier("hot") / "routing" / "weights.json"
-            if not rules.exists():
-                rules.parent.mkdir(exist_ok=True)
-                rules.write_bytes(assets.joinpath("routing", "weights.json").read_bytes())
-                made.append(rules)
         except OSError as error:
             raise RootError(
                 f"The root {self.path} cannot be made: {error.strerror or error}.",

@@ -14,8 +14,17 @@ from referencing.exceptions import Unresolvable
 
 from remit.canonical import canonical_json
 from remit.errors import InvalidInputError
+from remit.installed import shipped_file
 
-__all__ = ["first_problem", "problems", "schema_problem"]
+__all__ = ["first_problem", "problems", "schema_problem", "shipped_schema"]
+
+
+@functools.cache
+def shipped_schema(name: str) -> dict[str, Any]:
+    """The schema called ``name`` of those that come with Remit, in PKG-PHASE2-SCHEMAS-001."""
+    data = shipped_file("PKG-PHASE2-SCHEMAS-001", f"HOT/schemas/{name}.schema.json")
+    schema: dict[str, Any] = orjson.loads(data)
+    return schema
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:

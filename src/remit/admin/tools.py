@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from remit.admin.budgets import budget_tools
@@ -9,9 +10,11 @@ from remit.admin.configuration import configuration_tools
 from remit.admin.conversations import session_tools
 from remit.admin.entries import entry_tools
 from remit.admin.files import RootFiles, file_tools
+from remit.admin.governance import governance_tools
 from remit.admin.hiding import Hiding
 from remit.admin.journeys import journey_tools
 from remit.config import LoadedSettings, ToolSettings, load_settings
+from remit.gates import GateContext
 from remit.ledger import LedgerClient
 from remit.root import Root
 from remit.tools import Tool
@@ -24,8 +27,10 @@ def admin_tools(
     root: Path,
     settings: ToolSettings,
     loaded: LoadedSettings | None = None,
+    *,
+    gates: Callable[[], GateContext] | None = None,
 ) -> list[Tool]:
-    """The tools that look at one root. They read; none of them writes, so each may run again.
+    """The tools that look at one root. They change nothing in it, so each may run again.
 
     Args:
         ledger: the root's ledger.
@@ -33,8 +38,9 @@ def admin_tools(
         settings: limits.
         loaded: all settings in force; when left out, as the root's file and the environment have
             them, which knows nothing of flags.
+        gates: gives what the gates look at; without it there are no ``gate_check`` and
+            ``list_packages``.
     """
-
     known = loaded or load_settings(Root(root).config)
     hiding = Hiding.of(known)
     files = RootFiles(root, settings.hidden_files, settings.max_output_bytes // 2, hiding)
@@ -45,4 +51,5 @@ def admin_tools(
         *file_tools(files),
         *configuration_tools(known, settings, hiding),
         *budget_tools(ledger),
+        *(() if gates is None else governance_tools(gates, settings, hiding, by="ADMIN")),
     ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -183,10 +186,10 @@ def audit_budgets(
     """
     accounts = _Accounts()
     total = ledger.count()
-    last = -1
-    for number, entry in enumerate(_relevant(ledger, None)):
-        last = _seq(entry.id)
-        accounts.take(last, entry)
+    head = ledger.head()
+    last = -1 if head is None else head[0]
+    for number, (seq, entry) in enumerate(_relevant(ledger, last)):
+        accounts.take(seq, entry)
         if progress is not None and number % 1000 == 0:
             progress(last, total)
 
@@ -205,10 +208,14 @@ def _seq(entry_id: str) -> int:
     return -1 if seq is None else seq
 
 
-def _relevant(ledger: LedgerClient, after: int | None) -> Iterable[LedgerEntry]:
-    for entry in ledger.query(after=after, with_content=False):
-        if entry.event_type in _EVENTS:
-            yield entry
+def _relevant(ledger: LedgerClient, last: int) -> Iterable[tuple[int, LedgerEntry]]:
+    """The entries that count, up to ``last``: each kind by its index, in the ledger's order."""
+    streams = (
+        ((_seq(entry.id), entry) for entry in ledger.query(event_type=event, with_content=False))
+        for event in _EVENTS
+    )
+    # What comes meanwhile would be seen by one stream and not by another.
+    return takewhile(lambda one: one[0] <= last, merge(*streams, key=itemgetter(0)))
 
 
 def _since(tx: Transaction, last: int) -> Iterable[tuple[int, LedgerEntry]]:

@@ -31,19 +31,25 @@ _HELP = """\
 @click.command()
 @click.option("--model", help="Which model answers: auto, a provider, a model, provider/model.")
 @click.option("--session", "session_id", help="Go on with this session.")
+@click.option("--agent", "agent_id", help="Talk to this agent, which a package brought.")
 @common
-def chat(root: Path | None, model: str | None, session_id: str | None) -> None:
+def chat(
+    root: Path | None, model: str | None, session_id: str | None, agent_id: str | None
+) -> None:
     """Talk to the ADMIN agent. With piped input it answers each line."""
-    run_chat(root, model, session_id)
+    run_chat(root, model, session_id, agent_id)
 
 
-def run_chat(root: Path | None, model: str | None, session_id: str | None) -> None:
+def run_chat(
+    root: Path | None, model: str | None, session_id: str | None, agent_id: str | None = None
+) -> None:
     """Open the root, making it when there is none, and talk."""
     from remit.runtime import Runtime
 
     with Runtime.open(root, model=model, create=True) as runtime:
         runtime.require_model()
-        with runtime.session(session_id) as conversation:
+        agent = runtime if agent_id is None else runtime.packaged_agent(agent_id)
+        with agent.session(session_id) as conversation:
             note(
                 f"{conversation.session_id} on {runtime.provider_id}/{runtime.model_id}; "
                 "/help says what else there is"

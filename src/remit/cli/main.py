@@ -31,6 +31,9 @@ _COMMANDS = {
     "approve": "remit.cli.approve:approve",
     "model": "remit.cli.model:model",
     "witness": "remit.cli.witness:witness",
+    "package": "remit.cli.package:package",
+    "gate": "remit.cli.gate:gate",
+    "bootstrap": "remit.cli.bootstrap:bootstrap",
     "config": "remit.cli.config:config",
 }
 

@@ -24,7 +24,7 @@ from remit.workorders import (
 
 __all__ = ["TurnPrinter", "cost_text", "turn_data"]
 
-_MOST_ROWS = 20
+_MOST_ROWS = 60
 _CELL = 44
 _WIDE = 100
 

@@ -6,38 +6,57 @@ import importlib.util
 import platform
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 
 import click
 
+from remit.cli.approve import whoami
 from remit.cli.shared import common, echo_json, note, open_ledger, open_settings, reads
 from remit.errors import RemitError
 
 
 @click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--bare", is_flag=True, help="Keys and an empty ledger only: `remit ledger import` comes next."
+)
 @common
-def init(directory: Path | None, root: Path | None) -> None:
+def init(directory: Path | None, root: Path | None, bare: bool) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
-    from remit.config import load_settings
-    from remit.ledger import ledger_key, open_root_ledger
+    from remit.installed import InstalledFiles
     from remit.root import Root, find_root
+    from remit.runtime import make_root
 
     given = directory or root
     place = Root(given) if given is not None else find_root()
-    made = place.create()
-    settings = load_settings(place.config).settings
-    made += ledger_key(place, settings.ledger).create()
-    open_root_ledger(place, settings.ledger, create=True).close()
-    note(f"{place.path}: {len(made)} files made." if made else f"{place.path} is complete.")
+    before = _files(place.path)
+    editable = make_root(place, bare=bare, by=whoami(), step=_step)
+    made = len(_files(place.path) - before)
+    if editable and not before:
+        note("Remit runs from an editable install: no hashes to check. Waived, on record.")
+    note(f"{place.path}: {made} files made." if made else f"{place.path} is complete.")
+    for path in InstalledFiles(place.path).changed():
+        note(f"{path} is not as it was installed; `remit package restore` puts it back.")
+
+
+def _files(root: Path) -> set[Path]:
+    return {file for file in root.rglob("*") if file.is_file()}
+
+
+def _step(name: str) -> None:
+    """What goes on, where a person looks; the line is empty again at the end."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{name[:76] if name != 'close' else ''}", nl=False, err=True)
 
 
 @click.command()
 @reads
 def doctor(root: Path | None, as_json: bool) -> None:
     """Check that everything a conversation needs is there; exit 1 when something is not."""
-    from remit.routing import RULES_UNAVAILABLE, load_rules
+    from remit.routing import RULES_UNAVAILABLE
     from remit.runtime import require_reachable, resolve_model
+    from remit.runtime.routing import rules_of
 
     checks: list[dict[str, object]] = []
 
@@ -57,7 +76,7 @@ def doctor(root: Path | None, as_json: bool) -> None:
         check(
             "ledger", report.verified, f"{report.entries} entries, {report.problem_count} problems"
         )
-        rules = load_rules(place.path / settings.routing.rules)
+        rules = rules_of(place, settings.routing)
         there = rules.version_hash != RULES_UNAVAILABLE
         how = "cannot be read; `remit init` puts the shipped ones back where they are missing"
         check("routing rules", there, rules.version_hash if there else how)

@@ -24,6 +24,7 @@ __all__ = [
     "echo_json_line",
     "note",
     "open_ledger",
+    "open_root",
     "open_settings",
     "print_json_list",
     "progress",
@@ -121,6 +122,23 @@ def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
             next_step="Run `remit init`, or name one with --root.",
         )
     return place, load_settings(place.config)
+
+
+def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
+    """A root, its settings and its ledger, to mend it: where the installed defaults were changed,
+    those that come with Remit are in force."""
+    from remit.config import load_settings
+    from remit.installed import ChangedFileError
+    from remit.ledger import open_root_ledger
+    from remit.root import find_root
+
+    try:
+        place, loaded = open_settings(root)
+    except ChangedFileError as error:
+        place = find_root(root)
+        loaded = load_settings(place.config, installed=False)
+        note(f"{error.message} Those that come with Remit are used instead.")
+    return place, loaded, open_root_ledger(place, loaded.settings.ledger)
 
 
 def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:

@@ -1,6 +1,7 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
 from remit.config.loading import LoadedSettings, default_settings, describe, load_settings
+from remit.config.packages import GateSettings, PackageIndexSettings, PackageSettings
 from remit.config.routing import (
     RoutedModelSettings,
     RouteSettings,
@@ -32,6 +33,7 @@ __all__ = [
     "AuthSettings",
     "BudgetSettings",
     "ChatSettings",
+    "GateSettings",
     "GatewaySettings",
     "LeaseSettings",
     "LedgerSettings",
@@ -39,6 +41,8 @@ __all__ = [
     "LocalModelSettings",
     "McpServerSettings",
     "ModelSettings",
+    "PackageIndexSettings",
+    "PackageSettings",
     "ProviderSettings",
     "RouteSettings",
     "RoutedModelSettings",

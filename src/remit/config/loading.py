@@ -8,7 +8,6 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,9 +16,11 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from remit.config.routing import RoutedModelSettings, RouteSettings
 from remit.config.settings import McpServerSettings, ProviderSettings, Settings
 from remit.errors import ConfigError
+from remit.installed import InstalledFiles, shipped_file
 
 __all__ = ["LoadedSettings", "default_settings", "load_settings"]
 
+_DEFAULTS = "HOT/config/defaults.toml"
 _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
     {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
@@ -59,19 +60,24 @@ def load_settings(
     *,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    installed: bool = True,
 ) -> LoadedSettings:
     """Read all layers and check the result against the schema.
 
     Args:
         path: a ``remit.toml``; left out, or not there, it adds nothing.
+        installed: take the defaults that a package installed beside it; else, and where none
+            did, those that come with Remit.
         environment: variables ``REMIT_SECTION__KEY``; the process's own when left out.
         flags: values by dotted key, from a command line.
 
     Raises:
         ConfigError: a key is unknown (the nearest right one is named), a value does not fit,
             or the file cannot be read.
+        ChangedFileError: the installed defaults are not as they were installed.
     """
-    merged = _defaults()
+    of_root = _installed_defaults(path.parent) if installed and path is not None else None
+    merged = of_root or _defaults()
     sources = {key: "default" for key, _ in _flatten(merged)}
     if path is not None and path.exists():
         _merge(merged, _read(path), str(path), sources)
@@ -97,12 +103,19 @@ def load_settings(
     try:
         return LoadedSettings(Settings.model_validate(merged), sources)
     except ValidationError as error:
-        raise _explain(error, sources) from error
+        raise _explain(error, sources, of_root is not None) from error
 
 
 def _defaults() -> dict[str, Any]:
-    text = resources.files("remit").joinpath("assets/defaults.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(shipped_file("PKG-KERNEL-001", _DEFAULTS).decode())
+
+
+def _installed_defaults(root: Path) -> dict[str, Any] | None:
+    """The defaults that a package brought; ``None`` where none did."""
+    files = InstalledFiles(root)
+    if not files.owner(_DEFAULTS):
+        return None
+    return tomllib.loads(files.read(_DEFAULTS).decode())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -192,9 +205,14 @@ def _unknown(key: str, known: list[str], source: str) -> ConfigError:
     )
 
 
-def _explain(error: ValidationError, sources: Mapping[str, str]) -> ConfigError:
+def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) -> ConfigError:
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(str(part) for part in first["loc"])
+    if of_root and (first["type"] == "missing" or sources.get(key) == "default"):
+        return ConfigError(
+            f"The installed defaults are of another version of Remit: {key}: {first['msg']}.",
+            next_step="`remit init` brings the packages of this version.",
+        )
     source = sources.get(key, "")
     return ConfigError(
         f"The setting {key} does not fit{f' ({source})' if source else ''}: {first['msg']}.",

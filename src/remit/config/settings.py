@@ -1,4 +1,4 @@
-"""The schema of ``remit.toml``. Defaults stand in ``assets/defaults.toml``, not here."""
+"""The schema of ``remit.toml``. Defaults stand in a file of PKG-KERNEL-001, not here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from remit.config.packages import GateSettings, PackageSettings
 from remit.config.routing import RoutingSettings
 from remit.config.section import Section as _Section
 
@@ -412,4 +413,6 @@ class Settings(_Section):
     mcp_server: McpOfferSettings
     mcp: dict[str, McpServerSettings]
     supervisor: SupervisorSettings
+    packages: PackageSettings
+    gates: GateSettings
     chat: ChatSettings

@@ -13,6 +13,7 @@ from remit.contracts.contract import PromptContract
 from remit.contracts.errors import RequiredContextError
 from remit.contracts.file import UnusableFileError, read_inside, text_of
 from remit.errors import InvalidInputError
+from remit.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
 
 __all__ = ["required_context"]
@@ -30,6 +31,7 @@ def required_context(
     *,
     max_bytes: int,
     session_id: str = "",
+    installed: InstalledFiles | None = None,
 ) -> dict[str, Any]:
     """What the contract's ``required_context`` names (SPEC 8.1).
 
@@ -40,6 +42,8 @@ def required_context(
             outside it.
         max_bytes: most bytes of everything together, entries as JSON.
         session_id: what a query's ``"current"`` stands for.
+        installed: of the root that ``directory`` belongs to: only files that packages brought
+            count, and only as they brought them.
 
     Returns:
         ``{"ledger": [rows of each query, in turn], "frameworks": {id: text},
@@ -53,7 +57,7 @@ def required_context(
         LedgerError: the ledger cannot be read.
     """
     needs = contract.required_context
-    room = _Room(contract.contract_id, max_bytes)
+    room = _Room(contract.contract_id, max_bytes, installed)
     rows: list[dict[str, Any]] = []
     for number, query in enumerate(needs.get("ledger_queries", ()), 1):
         rows += _rows(query, f"ledger query {number}", ledger, session_id, room)
@@ -69,8 +73,11 @@ def required_context(
 class _Room:
     """How many bytes may still come; the errors of one contract."""
 
-    def __init__(self, contract_id: str, max_bytes: int) -> None:
+    def __init__(
+        self, contract_id: str, max_bytes: int, installed: InstalledFiles | None = None
+    ) -> None:
         self._contract_id = contract_id
+        self.installed = installed
         self._most = max_bytes
         self.left = max_bytes
 
@@ -150,9 +157,11 @@ def _file(name: str, directory: Path, room: _Room) -> str:
 def _text(directory: Path, path: Path, what: str, room: _Room) -> str | None:
     try:
         data = read_inside(directory, path, room.left)
+        if room.installed is not None:
+            data = room.installed.read(room.installed.path_of(path))
         room.take(len(data), what)
         return text_of(data, path.name)
     except FileNotFoundError:
         return None
-    except UnusableFileError as error:
+    except (UnusableFileError, NotInstalledError, ChangedFileError) as error:
         raise room.error(what, f"may not be used: {error.message.rstrip('.')}") from error

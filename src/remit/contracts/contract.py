@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
 import orjson
@@ -17,7 +16,7 @@ from remit.contracts.errors import ContractError
 from remit.contracts.file import UnusableFileError, text_of
 from remit.contracts.schema import unusable
 from remit.errors import InvalidInputError
-from remit.schemas import first_problem
+from remit.schemas import first_problem, shipped_schema
 
 __all__ = ["Boundary", "PromptContract"]
 
@@ -71,7 +70,7 @@ class PromptContract:
         """
         try:
             value = _json(data, source)
-            if problem := first_problem(_contract_schema(), value):
+            if problem := first_problem(shipped_schema("prompt_contract"), value):
                 raise ValueError(f"{source}, at {_brief(problem)}")
             digest = sha256_hex(canonical_json(value))
             schemas = {name: value.get(name) for name in ("input_schema", "output_schema")}
@@ -137,10 +136,3 @@ def _object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _brief(problem: str) -> str:
     """A problem may quote the whole file."""
     return problem if len(problem) <= _MOST_SAID else f"{problem[:_MOST_SAID]}…"
-
-
-@functools.cache
-def _contract_schema() -> dict[str, Any]:
-    path = "assets/schemas/prompt_contract.schema.json"
-    schema: dict[str, Any] = orjson.loads(resources.files("remit").joinpath(path).read_bytes())
-    return schema

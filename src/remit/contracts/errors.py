@@ -11,7 +11,8 @@ class ContractError(RemitError):
     """A contract or pack cannot be used.
 
     Attributes:
-        code: ``contract_not_found``, ``contract_schema_invalid`` or ``prompt_pack_not_found``.
+        code: ``contract_not_found``, ``contract_schema_invalid``, ``prompt_pack_not_found`` or
+            ``contract_changed`` (not installed, or not as it was installed).
     """
 
     def __init__(self, code: str, message: str, *, next_step: str = "") -> None:

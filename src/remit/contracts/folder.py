@@ -12,12 +12,14 @@ from typing import Generic, NamedTuple, TypeVar
 
 from remit.contracts.errors import ContractError
 from remit.contracts.file import UnusableFileError, read_inside
+from remit.installed import ChangedFileError, InstalledFiles, NotInstalledError
 
 __all__ = ["MAX_BYTES", "Folder"]
 
 MAX_BYTES = 1024 * 1024
 """Most bytes that a contract or pack may have."""
 
+_CHANGED = "contract_changed"
 _SETTLED_NS = 2_000_000_000
 """Two changes within the granularity of a file system's clock (2 s on FAT) bear one time."""
 
@@ -43,14 +45,20 @@ class Folder(Generic[_T]):
         path: the directory; it need not exist.
         suffixes: of the files that count.
         parse: makes the value of a file's path and bytes.
+        installed: where given, only installed files that are as they were installed count.
     """
 
     def __init__(
-        self, path: Path, suffixes: tuple[str, ...], parse: Callable[[Path, bytes], _T]
+        self,
+        path: Path,
+        suffixes: tuple[str, ...],
+        parse: Callable[[Path, bytes], _T],
+        installed: InstalledFiles | None = None,
     ) -> None:
         self.path = path
         self._suffixes = suffixes
         self._parse = parse
+        self._installed = installed
         self._lock = threading.Lock()
         self._listed: _Listing | None = None
         self._known: dict[Path, tuple[_Identity, bool, bytes, _T | ContractError]] = {}
@@ -102,10 +110,13 @@ class Folder(Generic[_T]):
             identity = _identity(status)
             with self._lock:
                 known = self._known.get(path)
-            if known is not None and known[:2] == (identity, True):
+            fresh = known is not None and known[:2] == (identity, True)
+            if known is not None and fresh and self._is_installed(path, known[2]):
                 return known[3]
             settled = _is_settled(identity)
             data = read_inside(self.path, path, MAX_BYTES)
+            if not self._is_installed(path, data) and self._installed is not None:
+                data = self._installed.read(self._installed.path_of(path))
         except FileNotFoundError:
             # A link that leads nowhere is there all the same.
             return _unusable(f"{path} leads nowhere.") if path.is_symlink() else None
@@ -113,6 +124,8 @@ class Folder(Generic[_T]):
             return _unreadable(path, error)
         except UnusableFileError as error:
             return _unusable(error.message)
+        except (NotInstalledError, ChangedFileError) as error:
+            return ContractError(_CHANGED, error.message, next_step=error.next_step)
         if known is not None and known[2] == data:
             value = known[3]
         else:
@@ -125,6 +138,10 @@ class Folder(Generic[_T]):
         with self._lock:
             self._known[path] = (identity, settled, data, value)
         return value
+
+    def _is_installed(self, path: Path, data: bytes) -> bool:
+        installed = self._installed
+        return installed is None or installed.matches(installed.path_of(path), data)
 
 
 def _identity(status: os.stat_result) -> _Identity:

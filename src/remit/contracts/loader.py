@@ -13,6 +13,7 @@ from remit.contracts.errors import ContractError
 from remit.contracts.file import text_of
 from remit.contracts.folder import Folder
 from remit.contracts.pack import PromptPack
+from remit.installed import InstalledFiles
 
 __all__ = ["ContractLoader"]
 
@@ -34,13 +35,20 @@ class ContractLoader:
     Args:
         directory: the tier folder, ``HO1`` of a root.
         more: folders of the same form, searched after it.
+        installed: of the root that ``directory`` belongs to: only what packages brought to it
+            is loaded, and only as they brought it.
     """
 
-    def __init__(self, directory: Path, *more: Path) -> None:
-        places = (directory, *more)
-        self._contracts = [Folder(one / "contracts", (".json",), _contract) for one in places]
+    def __init__(
+        self, directory: Path, *more: Path, installed: InstalledFiles | None = None
+    ) -> None:
+        places = [(directory, installed), *((one, None) for one in more)]
+        self._contracts = [
+            Folder(place / "contracts", (".json",), _contract, known) for place, known in places
+        ]
         self._packs = [
-            Folder(one / "prompt_packs", (".txt", ".md", ".j2"), _pack) for one in places
+            Folder(place / "prompt_packs", (".txt", ".md", ".j2"), _pack, known)
+            for place, known in places
         ]
 
     def load(self, contract_id: str, version: str | None = None) -> PromptContract:

@@ -107,7 +107,8 @@ class Importer:
         if tx.execute("SELECT 1 FROM entries LIMIT 1"):
             raise ExportFormatError(
                 f"The ledger {self._store.location} is not empty.",
-                next_step="Import into a new root: `remit init NEW`, then import with --root NEW.",
+                next_step="Import into a new root: `remit init --bare NEW`, import with --root "
+                "NEW; then `remit init NEW` installs what comes with Remit.",
             )
         lines = _lines(source)
         header: Any = next(lines, (0, None))[1]

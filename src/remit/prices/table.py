@@ -7,15 +7,16 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from importlib import resources
 from pathlib import Path
 
+from remit.installed import InstalledFiles, shipped_file
 from remit.prices.errors import PriceError
 from remit.prices.parsing import SNAPSHOT_FORMS, Entry, ParsedTable, parse
 from remit.prices.price import Price
 
 __all__ = ["PriceTable"]
 
+_INSTALLED = "HOT/prices/prices.toml"
 _Name = tuple[str, str]  # provider, model
 
 
@@ -42,8 +43,28 @@ class PriceTable:
     @functools.cache
     def shipped(cls) -> PriceTable:
         """The table that comes with Remit."""
-        data = resources.files("remit").joinpath("assets/prices.toml").read_bytes()
+        data = shipped_file("PKG-TOKEN-BUDGETER-001", _INSTALLED)
         return cls._read(data, "the shipped price table", None)
+
+    @classmethod
+    def installed(cls, files: InstalledFiles) -> PriceTable:
+        """The table that a package brought to a root.
+
+        Raises:
+            NotInstalledError: none did.
+            ChangedFileError: it is not as it was installed.
+            PriceError: a key in it is wrong; the key is named.
+        """
+        return cls.from_bytes(files.read(_INSTALLED), _INSTALLED)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> PriceTable:
+        """A table that stands by itself, called ``name`` in errors.
+
+        Raises:
+            PriceError: a key in it is wrong; the key is named.
+        """
+        return cls._read(data, name, None)
 
     @classmethod
     def from_file(cls, path: str | Path) -> PriceTable:

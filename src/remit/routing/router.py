@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from remit.auth import Identity
@@ -34,7 +33,7 @@ from remit.routing.replaying import replay
 from remit.routing.route import Outcome, route_and_tell
 from remit.routing.routes import Route, read_routes
 from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
-from remit.routing.weights import load_rules
+from remit.routing.weights import Rules
 from remit.trail import ThoughtRecord
 
 __all__ = ["Router"]
@@ -64,7 +63,7 @@ class Router:
         ledger: LedgerClient,
         settings: RoutingSettings,
         registry: Registry,
-        rules: Path,
+        rules: Rules,
         prompts: PromptMaker,
     ) -> None:
         self._gateway = gateway
@@ -72,7 +71,7 @@ class Router:
         self._settings = settings
         self._registry = registry
         self._prompts = prompts
-        self.rules = load_rules(rules)
+        self.rules = rules
         self.routes: Mapping[str, Route] = read_routes(settings, registry, self.rules, prompts)
         self.scoring_fn: ScoringFn = score_candidates
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)

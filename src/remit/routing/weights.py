@@ -13,12 +13,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
 from remit.canonical import canonical_json, sha256_hex
 from remit.errors import InvalidInputError
+from remit.installed import (
+    ChangedFileError,
+    InstalledFiles,
+    NotInstalledError,
+    shipped_file,
+)
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
 
@@ -179,8 +184,8 @@ class Weights:
     @functools.cache
     def shipped(cls) -> Self:
         """The rules that come with Remit."""
-        file = resources.files("remit").joinpath("assets/routing/weights.json")
-        return cls.from_text(file.read_text("utf-8"), "shipped with Remit")
+        data = shipped_file("PKG-ROUTER-001", "HOT/routing/weights.json")
+        return cls.from_text(data.decode(), "shipped with Remit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +196,23 @@ class Rules:
     version_hash: str
 
 
-def load_rules(path: Path) -> Rules:
+def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
     """The rules in a file; where they cannot be read, the shipped ones without a version.
 
     The reason is logged: calls go on being routed.
+
+    Args:
+        path: the file.
+        installed: of the root that it lies in, where it came in a package: it counts only as it
+            was installed.
     """
     try:
-        weights = Weights.from_file(path)
-    except WeightsError as error:
+        if installed is None:
+            weights = Weights.from_file(path)
+        else:
+            text = installed.read(installed.path_of(path)).decode("utf-8", "replace")
+            weights = Weights.from_text(text, str(path))
+    except (WeightsError, NotInstalledError, ChangedFileError) as error:
         _log.error(
             "%s The shipped defaults are in force; `remit init` puts a missing file back.",
             error.message,

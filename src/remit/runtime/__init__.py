@@ -2,6 +2,7 @@
 
 from remit.runtime.agent import Agent
 from remit.runtime.conversation import Conversation, TurnEnded
+from remit.runtime.governing import known_tools, make_root, package_manager
 from remit.runtime.providers import require_reachable, resolve_model, weight_store
 from remit.runtime.runtime import Runtime
 
@@ -10,6 +11,9 @@ __all__ = [
     "Conversation",
     "Runtime",
     "TurnEnded",
+    "known_tools",
+    "make_root",
+    "package_manager",
     "require_reachable",
     "resolve_model",
     "weight_store",

@@ -10,11 +10,13 @@ from remit.budget import TokenBudgeter
 from remit.config import LoadedSettings
 from remit.contracts import ContractLoader
 from remit.errors import ConfigError
+from remit.gates import GateContext
 from remit.gateway import LLMGateway
 from remit.leases import LeaseOffice
 from remit.ledger import LedgerClient
 from remit.root import Root
 from remit.runtime.agent import Agent, AgentParts, AgentShape
+from remit.runtime.governing import gate_context
 from remit.runtime.pushing import KernelContext
 from remit.supervisor import PlanStep, thread_tools
 from remit.tools import Tool, ToolDispatcher, ToolError, tool
@@ -99,7 +101,9 @@ class AgentMaker:
         names = {one.tool_id for one in brought}
         looking = [
             one
-            for one in admin_tools(self._ledger, self._root.path, settings.tools, self._loaded)
+            for one in admin_tools(
+                self._ledger, self._root.path, settings.tools, self._loaded, gates=self._gates
+            )
             if one.tool_id in shape.answer.tools and one.tool_id not in names
         ]
         dispatcher = ToolDispatcher([*looking, *brought], settings.tools)
@@ -113,6 +117,9 @@ class AgentMaker:
             context,
         )  # fmt: skip
         return Agent(parts, shape)
+
+    def _gates(self) -> GateContext:
+        return gate_context(self._root, self._ledger, self._loaded)
 
     def tools_of(
         self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]

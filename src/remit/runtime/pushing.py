@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from remit.config import Settings
 from remit.contracts import ContractLoader, required_context
+from remit.errors import RemitError
+from remit.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.root import Root
 from remit.supervisor import Candidate, open_threads
@@ -19,6 +19,7 @@ from remit.supervisor import Candidate, open_threads
 __all__ = ["KernelContext"]
 
 _log = logging.getLogger("remit.runtime")
+_POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")
 _BYTES_PER_TOKEN = 4
 
@@ -27,7 +28,7 @@ class KernelContext:
     """Adopted policy, and what an agent's other sessions left open.
 
     Args:
-        root: whose ``HOT/policy`` holds policy as texts, one a file.
+        root: whose packages bring policy as texts below ``HOT/policy/``, one a file.
         ledger: the whole of it: the kernel sees all, and passes on little.
         contracts: where ``required_context`` stands.
         settings: of the root.
@@ -47,7 +48,7 @@ class KernelContext:
         shares_sessions: bool,
     ) -> None:
         self._root = root
-        self._policy = root.tier("hot") / "policy"
+        self._installed = InstalledFiles(root.path)
         self._ledger = ledger
         self._contracts = contracts
         self._settings = settings
@@ -77,32 +78,31 @@ class KernelContext:
             self._root.tier("ho1"),
             session_id=session_id,
             max_bytes=self._settings.tools.max_output_bytes,
+            installed=self._installed,
         )
 
     def _policies(self) -> list[Candidate]:
-        if not self._policy.is_dir():
-            return []
         found = []
-        for file in sorted(self._policy.iterdir()):
-            if file.suffix not in _POLICY_SUFFIXES or not file.is_file() or file.is_symlink():
+        for path in self._installed.paths(_POLICY):
+            if not path.endswith(_POLICY_SUFFIXES):
                 continue
             try:
-                text, at = self._policy_text(file)
-            except (OSError, UnicodeDecodeError) as error:
+                text, at = self._policy_text(path)
+            except (OSError, UnicodeDecodeError, RemitError) as error:
                 # One bad file must not silence an agent; it is told to whoever looks after it.
-                _log.error("the policy %s cannot be used: %s", file.name, error)
+                _log.error("the policy %s cannot be used: %s", path, error)
                 continue
-            found.append(Candidate("policy", f"HOT/policy/{file.name}", text, 1.0, at))
+            found.append(Candidate("policy", path, text, 1.0, at))
         return found
 
-    def _policy_text(self, file: Path) -> tuple[str, str]:
+    def _policy_text(self, path: str) -> tuple[str, str]:
         """The text of a policy and when it was written; of one that is too long, its beginning.
 
         One that could not be shown whole would not be shown at all: attention leaves it out.
         """
         most = self._settings.supervisor.attention.tokens * _BYTES_PER_TOKEN + _BYTES_PER_TOKEN
-        with file.open("rb") as opened:
-            data = opened.read(most + 1)
-            at = datetime.fromtimestamp(os.fstat(opened.fileno()).st_mtime, UTC).isoformat()
+        data = self._installed.read(path)
+        written = (self._root.path / path).stat().st_mtime
+        at = datetime.fromtimestamp(written, UTC).isoformat()
         cut = len(data) > most
-        return data.decode("utf-8", "ignore" if cut else "strict").strip(), at
+        return data[:most].decode("utf-8", "ignore" if cut else "strict").strip(), at

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 
-from remit.config import ProviderSettings, Settings, default_settings
+from remit.config import ProviderSettings, RoutingSettings, Settings, default_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
+from remit.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.prices import PriceTable
 from remit.root import Root
-from remit.routing import Reach, Registry, Reliability, Router, StagePrompts
+from remit.routing import (
+    Reach,
+    Registry,
+    Reliability,
+    Router,
+    Rules,
+    StagePrompts,
+    load_rules,
+)
 
-__all__ = ["is_own", "make_router"]
+__all__ = ["is_own", "make_router", "rules_of"]
 
 
 def make_router(
@@ -51,9 +60,16 @@ def make_router(
         ledger,
         routing,
         Registry(routing, prices, reach, reliability),
-        root.path / routing.rules,
+        rules_of(root, routing),
         StagePrompts(contracts),
     )
+
+
+def rules_of(root: Root, settings: RoutingSettings) -> Rules:
+    """The rules of scoring in force in a root; below a tier folder, only as installed."""
+    governed = settings.rules.startswith(("HOT/", "HO2/", "HO1/"))
+    installed = InstalledFiles(root.path) if governed else None
+    return load_rules(root.path / settings.rules, installed)
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:

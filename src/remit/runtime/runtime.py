@@ -14,13 +14,16 @@ from remit.blocking import run_blocking
 from remit.budget import BudgetScope, TokenBudgeter
 from remit.config import LoadedSettings, Settings, load_settings
 from remit.contracts import ContractLoader
+from remit.gates import GateContext
 from remit.gateway import LLMGateway, RouterConfig
+from remit.installed import InstalledFiles
 from remit.leases import LeaseOffice
-from remit.ledger import RetentionSchedule, ledger_key, open_root_ledger
+from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.prices import PriceTable
 from remit.root import Root, RootError, find_root
 from remit.runtime.agent import Agent, AgentShape
 from remit.runtime.conversation import Conversation
+from remit.runtime.governing import gate_context, make_root, recover_packages
 from remit.runtime.making import AgentMaker
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import is_own, make_router
@@ -50,14 +53,12 @@ class Runtime:
         loaded: LoadedSettings,
         model: str | None,
         tools: Iterable[Tool],
-        new: bool,
     ) -> None:
         settings = loaded.settings
         self.root = root
         self.loaded = loaded
-        if new:
-            ledger_key(root, settings.ledger).create()
-        self.ledger = open_root_ledger(root, settings.ledger, create=new)
+        self.ledger = open_root_ledger(root, settings.ledger)
+        recover_packages(root, self.ledger, loaded)
         self._retention = (
             RetentionSchedule(self.ledger, every_s=settings.ledger.retention_every_s)
             if settings.ledger.retention_days
@@ -94,16 +95,14 @@ class Runtime:
             LedgerError: the ledger cannot be opened.
         """
         place = find_root(Path(root) if root is not None else None)
-        new = not place.exists()
-        if new:
+        if not place.exists():
             if not create:
                 raise RootError(
                     f"There is no root at {place.path}.",
                     next_step="Run `remit init`, or name one with --root.",
                 )
-            place.create()
-        loaded = load_settings(place.config, flags=flags)
-        return cls(place, loaded, model, tools, new)
+            make_root(place, flags=flags)
+        return cls(place, load_settings(place.config, flags=flags), model, tools)
 
     def _wire(self, settings: Settings, model: str | None, tools: Iterable[Tool]) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model)
@@ -121,7 +120,8 @@ class Runtime:
         for name, provider in providers.reachable.items():
             self.gateway.register_provider(name, provider)
         self.gateway.recover()
-        self._contracts = ContractLoader(self.root.tier("ho1"))
+        self._installed = InstalledFiles(self.root.path)
+        self._contracts = ContractLoader(self.root.tier("ho1"), installed=self._installed)
         self.router = make_router(
             self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
             (self.provider_id, self.model_id),
@@ -245,7 +245,9 @@ class Runtime:
             )
         loader = self._contracts
         if contracts is not None:
-            loader = ContractLoader(self.root.tier("ho1"), Path(contracts))
+            loader = ContractLoader(
+                self.root.tier("ho1"), Path(contracts), installed=self._installed
+            )
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
         check_criteria(acceptance or {})
@@ -282,6 +284,44 @@ class Runtime:
             session_usd,
         )
         return self._maker.assemble(shape, own, loader, shares_sessions=shares_sessions)
+
+    def gate_context(self) -> GateContext:
+        """What the gates of this root look at, as it stands now."""
+        return gate_context(self.root, self.ledger, self.loaded)
+
+    def packaged_agents(self) -> list[str]:
+        """Ids of the agents that installed packages brought."""
+        from remit.runtime.packaged import packaged_agents
+
+        return packaged_agents(self._installed)
+
+    def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent:
+        """An agent that an installed package brought, with what its package lets it do.
+
+        Args:
+            agent_id: its name, as :meth:`packaged_agents` gives it.
+            model: which model answers, instead of the one that it names or the root's default.
+
+        Raises:
+            AgentNotInstalledError: there is none, or it goes beyond its package's permissions.
+            RemitError: what :meth:`agent` raises.
+        """
+        from remit.runtime.packaged import packaged_agent  # signing is slow to load
+
+        default = (self.provider_id, self.model_id)
+        found = packaged_agent(agent_id, self._installed, self.ledger, default)
+        document = found.document
+        return self.agent(
+            document.agent_id,
+            instructions=document.instructions,
+            tools=document.tools,
+            approve=document.approve,
+            contract=document.contract_id,
+            model=model or document.model or None,
+            acceptance=document.acceptance,
+            order_tokens=found.token_budget,
+            order_usd=found.usd_budget,
+        )
 
     def _has_native_tools(self) -> bool:
         provider = self._providers.reachable.get(self.provider_id)
@@ -342,5 +382,5 @@ class Runtime:
 
 
 def _prices(root: Root, file: str) -> PriceTable:
-    shipped = PriceTable.shipped()
-    return shipped.overlaid(PriceTable.from_file(root.path / file)) if file else shipped
+    brought = PriceTable.installed(InstalledFiles(root.path))
+    return brought.overlaid(PriceTable.from_file(root.path / file)) if file else brought

@@ -19,6 +19,7 @@ from remit.server.api.answers import answer
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
 from remit.server.api.errors import error_body, told
+from remit.server.api.governance import governance_routes
 from remit.server.api.guard import Guard
 from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
@@ -61,6 +62,7 @@ def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Guard:
         budget_routes(ledger, budgeter, keys),
         key_routes(keys, budgeter),
         approval_routes(ledger, runtime.approvals),
+        governance_routes(ledger, runtime.gate_context),
         _health_routes(runtime, keys),
     ]
     for router in routers:

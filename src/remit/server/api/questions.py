@@ -14,6 +14,7 @@ __all__ = [
     "Decision",
     "EntryQuery",
     "Flag",
+    "GateRequest",
     "KeyQuery",
     "KeyRequest",
     "Page",
@@ -43,6 +44,7 @@ def _name(value: str) -> str:
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """``true`` or ``false``, and nothing else."""
 
+GateName = Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]
 _Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_name)]
 # In a URL there is no null: what is not given is not there.
 _Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
@@ -167,3 +169,12 @@ class Rotation(_Body):
     grace_s: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="seconds for which the old secret counts too"
     )
+
+
+class GateRequest(BaseModel):
+    """Which gates to look through."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gates: list[GateName] = Field(description="which gates; all when empty")
+    full: bool = Field(False, description="read the whole ledger, whatever was verified before")

@@ -1,0 +1,109 @@
+"""``remit gate``: what has to hold of an installation, and whether it does."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from remit.cli.shared import echo_json, note, progress, reads, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remit.gates import GateContext, GateReport
+
+__all__ = ["gate"]
+
+
+@click.group()
+def gate() -> None:
+    """Gates: packages, files, orders, constraints, signatures and the record."""
+
+
+@gate.command()
+@click.option("--all", "every", is_flag=True, help="All gates.")
+@click.option("--gate", "names", multiple=True, metavar="GATE", help="One gate; may be repeated.")
+@click.option("--enforce", is_flag=True, help="Exit 1 when a gate fails.")
+@click.option("--full", is_flag=True, help="Read the whole ledger, whatever was verified before.")
+@reads
+def check(
+    root: Path | None,
+    as_json: bool,
+    every: bool,
+    names: tuple[str, ...],
+    enforce: bool,
+    full: bool,
+) -> None:
+    """Look through gates; what they say is told and recorded. Without --enforce the exit is 0."""
+    from remit.cli.approve import whoami
+    from remit.gates import GATES, GateReport, check_gates
+    from remit.ledger import LedgerError
+
+    if every == bool(names):
+        raise click.UsageError(f"Give --all, or --gate with one of {', '.join(GATES)}.")
+    if unknown := [name for name in names if name not in GATES]:
+        raise click.UsageError(
+            f"There is no gate {unknown[0]!r}; the gates are {', '.join(GATES)}."
+        )
+    try:
+        with _context(root) as context:
+            report = check_gates(
+                context, names or None, full=full, by=whoami(), progress=progress("gates")
+            )
+    except LedgerError as error:
+        report = GateReport.without_ledger(names or GATES, error)
+    if as_json:
+        echo_json(report.to_dict())
+    else:
+        _print(report)
+    if report.unrecorded:
+        note(f"The results are not on record: {report.unrecorded}")
+    if enforce and not report.passed:
+        sys.exit(1)
+
+
+@contextmanager
+def _context(root: Path | None) -> Iterator[GateContext]:
+    """A root to be looked through, however damaged its settings are."""
+    from remit.cli.shared import open_settings
+    from remit.config import LoadedSettings, default_settings, load_settings
+    from remit.errors import ConfigError, RemitError
+    from remit.installed import ChangedFileError
+    from remit.ledger import open_root_ledger
+    from remit.root import find_root
+    from remit.runtime.governing import gate_context, recover_packages
+
+    problem: RemitError | None = None
+    place = find_root(root)
+    try:
+        place, loaded = open_settings(root)
+    except (ChangedFileError, ConfigError) as error:
+        # That defaults were changed, G0B says.
+        problem = error if isinstance(error, ConfigError) else None
+        try:
+            loaded = load_settings(place.config, installed=False)
+        except ConfigError as own:
+            problem, loaded = own, LoadedSettings(default_settings(), {})
+    settings = loaded.settings
+    with open_root_ledger(place, settings.ledger) as ledger:
+        # What a killed process left is finished or undone first; else a gate says what is wrong.
+        with suppress(RemitError, OSError):
+            recover_packages(place, ledger, loaded)
+        yield gate_context(place, ledger, loaded, problem)
+
+
+def _print(report: GateReport) -> None:
+    for one in report.gates:
+        say(f"{'ok  ' if one.passed else 'FAIL'} {one.gate}: {one.message}")
+        for finding in one.findings:
+            say(f"       {finding.message}")
+            if finding.next_step:
+                say(f"         next: {finding.next_step}")
+        if (more := one.error_count - len(one.findings)) > 0:
+            say(f"       … and {more} more")
+    passed = sum(one.passed for one in report.gates)
+    say(f"{passed} of {len(report.gates)} gates pass")

@@ -1,0 +1,208 @@
+"""The packages of a root, with what else of the root they have to do with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.admin import admin_tools
+from remit.config import LoadedSettings, load_settings
+from remit.errors import RemitError
+from remit.gates import GateContext
+from remit.ledger import LedgerClient, ledger_key, open_root_ledger
+from remit.root import Root
+from remit.runtime.providers import resolve_model
+from remit.supervisor import thread_tools
+from remit.tools.installed import GROUP
+
+if TYPE_CHECKING:
+    from remit.bootstrap.report import InstallReport
+    from remit.packages import PackageManager
+
+Step = Callable[[str], None]
+
+__all__ = ["gate_context", "known_tools", "make_root", "package_manager", "recover_packages"]
+
+
+def package_manager(
+    root: Root,
+    ledger: LedgerClient,
+    loaded: LoadedSettings,
+    *,
+    by: str,
+    step: Step = lambda _: None,
+) -> PackageManager:
+    """The manager of a root's packages.
+
+    Args:
+        root: the installation.
+        ledger: its record.
+        loaded: its settings.
+        by: who acts, for the record.
+        step: told before each step.
+    """
+    from remit.packages import PackageManager  # signing is slow to load, and seldom needed
+
+    settings = loaded.settings
+    return PackageManager(
+        root,
+        ledger,
+        settings.packages,
+        ledger_file=ledger_file(root, settings.ledger.path),
+        tool_ids=known_tools(root, ledger, loaded),
+        by=by,
+        step=step,
+    )
+
+
+def make_root(
+    root: Root,
+    *,
+    flags: Mapping[str, Any] | None = None,
+    bare: bool = False,
+    by: str = "local operator",
+    step: Step = lambda _: None,
+) -> bool:
+    """Make a root with everything that comes with Remit, or put back what is missing of one.
+
+    Args:
+        root: where.
+        flags: settings by dotted key, over all other layers.
+        bare: nothing but folders, keys and an empty ledger, for an export to be read into; what
+            comes with Remit is installed when this is done again without it.
+        by: who acts, for the record.
+        step: told before each step.
+
+    Returns:
+        Whether the running code is an editable install, which is waived on record.
+
+    Raises:
+        RootError: the directory cannot be written.
+        ConfigError: ``remit.toml`` or the environment does not fit.
+        PackageError: something cannot be installed; what was there is as it was.
+        LedgerError: the ledger cannot be made or opened.
+    """
+    from remit.packages import install_shipped
+
+    if bare:
+        with _open(root, flags):
+            return False
+    with _founding(root, flags, by, step) as (manager, _, editable):
+        install_shipped(manager)
+    return editable
+
+
+def install_bootstrap(
+    root: Root, archives: Sequence[Path], *, dev: bool, by: str, step: Step = lambda _: None
+) -> InstallReport:
+    """Make a root out of the archives of a bootstrap, and run every gate.
+
+    Args:
+        root: where.
+        archives: files, of all packages.
+        dev: let unsigned packages pass that are not those of the running distribution.
+        by: who acts, for the record.
+        step: told before each step.
+
+    Raises:
+        RemitError: as :func:`make_root`.
+    """
+    from remit.bootstrap.report import GateLine, InstallReport, ReceiptLine
+    from remit.gates import check_gates
+    from remit.packages import Offer
+    from remit.packages.receipts import receipt_path
+
+    with _founding(root, None, by, step) as (manager, ledger, _):
+        most = manager.settings.compressed_bytes
+        installed = manager.install([Offer.from_file(one, most) for one in archives], dev=dev)
+        ledger.checkpoint()  # what gate G6 holds the ledger against
+        report = check_gates(gate_context(root, ledger, load_settings(root.config)), by=by)
+    return InstallReport(
+        tuple(
+            ReceiptLine(one.package_id, one.version, receipt_path(one.package_id))
+            for one in installed
+        ),
+        tuple(
+            GateLine(one.gate, one.passed, one.message, tuple(one.errors)) for one in report.gates
+        ),
+    )
+
+
+@contextmanager
+def _founding(
+    root: Root, flags: Mapping[str, Any] | None, by: str, step: Step
+) -> Iterator[tuple[PackageManager, LedgerClient, bool]]:
+    """A root with nothing but its keys and ledger, or one to be mended."""
+    from remit.packages import found_packages
+
+    with _open(root, flags) as (ledger, loaded):
+        wait_s = loaded.settings.packages.lock_timeout_s
+        editable = found_packages(root, ledger, by=by, wait_s=wait_s)
+        yield package_manager(root, ledger, loaded, by=by, step=step), ledger, editable
+
+
+@contextmanager
+def _open(
+    root: Root, flags: Mapping[str, Any] | None
+) -> Iterator[tuple[LedgerClient, LoadedSettings]]:
+    """Make folders, keys and ledger where they are missing, and open the ledger."""
+    root.create()
+    # What is installed may be of another version, or changed: that is what is to be mended.
+    loaded = load_settings(root.config, flags=flags, installed=False)
+    ledger_key(root, loaded.settings.ledger).create()
+    with open_root_ledger(root, loaded.settings.ledger, create=True) as ledger:
+        yield ledger, loaded
+
+
+def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
+    """Finish or undo an operation on packages whose process was killed."""
+    journal = root.tier("hot") / "installed" / ".journal"
+    if journal.is_dir() and any(journal.iterdir()):
+        package_manager(root, ledger, loaded, by="recovery").recover()
+
+
+def gate_context(
+    root: Root,
+    ledger: LedgerClient,
+    loaded: LoadedSettings,
+    settings_error: RemitError | None = None,
+) -> GateContext:
+    """What the gates of a root look at.
+
+    Args:
+        root: the installation.
+        ledger: its record.
+        loaded: its settings; the shipped ones where they cannot be loaded.
+        settings_error: why they cannot.
+    """
+    return GateContext.of(
+        root.path,
+        ledger,
+        loaded.settings,
+        model=lambda: resolve_model(loaded.settings)[1:],
+        tool_ids=known_tools(root, ledger, loaded),
+        settings_error=settings_error,
+    )
+
+
+def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> frozenset[str]:
+    """Ids of the tools that agents of this root can be given: ADMIN's, the supervisor's, and
+    those of installed distributions."""
+    settings = loaded.settings.tools
+    admin = admin_tools(
+        ledger, root.path, settings, loaded, gates=lambda: gate_context(root, ledger, loaded)
+    )
+    own = [*admin, *thread_tools()]
+    return frozenset([one.tool_id for one in own] + [one.name for one in entry_points(group=GROUP)])
+
+
+def ledger_file(root: Root, path: str) -> str:
+    """The ledger's file relative to the root; empty when it lies elsewhere."""
+    if "://" in path:
+        return ""
+    place = (root.path / Path(path)).resolve()
+    here = root.path.resolve()
+    return place.relative_to(here).as_posix() if place.is_relative_to(here) else ""

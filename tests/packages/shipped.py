@@ -1,0 +1,98 @@
+"""What ships as packages, as the checks see it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from remit.packages import Manifest
+from remit.packages.documents import Framework
+from remit.packages.registry import InstalledPackage, Registry
+
+SHIPPED = Path(str(resources.files("remit").joinpath("assets/packages")))
+
+
+@functools.cache
+def manifests() -> Mapping[str, Manifest]:
+    found = {}
+    for directory in sorted(SHIPPED.iterdir()):
+        found[directory.name] = Manifest.parse((directory / "manifest.json").read_bytes())
+    return MappingProxyType(found)
+
+
+@functools.cache
+def files() -> Mapping[str, bytes]:
+    """Every shipped file by its path in a root."""
+    return MappingProxyType(
+        {
+            asset.path: (SHIPPED / name / asset.path).read_bytes()
+            for name, manifest in manifests().items()
+            for asset in manifest.assets
+        }
+    )
+
+
+class Shipped:
+    """The shipped files as the checks read them."""
+
+    def read(self, path: str) -> bytes:
+        if path not in files():
+            raise FileNotFoundError(path)
+        return files()[path]
+
+    def paths(self) -> Iterator[str]:
+        yield from sorted(files())
+
+    def irregular(self) -> Iterator[tuple[str, str]]:
+        yield from ()
+
+
+@functools.cache
+def registry() -> Registry:
+    return Registry(
+        {
+            name: InstalledPackage(
+                manifest,
+                (SHIPPED / name / "manifest.json").read_bytes(),
+                f"sha256:{'0' * 64}",
+                "LED-00000000",
+                "install",
+                "operation",
+                "archive",
+                {"waived": True, "keyids": [], "threshold": 0, "envelope_sha256": ""},
+                "",
+                "2026-01-01T00:00:00.000000Z",
+            )
+            for name, manifest in manifests().items()
+        }
+    )
+
+
+def of_kind(kind: str) -> list[tuple[str, str, bytes]]:
+    """Package, path and bytes of each shipped file of one classification."""
+    return [
+        (name, asset.path, files()[asset.path])
+        for name, manifest in manifests().items()
+        for asset in manifest.assets
+        if asset.classification == kind
+    ]
+
+
+def frameworks() -> dict[str, Framework]:
+    parsed = [Framework.parse(data, path) for _, path, data in of_kind("framework")]
+    return {one.framework_id: one for one in parsed}
+
+
+def needs(package_id: str) -> set[str]:
+    """All packages that one needs, directly or not."""
+    found: set[str] = set()
+    waiting = [package_id]
+    while waiting:
+        for dependency in manifests()[waiting.pop()].dependencies:
+            if dependency.package_id not in found:
+                found.add(dependency.package_id)
+                waiting.append(dependency.package_id)
+    return found
