@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import appends, deciding, ledger, routing, size, trail, turns
+from benchmarks import appends, deciding, governing, ledger, routing, size, trail, turns
 from benchmarks.machine import describe_machine
 from benchmarks.table import HEADING, row
 
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "bytes": size.compare,
     "deciding": deciding.compare,
     "trail": trail.compare,
+    "governing": governing.compare,
 }
 
 

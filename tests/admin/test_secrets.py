@@ -30,7 +30,8 @@ def test_every_tool_may_run_again_and_says_what_it_takes(office: Offices) -> Non
     it = office(message("hello"))
     from remit.admin import admin_tools
 
-    tools = admin_tools(it.runtime.ledger, it.root, it.runtime.loaded.settings.tools)
+    settings = it.runtime.loaded.settings.tools
+    tools = admin_tools(it.runtime.ledger, it.root, settings, gates=it.runtime.gate_context)
     assert {tool.tool_id for tool in tools} == set(it.runtime.loaded.settings.chat.tools_allowed)
     labels = [tool.label for tool in tools]
     assert len(set(labels)) == len(labels)

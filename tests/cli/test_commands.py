@@ -79,22 +79,23 @@ def test_verify_and_what_it_finds(remit: Run, talked: Path) -> None:
     assert report["problems"] == []
     assert report["erased"] == 0
     assert remit("ledger", "verify").stdout.startswith(f"verified: {report['entries']} entries")
+    started = _json(remit, "ledger", "query", "--event-type", "SESSION_START")["entries"][0]
     with sqlite3.connect(talked / "ledger.db") as other:
-        other.execute("UPDATE entries SET record = replace(record, 'hot', 'hat') WHERE seq = 0")
         other.execute("UPDATE entries SET record = replace(record, 'STARTED', 'STOPPED')")
     other.close()
     result = remit("ledger", "verify", "--json")
     assert result.returncode == 1
     assert json.loads(result.stdout)["verified"] is False
-    assert json.loads(result.stdout)["first_bad_seq"] == 0
+    assert json.loads(result.stdout)["first_bad_seq"] == int(started["id"][4:], 16)
     assert "NOT VERIFIED" in remit("ledger", "verify").stdout
 
 
 def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Path) -> None:
-    entry = _json(remit, "ledger", "show", "LED-00000000")
-    record = remit("ledger", "show", "LED-00000000", "--record").stdout
+    (started,) = _json(remit, "ledger", "query", "--event-type", "SESSION_START")["entries"]
+    entry = _json(remit, "ledger", "show", started["id"])
+    record = remit("ledger", "show", started["id"], "--record").stdout
     assert hashlib.sha256(record.encode()).hexdigest() == entry["entry_hash"]
-    assert "SESSION_START" in remit("ledger", "show", "LED-00000000").stdout
+    assert "SESSION_START" in remit("ledger", "show", started["id"]).stdout
     missing = remit("ledger", "show", "LED-0000ffff")
     assert missing.returncode == 1
     assert "has no entry" in missing.stderr
@@ -253,9 +254,10 @@ def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:
 
 def test_root_is_found_as_documented(remit: Run, tmp_path: Path) -> None:
     remit("init", "one")
-    assert _json(remit, "ledger", "stats", "--root", "one")["entries"] == 0
+    entries = _json(remit, "ledger", "stats", "--root", "one")["entries"]
+    assert entries > 0
     result = remit("ledger", "stats", "--json", REMIT_ROOT=str(tmp_path / "work" / "one"))
-    assert json.loads(result.stdout)["entries"] == 0
+    assert json.loads(result.stdout)["entries"] == entries
 
 
 def test_models_of_ones_own(remit: Run, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def remit(tmp_path: Path) -> Run:
             env={**kept, "REMIT_ROOT": str(tmp_path / "root"), **environment},
         )  # fmt: skip
 
-    made = run("init", tmp_path / "root")
+    made = run("init", "--bare", tmp_path / "root")
     assert made.returncode == 0, made.stderr
     return run
 
@@ -162,7 +162,7 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
     assert to_stdout.stdout.count("\n") == 8
     key = filled("ledger", "key").stdout.strip()
     new = {"REMIT_ROOT": str(tmp_path / "new")}
-    filled("init", tmp_path / "new")
+    filled("init", "--bare", tmp_path / "new")
     done = filled(
         "ledger", "import", tmp_path / "e.jsonl", "--key", key, "--verify", "--json", **new
     )
@@ -176,7 +176,7 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
     again = filled("ledger", "import", tmp_path / "e.jsonl", **new)
     assert (again.returncode, "not empty" in again.stderr) == (1, True)
     third = {"REMIT_ROOT": str(tmp_path / "third")}
-    filled("init", tmp_path / "third")
+    filled("init", "--bare", tmp_path / "third")
     lines = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
     for broken in ("".join(lines[:-1]), "".join([*lines[:3], *lines[4:]]), "junk\n", "",
                    "".join(lines).replace("answer 1", "answer X", 1)):  # fmt: skip
@@ -188,7 +188,7 @@ def test_export_import_and_search(filled: Run, tmp_path: Path) -> None:
 
 
 def test_two_roots_do_not_share_one_ledger(filled: Run, tmp_path: Path) -> None:
-    filled("init", tmp_path / "new")
+    filled("init", "--bare", tmp_path / "new")
     with (tmp_path / "new" / "remit.toml").open("a") as file:
         file.write(f'\n[ledger]\npath = "{tmp_path / "root" / "ledger.db"}"\n')
     refused = filled("ledger", "checkpoint", "--root", tmp_path / "new")
@@ -201,7 +201,7 @@ def test_a_root_on_postgresql_by_its_environment(remit: Run, postgres: PostgresS
     there = {"REMIT_DATABASE_URL": postgres.database()}
     missing = remit("ledger", "stats", **there)
     assert (missing.returncode, "remit init" in missing.stderr) == (1, True)
-    assert remit("init", tmp_path / "root", **there).returncode == 0
+    assert remit("init", "--bare", tmp_path / "root", **there).returncode == 0
     root = Root(tmp_path / "root")
     settings = load_settings(root.config, environment=there).settings.ledger
     with open_root_ledger(root, settings) as client:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from remit.installed import shipped_file
 from remit.prices import PriceError, PriceTable
 from remit.prices.parsing import _MODEL_KEYS
 
@@ -87,7 +87,7 @@ def test_a_model_without_a_price_is_none_and_a_free_one_is_not(tmp_path: Path) -
 
 
 def test_the_version_is_the_day_and_the_hash_of_the_bytes(tmp_path: Path) -> None:
-    data = resources.files("remit").joinpath("assets/prices.toml").read_bytes()
+    data = shipped_file("PKG-TOKEN-BUDGETER-001", "HOT/prices/prices.toml")
     digest = hashlib.sha256(data).hexdigest()[:12]
     shipped = PriceTable.shipped()
     assert shipped.version.split("+") == [shipped.version[:10], f"sha256:{digest}"]

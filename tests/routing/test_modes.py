@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from remit.contracts import ContractLoader
 from remit.errors import InvalidInputError
 from remit.gateway import LLMGateway
 from remit.ledger import LedgerClient
-from remit.root import Root
 from remit.routing import (
     Candidate,
     EnsembleOptions,
@@ -30,6 +28,7 @@ from remit.routing import (
     route_request,
 )
 from remit.routing.joining import join_by_fields, join_by_vote
+from tests.packages.shipped import SHIPPED
 from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
@@ -47,11 +46,9 @@ def _saying(gateway: LLMGateway, stack: Any, **answers: str) -> tuple[Candidate,
 
 
 @pytest.fixture
-def prompts(tmp_path: Path) -> StagePrompts:
+def prompts() -> StagePrompts:
     """The shipped contracts of judges and stages."""
-    root = Root(tmp_path / "root")
-    root.create()
-    return StagePrompts(ContractLoader(root.tier("ho1")))
+    return StagePrompts(ContractLoader(SHIPPED / "PKG-ROUTER-001" / "HO1"))
 
 
 # -- joining, by itself ------------------------------------------------------------------

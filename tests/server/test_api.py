@@ -35,6 +35,8 @@ PERMISSIONS = {
     "GET /api/budgets": "read",
     "GET /api/budgets/check": "manage_budgets",
     "PUT /api/budgets": "manage_budgets",
+    "GET /api/gates": "read",
+    "POST /api/gates": "manage_keys",
     "GET /api/health": "read",
     "GET /api/keys": "read",
     "POST /api/keys": "manage_keys",
@@ -48,6 +50,8 @@ PERMISSIONS = {
     "GET /api/ledger/entries/{entry_id}/record": "read",
     "GET /api/ledger/key": "verify",
     "GET /api/ledger/stats": "read",
+    "GET /api/packages": "read",
+    "GET /api/packages/{package_id}": "read",
     "GET /api/sessions": "read",
     "GET /api/sessions/{session_id}": "read",
     "GET /api/traces/{work_order_id}": "read",
@@ -448,13 +452,33 @@ def test_a_stranger_can_verify_what_the_api_gives(api: Api) -> None:
     TlogProof.parse(proof.body).verify(record.body, key)
 
 
+def test_packages_and_gates(api: Api) -> None:
+    listed = api.ask("GET /api/packages", limit=500).json["packages"]
+    there = api.runtime.gate_context().registry.packages
+    assert [one["package_id"] for one in listed] == sorted(there)
+    assert api.ask("GET /api/packages/PKG-ADMIN-001").json in listed
+    assert api.ask("GET /api/packages/PKG-ABSENT-001").status == 404
+    before = api.ask("GET /api/gates").json["gates"]
+    assert {one["passed"] for one in before} == {None}
+    made = api.ask("POST /api/gates", {"gates": ["G1", "G5"]})
+    assert [(one["gate"], one["passed"]) for one in made.json["gates"]] == [
+        ("G1", True), ("G5", True),
+    ]  # fmt: skip
+    after = {one["gate"]: one for one in api.ask("GET /api/gates").json["gates"]}
+    assert [name for name, one in after.items() if one["passed"]] == ["G1", "G5"]
+    entry = api.runtime.ledger.read(after["G1"]["entry_id"])
+    assert entry.metadata["by"].startswith("ops (KEY-")
+    assert api.ask("POST /api/gates", {"gates": ["G9"]}).status == 400
+
+
 def test_stats(api: Api) -> None:
+    before = api.runtime.ledger.count_by_event()
     conversation(api.runtime.ledger, "SES-AAAAAAAA", 3)
     head = api.runtime.ledger.head()
     assert head is not None
     assert api.ask("GET /api/ledger/stats").json == {
-        "entries": 4,
-        "events": {"EXCHANGE": 3, "KEY_CREATED": 1},
+        "entries": sum(before.values()) + 3,
+        "events": {**before, "EXCHANGE": 3},
         "head": {"seq": head[0], "entry_hash": head[1]},
         "location": api.runtime.ledger.location,
     }
