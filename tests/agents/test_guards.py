@@ -17,6 +17,7 @@ from remit.supervisor import Plan, PlanStep
 from remit.tools import Tool, ToolError
 from remit.workorders import WorkOrderState, WorkOrderType
 from tests.support.agents import anthropic_runtime
+from tests.support.packages import bring
 from tests.support.wire import Raw, message, tool_use
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -158,12 +159,13 @@ def test_one_bad_policy_does_not_silence_an_agent(
         runtime,
         server,
     ):
+        texts = {"a": b"\xff\xfe", "b": b"long " * 200_000, "c": b"Be kind.", "d": b"x", "e": b"y"}
+        files = {f"HOT/policy/{name}.md": text for name, text in texts.items()}
+        bring(runtime.root.path, tmp_path, files)
         policy = runtime.root.tier("hot") / "policy"
-        policy.mkdir()
-        (policy / "a.md").write_bytes(b"\xff\xfe")
-        (policy / "b.md").write_text("long " * 200_000)
-        (policy / "c.md").write_text("Be kind.")
+        (policy / "d.md").unlink()
         (policy / "d.md").symlink_to("/etc/passwd")
+        (policy / "e.md").unlink()
         (policy / "e.md").mkdir()
         result = runtime.agent("a").run("hello")
         (planned,) = runtime.ledger.read_by_event_type("WO_PLANNED")

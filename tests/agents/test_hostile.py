@@ -26,6 +26,7 @@ from remit.workorders import (
 )
 from tests.agents.test_worker import ORDER, SESSION, _Bench
 from tests.support.agents import anthropic_runtime
+from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
 from tests.support.wire import completion, function_call, message, serve, tool_use
 
@@ -35,7 +36,7 @@ ANY = {"type": "object"}
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     place = Root(tmp_path / "root")
-    place.create()
+    lay_out(place)
     return place
 
 

@@ -33,6 +33,7 @@ from remit.workorders import (
     WorkOrderState,
     WorkOrderType,
 )
+from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
 from tests.support.wire import (
     Raw,
@@ -109,7 +110,7 @@ class _Bench:
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     place = Root(tmp_path / "root")
-    place.create()
+    lay_out(place)
     return place
 
 

@@ -51,7 +51,8 @@ SAME = tuple(
         (r"(latency_ms|time_to_first_token_ms)[:=] ?[\d.]+", r"\1"),
         (r'"created": ?\d+', "created"),
         (r"(content-length|retry-after): \d+", r"\1"),
-        (r"\S+/\.?\w+: \d+ files made", "files made"),
+        (r"Remit runs from an editable install: .*\n", ""),
+        (r"(\S+/\.?\w+|alone): \d+ files made", "files made"),
         (r"up to \d+ entries", "up to N entries"),
         (r"is here: \S+", "is here"),
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,15 @@ _KINDS = {
     "HOT/routing/": "weights",
     "HOT/prices/": "prices",
 }
+
+
+def lay_out(root: Root) -> None:
+    """The shipped contracts and packs as plain files, for a loader that asks no registry."""
+    root.create()
+    for package in resources.files("remit").joinpath("assets/packages").iterdir():
+        shipped = Path(str(package)) / "HO1"
+        if shipped.is_dir():
+            shutil.copytree(shipped, root.tier("ho1"), dirs_exist_ok=True)
 
 
 def manifest_of(

@@ -42,7 +42,13 @@ def sign(
     if offer.envelope:
         if expires is not None:
             raise click.UsageError("The end of an existing signature file cannot be changed.")
-        envelope = add_signature(offer.envelope, key, max_bytes=limits.envelope_bytes)
+        envelope = add_signature(
+            offer.envelope,
+            key,
+            archive_digest=found.digest,
+            manifest=found.manifest,
+            max_bytes=limits.envelope_bytes,
+        )
     else:
         ends = None if expires is None else expires.replace(tzinfo=UTC)
         envelope = sign_archive(found.digest, found.manifest, key, expires=ends)
@@ -70,7 +76,10 @@ def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> 
     with ledger:
         offer = Offer.from_file(archive, limits.compressed_bytes, expected_id=package_id)
         policy = read_trust(place.path / TrustPolicy.FILE, ledger)
-        found = admit(offer, policy, ArchiveLimits.from_settings(limits), dev=False)
+        found = admit(
+            offer, policy, ArchiveLimits.from_settings(limits), dev=False,
+            envelope_bytes=limits.envelope_bytes,
+        )  # fmt: skip
     manifest = found.manifest
     told = {
         "verified": True,

@@ -59,6 +59,10 @@ def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
     )
 
 
+# A manifest too long for a record is content; without it nobody could tell what is installed.
+_KEPT_EVENTS = ("INSTALLED",)
+
+
 class Eraser:
     """Erases content of one ledger.
 
@@ -117,6 +121,8 @@ class Eraser:
                 return self._shown_by(tx, entry_seq or 0)
             return {int(row[0]) for row in rows}
 
+        if entry_seq is not None:
+            self._check_may_go(entry_seq)
         what: dict[str, Any] = {"target": kinds[0]}
         if session_id is not None:
             what["erased_session_id"] = session_id
@@ -125,6 +131,14 @@ class Eraser:
         return self._do(
             target, what, reason, requested_by, widen=session_id is None, dry_run=dry_run
         )
+
+    def _check_may_go(self, seq: int) -> None:
+        rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
+        if rows and rows[0][0] in _KEPT_EVENTS:
+            raise ErasureError(
+                f"LED-{seq:08x} tells what was installed, and the registries follow from it.",
+                next_step="Remove the package instead.",
+            )
 
     def retain(
         self, days_by_event: dict[str, float], *, requested_by: str, dry_run: bool = False
@@ -135,14 +149,21 @@ class Eraser:
 
         Args:
             days_by_event: days by event type; ``*`` stands for every other.
+
+        Raises:
+            InvalidInputError: an event type is named from which follows what is installed.
         """
         now = datetime.now(UTC)
         reports = []
-        named = [name for name in days_by_event if name != "*"]
+        if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
+            raise InvalidInputError(
+                f"{kept[0]} cannot be kept for a time only: what is installed follows from it."
+            )
+        named = [*_KEPT_EVENTS, *(name for name in days_by_event if name != "*")]
         for event_type, days in days_by_event.items():
             limit = (now - timedelta(days=days)).isoformat(timespec="microseconds")[:-6] + "Z"
             if event_type == "*":
-                condition = f"e.event_type NOT IN ({marks(named)})" if named else "1 = 1"
+                condition = f"e.event_type NOT IN ({marks(named)})"
                 parameters: tuple[Any, ...] = (limit, *named)
             else:
                 condition, parameters = "e.event_type = ?", (limit, event_type)

@@ -120,7 +120,14 @@ class PackageManager:
         with self._locked() as registry:
             policy = settle_trust(self._root.path / TrustPolicy.FILE, self._ledger)
             candidates = [
-                admit(offer, policy, self._limits, dev=dev, shipped=self._shipped)
+                admit(
+                    offer,
+                    policy,
+                    self._limits,
+                    dev=dev,
+                    shipped=self._shipped,
+                    envelope_bytes=self._settings.envelope_bytes,
+                )
                 for offer in offers
             ]
             check_distinct(candidates)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
 
 from remit.canonical import canonical_json, sha256_hex
 from remit.packages.manifest_checks import check_manifest
@@ -100,7 +103,19 @@ class Manifest:
         """
         file = ManifestText(data, source)
         check_manifest(file)
-        value = file.value
+        return cls._of(file.value)
+
+    @classmethod
+    def recorded(cls, data: bytes) -> Manifest:
+        """The manifest in bytes that went on record when they had been checked; reads them quickly.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: they are not those of a manifest.
+        """
+        return cls._of(orjson.loads(data))
+
+    @classmethod
+    def _of(cls, value: Any) -> Manifest:
         granted = value["permissions"]
         lists = {name: tuple(granted.get(name, ())) for name in ("tools", "models", "paths")}
         return cls(

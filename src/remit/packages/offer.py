@@ -104,6 +104,7 @@ def admit(
     shipped: ShippedPackages | None = None,
     installed: bool = False,
     threshold: int | None = None,
+    envelope_bytes: int | None = None,
 ) -> Candidate:
     """Check an archive (G0A: declared is actual, hashes) and its signatures.
 
@@ -116,6 +117,7 @@ def admit(
         shipped: what comes with the running distribution, which the root's own key signs.
         installed: it was let in before; only revoked keys count against it now.
         threshold: how many keys have to sign, where that is not what the policy says now.
+        envelope_bytes: largest signature file; ``None`` where it was looked at before.
 
     Raises:
         PackageError: the archive is not a package, or is not safe.
@@ -132,6 +134,7 @@ def admit(
             policy=policy,
             now=datetime.now(UTC),
             installed=installed,
+            max_bytes=envelope_bytes,
             # What came with the distribution is vouched for by the root alone.
             threshold=1 if offer.source.startswith(SHIPPED_SOURCE) else threshold,
         )

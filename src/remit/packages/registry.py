@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from remit.canonical import canonical_json, sha256_hex
+from remit.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
@@ -65,19 +66,16 @@ class InstalledPackage:
         told = entry.metadata
         try:
             manifest_json = told["manifest"].encode()
-            manifest = Manifest.parse(manifest_json, f"the manifest in {entry.id}")
+            manifest = Manifest.recorded(manifest_json)
             found = cls(
                 manifest, manifest_json, told["archive_sha256"], entry.id, told["operation"],
                 told["operation_id"], told["source"], told["signature"], told["approved_by"],
                 entry.timestamp,
             )  # fmt: skip
-            if (
-                manifest.package_id != entry.submission_id
-                or manifest.digest != (told["manifest_sha256"])
-            ):
-                raise _damaged(entry, "its manifest is another package's")
-        except (KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
             raise _damaged(entry, "it holds no manifest that can be read") from error
+        if manifest.package_id != entry.submission_id or manifest.digest != told["manifest_sha256"]:
+            raise _damaged(entry, "its manifest is another package's")
         return found
 
 

@@ -56,7 +56,7 @@ class ShippedPackages:
         key_path = root_key_path(self._root)
         if not key_path.is_file():
             return offer
-        distribution = Distribution.current()
+        distribution = _distribution()
         if problems := _problems():
             raise PackageError(
                 "distribution_changed",
@@ -87,6 +87,11 @@ def _version(directory: Path) -> str:
 
 
 @functools.cache
+def _distribution() -> Distribution:
+    return Distribution.current()
+
+
+@functools.cache
 def _problems() -> tuple[str, ...]:
-    distribution = Distribution.current()
+    distribution = _distribution()
     return () if distribution.editable else tuple(distribution.problems())

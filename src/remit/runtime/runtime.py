@@ -58,13 +58,13 @@ class Runtime:
         self.root = root
         self.loaded = loaded
         self.ledger = open_root_ledger(root, settings.ledger)
-        recover_packages(root, self.ledger, loaded)
         self._retention = (
             RetentionSchedule(self.ledger, every_s=settings.ledger.retention_every_s)
             if settings.ledger.retention_days
             else None
         )
         try:
+            recover_packages(root, self.ledger, loaded)
             self._wire(settings, model, tools)
         except BaseException:
             self._close_ledger()

@@ -13,7 +13,7 @@ usage: ./install.sh --root DIR [options]
   --python PROGRAM  the Python to make it with, @PYTHON@ or newer
   --wheelhouse DIR  install from the wheels in DIR and ask no index
                     (default: wheelhouse/ beside this program, when it is there)
-  --no-local        leave out the runtime for models on this machine
+  --no-local        leave out the small model on this machine and its runtime (98 MB)
   --help            this text
 TEXT
 }
@@ -213,7 +213,16 @@ say "Installing the packages into $root ..."
     fail "The packages are not installed, or not every gate passed (see above)." \
         "Do what the message above says, then run this again; what is done already stays."
 
+# 6. A model to talk to: a small one on this machine, where no key of another is set
+
+model=no
+if [ "$local_models" = yes ] && "$inside" -I -m remit model pull --if-needed --root "$root" >&2; then
+    model=yes
+fi
+
 printf '\nRemit:  %s\nRoot:   %s\n' "$venv/bin/remit" "$root"
-printf 'A key for a model: set ANTHROPIC_API_KEY or OPENAI_API_KEY; or a small model on this machine:\n'
-printf '        "%s" model pull --if-needed --root "%s"\n' "$venv/bin/remit" "$root"
+if [ "$model" = no ]; then
+    printf 'No model is here: set ANTHROPIC_API_KEY or OPENAI_API_KEY; or have a small one on this machine:\n'
+    printf '        "%s" model pull --if-needed --root "%s"\n' "$venv/bin/remit" "$root"
+fi
 printf 'Next:   "%s" chat --root "%s"\n' "$venv/bin/remit" "$root"

@@ -18,7 +18,7 @@ from remit.packages.trust import TRUST_FILE, TrustPolicy, check_envelope, read_t
 __all__ = ["check_attestation"]
 
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts anew from the ledger."
-_AGAIN = "Run `remit init` if it came with Remit; else remove and install the package anew."
+_AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
 _RESTORE = "`remit package trust restore` puts back what is on record."
 
 

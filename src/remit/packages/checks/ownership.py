@@ -22,8 +22,8 @@ __all__ = [
 ]
 
 _RESTORE = (
-    "Run `remit init` if the package came with Remit; else remove and install it anew. "
-    "A change comes in a new version of its package."
+    "Run `remit package restore`, which puts back what was installed. A change comes in a new "
+    "version of its package."
 )
 
 

@@ -1,0 +1,718 @@
+"""What must never be installed, and what is said instead; each case through the command line.
+
+``python -m tests.packages.hostile`` plays all of it on a root of its own and prints the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from remit.canonical import sha256_hex
+from remit.cli.main import main
+from remit.errors import RemitError
+from remit.packages import PackageError, PackageKey, sign
+from remit.packages.lock import package_lock
+from remit.packages.manifest import Manifest
+from remit.root import Root
+from remit.runtime import make_root
+from tests.packages.install.world import entries, managing, tree
+from tests.packages.making import archive_of as tar_archive
+from tests.packages.making import encoded, member
+from tests.support.packages import archive_of, manifest_of
+
+Command = list[str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that is tried.
+
+    Attributes:
+        make: prepares it and gives the command.
+        code: what the error is called.
+        word: what its message says, among other words.
+        own_root: whether it needs a root that nobody uses after it.
+    """
+
+    name: str
+    code: str
+    word: str
+    make: Callable[[Stage], Command]
+    own_root: bool = False
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of it."""
+
+    code: str
+    message: str
+    next_step: str
+    exit: int
+    changed: list[str]
+    entries: int
+
+    @property
+    def state(self) -> str:
+        return "changed" if self.changed or self.entries else "unchanged"
+
+
+class Stage:
+    """A root, a place for archives, and keys."""
+
+    def __init__(self, root: Path, scratch: Path) -> None:
+        self.root = root
+        self.scratch = scratch
+        scratch.mkdir(parents=True, exist_ok=True)
+
+    def copy(self, top: Path) -> Stage:
+        shutil.copytree(self.root, top / "root")
+        return Stage(top / "root", top / "scratch")
+
+    def write(self, data: bytes, name: str = "given") -> str:
+        file = self.scratch / f"{name}.tar.gz"
+        file.write_bytes(data)
+        return str(file)
+
+    def pack(
+        self, files: dict[str, bytes], package_id: str = "PKG-MINE-001", **changes: Any
+    ) -> str:
+        """The archive of a sound package, in a file."""
+        manifest = manifest_of(files, package_id, **changes)
+        name = f"{package_id}-{manifest['version']}"
+        shutil.rmtree(self.scratch / name, ignore_errors=True)
+        return self.write(archive_of(self.scratch / name, files, manifest), name)
+
+    def policy(self, version: str = "1.0.0", text: bytes = b"text", **changes: Any) -> str:
+        return self.pack({"HOT/policy/mine.md": text}, version=version, **changes)
+
+    def bring(self, *archives: str) -> None:
+        """Install archives, whatever they ask for."""
+        self.run(["install", *archives, "--dev", "--approve"])
+
+    def run(self, command: Command) -> None:
+        exit_code, error, said = remit(self.root, command)
+        if exit_code:
+            raise AssertionError(f"{command}: {error or said}")
+
+    def key(self, name: str, *, trusted: bool = True) -> PackageKey:
+        file = self.scratch / f"{name}.pem"
+        if file.exists():
+            return PackageKey.load(file)
+        key = PackageKey.create(file, name)
+        if trusted:
+            self.run(["trust", "add", key.public, "--name", name])
+        return key
+
+    def sign(self, archive: str, key: PackageKey, *, expires: datetime | None = None) -> str:
+        """Put a signature beside an archive."""
+        data = Path(archive).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(data)) as opened_tar:
+            first = opened_tar.extractfile("manifest.json")
+            assert first is not None
+            manifest = Manifest.parse(first.read())
+        envelope = sign(f"sha256:{sha256_hex(data)}", manifest, key, expires=expires)
+        Path(archive.removesuffix(".tar.gz") + ".intoto.json").write_bytes(envelope)
+        return archive
+
+
+def remit(root: Path, command: Command) -> tuple[int, RemitError | None, str]:
+    """``remit package COMMAND`` in this process: its exit, its error, what it said."""
+    said = io.StringIO()
+    caught: list[RemitError] = []
+    begin = RemitError.__init__
+
+    def noted(self: RemitError, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        caught.append(self)
+
+    RemitError.__init__ = noted  # type: ignore[method-assign]
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                main(["package", *command, "--root", str(root)])
+                code = 0
+            except SystemExit as leave:
+                code = int(leave.code or 0)
+    finally:
+        RemitError.__init__ = begin  # type: ignore[method-assign]
+    told = [one for one in caught if f"error: {one.message}" in said.getvalue()]
+    return code, told[-1] if told else None, said.getvalue()
+
+
+def play(case: Case, stage: Stage) -> Told:
+    """Try it; tells what was said, and what changed in the root."""
+    command = case.make(stage)
+    before, count = tree(stage.root), entries(stage.root)
+    exit_code, error, said = remit(stage.root, command)
+    after = tree(stage.root)
+    changed = sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
+    if error is None:
+        return Told("", said, "", exit_code, changed, entries(stage.root) - count)
+    code = error.code if isinstance(error, PackageError) else type(error).__name__
+    return Told(
+        code, error.message, error.next_step, exit_code, changed, entries(stage.root) - count
+    )
+
+
+# -- archives that are none ------------------------------------------------------------------
+
+_PATH = "HOT/policy/mine.md"
+_MINE = {_PATH: b"text"}
+
+
+def _manifest(files: dict[str, bytes], **changes: Any) -> bytes:
+    return encoded(manifest_of(files, "PKG-MINE-001", **changes))
+
+
+def _raw(*members: tuple[tarfile.TarInfo, bytes], manifest: bytes | None = None) -> bytes:
+    return tar_archive([member("manifest.json", manifest or _manifest(_MINE)), *members])
+
+
+def _archive(data: bytes) -> Callable[[Stage], Command]:
+    return lambda stage: ["install", stage.write(data), "--dev"]
+
+
+def _lazily(make: Callable[[], bytes]) -> Callable[[Stage], Command]:
+    return lambda stage: ["install", stage.write(make()), "--dev"]
+
+
+def tiny_files(number: int) -> bytes:
+    """An archive of so many empty files, none declared, of distinct names in order."""
+    info = tarfile.TarInfo("HO1/data/0000000")
+    header = bytearray(info.tobuf(tarfile.USTAR_FORMAT))
+    header[329:345] = b"0000000\0" * 2
+    header[148:156] = b" " * 8
+    at = len("HO1/data/")
+    base = sum(header) - 7 * ord("0")
+    gzip = zlib.compressobj(1, wbits=31)
+    manifest = _manifest(_MINE)
+    first = tarfile.TarInfo("manifest.json")
+    first.size = len(manifest)
+    head = bytearray(first.tobuf(tarfile.USTAR_FORMAT))
+    head[329:345] = b"0000000\0" * 2
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    found = [gzip.compress(bytes(head) + manifest + bytes(-len(manifest) % 512))]
+    block = bytearray()
+    for one in range(number):
+        digits = b"%07d" % one
+        header[at : at + 7] = digits
+        header[148:156] = b"%06o\0 " % (base + sum(digits))
+        block += header
+        if len(block) > 4_000_000:
+            found.append(gzip.compress(bytes(block)))
+            block.clear()
+    found.append(gzip.compress(bytes(block) + bytes(1024)))
+    return b"".join([*found, gzip.flush()])
+
+
+def _bomb() -> bytes:
+    data = bytes(16_000_000)
+    return tar_archive([member("manifest.json", _manifest({_PATH: data})), member(_PATH, data)])
+
+
+def _many_declared() -> bytes:
+    files = {f"HOT/policy/{number:05}": b"" for number in range(10_001)}
+    return tar_archive(
+        [member("manifest.json", _manifest(files)), *(member(path) for path in files)]
+    )
+
+
+_LINK = {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}
+_HARD = {"type": tarfile.LNKTYPE, "linkname": "manifest.json"}
+_TWINS = {_PATH: b"text", "HOT/policy/MINE.md": b"text"}
+
+ARCHIVES = [
+    Case("a path with ..", "parent_path", "'..'",
+         _archive(_raw(manifest=_manifest({"HOT/../../x": b""})))),
+    Case("an absolute path", "absolute_path", "absolute",
+         _archive(_raw(manifest=_manifest({"/etc/passwd": b""})))),
+    Case("a symbolic link", "link", "link", _archive(_raw(member(_PATH, **_LINK)))),
+    Case("a hard link", "link", "link", _archive(_raw(member(_PATH, **_HARD)))),
+    Case("a device", "device", "device", _archive(_raw(member(_PATH, type=tarfile.CHRTYPE)))),
+    Case("a file twice", "duplicate_member", "twice",
+         _archive(_raw(member(_PATH, b"text"), member(_PATH, b"text")))),
+    Case("two names that differ in case", "twin_paths", "MINE.md",
+         _archive(_raw(manifest=_manifest(_TWINS)))),
+    Case("a zip bomb", "ratio", "100 times", _lazily(_bomb)),
+    Case("1,000,000 tiny files", "undeclared_file", "does not name",
+         _lazily(lambda: tiny_files(1_000_000))),
+    Case("10,001 files, all declared", "too_many_files", "10000", _lazily(_many_declared)),
+    Case("a wrong hash", "wrong_hash", "sha256:", _archive(_raw(member(_PATH, b"other")))),
+    Case("a hash in bare hex", "bare_hex", "does not say which",
+         _archive(_raw(manifest=_manifest(_MINE).replace(b'"sha256:', b'"')))),
+    Case("a missing asset", "missing_asset", _PATH, _archive(_raw())),
+    Case("an undeclared file", "undeclared_file", "other.md",
+         _archive(_raw(member(_PATH, b"text"), member("HOT/policy/other.md", b"x")))),
+    Case("another package than the one asked for", "wrong_id", "PKG-MINE-001",
+         lambda stage: ["install", stage.policy(), "--dev", "--id", "PKG-OTHER-001"]),
+    Case("an archive that is not there", "unreadable", "No such file",
+         lambda stage: ["install", str(stage.scratch / "nothing.tar.gz")]),
+]  # fmt: skip
+
+
+# -- packages that do not fit here -----------------------------------------------------------
+
+
+def _needing(package_id: str, version: str = ">=1.0.0") -> list[dict[str, str]]:
+    return [{"package_id": package_id, "version": version}]
+
+
+def _sound(**changes: Any) -> Callable[[Stage], Command]:
+    return lambda stage: ["install", stage.policy(**changes), "--dev"]
+
+
+def _at(path: str, **changes: Any) -> Callable[[Stage], Command]:
+    return lambda stage: ["install", stage.pack({path: b"mine"}, **changes), "--dev"]
+
+
+def _circle(stage: Stage) -> Command:
+    one = stage.policy(dependencies=_needing("PKG-OTHER-001"))
+    two = stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001",
+                     dependencies=_needing("PKG-MINE-001"))  # fmt: skip
+    return ["install", one, two, "--dev"]
+
+
+def _circle_by_upgrade(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    stage.bring(stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001",
+                           dependencies=_needing("PKG-MINE-001")))  # fmt: skip
+    return ["upgrade", stage.policy("2.0.0", dependencies=_needing("PKG-OTHER-001")), "--dev"]
+
+
+def _twice(stage: Stage) -> Command:
+    return ["install", stage.policy(), stage.policy("2.0.0"), "--dev"]
+
+
+def _superseded(stage: Stage) -> Command:
+    stage.bring(stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001",
+                           supersedes=["PKG-MINE-001"]))  # fmt: skip
+    return ["install", stage.policy(), "--dev"]
+
+
+def _supersedes(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    other = stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001", supersedes=["PKG-MINE-001"])
+    return ["install", other, "--dev"]
+
+
+def _kernel_file(stage: Stage) -> Command:
+    path = "HOT/config/defaults.toml"
+    return ["install", stage.pack({path: b""}, dependencies=_needing("PKG-KERNEL-001")), "--dev"]
+
+
+def _other_file(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    return ["install", stage.pack(_MINE, "PKG-OTHER-001"), "--dev"]
+
+
+def _case_of_other(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    return ["install", stage.pack({"HOT/policy/Mine.md": b"x"}, "PKG-OTHER-001"), "--dev"]
+
+
+def _below_other(stage: Stage) -> Command:
+    stage.bring(stage.pack({"HOT/policy/folder": b"a file"}))
+    return ["install", stage.pack({"HOT/policy/folder/x.md": b"x"}, "PKG-OTHER-001"), "--dev"]
+
+
+def _in_the_way(stage: Stage) -> Command:
+    file = stage.root / "HOT/policy/mine.md"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"somebody's own")
+    return ["install", stage.policy(), "--dev"]
+
+
+def _linked_folder(stage: Stage) -> Command:
+    elsewhere = stage.scratch / "elsewhere"
+    elsewhere.mkdir()
+    (stage.root / "HOT/policy").symlink_to(elsewhere)
+    return ["install", stage.policy(), "--dev"]
+
+
+def _linked_tier(stage: Stage) -> Command:
+    (stage.root / "HO2").rename(stage.scratch / "HO2")
+    (stage.root / "HO2").symlink_to(stage.scratch / "HO2")
+    return ["install", stage.pack({"HO2/agents/x.json": b"{}"}), "--dev"]
+
+
+def _ledger_place(stage: Stage) -> Command:
+    config = stage.root / "remit.toml"
+    shutil.move(stage.root / "ledger.db", stage.root / "HO1/ledger.db")
+    config.write_text(config.read_text() + '\n[ledger]\npath = "HO1/ledger.db"\n')
+    return ["install", stage.pack({"HO1/ledger.db": b"mine"}), "--dev"]
+
+
+def _changed_file(stage: Stage) -> Command:
+    contracts = stage.root / "HO1/contracts/PRC-SYNTHESIZE-001.json"
+    contracts.write_bytes(contracts.read_bytes() + b" ")
+    return ["install", stage.policy(), "--dev"]
+
+
+def _orphan(stage: Stage) -> Command:
+    (stage.root / "HO1/contracts/PRC-MINE-001.json").write_bytes(b"{}")
+    return ["install", stage.policy(), "--dev"]
+
+
+def _case_only(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    return ["upgrade", stage.pack({"HOT/policy/MINE.md": b"x"}, version="2.0.0"), "--dev"]
+
+
+PLACES = [
+    Case("an unknown dependency", "missing_dependency", "PKG-NOWHERE-001",
+         _sound(dependencies=_needing("PKG-NOWHERE-001"))),
+    Case("a circle of dependencies", "dependency_cycle", "circle", _circle),
+    Case("a circle closed by an upgrade", "dependency_cycle", "circle", _circle_by_upgrade, True),
+    Case("a version out of range", "dependency_version", ">=9.0.0",
+         _sound(dependencies=_needing("PKG-KERNEL-001", ">=9.0.0"))),
+    Case("two versions at once", "offered_twice", "twice", _twice),
+    Case("what is superseded", "superseded", "PKG-OTHER-001", _superseded, True),
+    Case("superseding what is there", "supersedes_installed", "PKG-MINE-001", _supersedes, True),
+    Case("another package's file", "owned_by_other", "PKG-MINE-001 owns", _other_file, True),
+    Case("the kernel's file, while depending on it", "owned_by_other", "PKG-KERNEL-001 owns",
+         _kernel_file),
+    Case("another's file in other case", "owned_by_other", "PKG-MINE-001 owns", _case_of_other,
+         True),
+    Case("a file below another's file", "owned_by_other", "PKG-MINE-001 owns", _below_other, True),
+    Case("its own file in other case", "case_only", "differ only in case", _case_only, True),
+    Case("a file in the way", "file_in_the_way", "belongs to no package", _in_the_way, True),
+    Case("a link in the place of a folder", "linked_folder", "link", _linked_folder, True),
+    Case("a link in the place of a tier", "linked_folder", "link", _linked_tier, True),
+    *(Case(f"a file in {path}", "reserved_path", "a place of Remit", _at(path))
+      for path in ("HOT/installed/PKG-X-001/receipt.json", "HOT/installed/.journal/x",
+                   "HOT/registries/x.json", "HOT/keys/x.pem", "HOT/Installed/x", "HOT/registries")),
+    Case("the ledger's place", "reserved_path", "a place of Remit", _ledger_place, True),
+    Case("a plane violated", "plane_path", "HO1/ only",
+         _at("HO2/agents/x.json", plane_id="ho1")),
+    Case("a framework's paths violated", "gate_failed", "FMWK-POLICY-001", _at("HOT/other/x.md")),
+    Case("a framework's ceiling exceeded", "gate_failed", "token_budget",
+         lambda stage: ["install", stage.pack(
+             {}, spec_id="SPEC-AGENT-001", framework_id="FMWK-AGENT-001", plane_id="ho2",
+             permissions={"budgets": {"token_budget": 10**9}}), "--dev"]),
+    Case("an unknown specification", "gate_failed", "SPEC-NOWHERE-001",
+         _sound(spec_id="SPEC-NOWHERE-001")),
+    Case("an unknown framework", "gate_failed", "FMWK-NOWHERE-001",
+         _sound(framework_id="FMWK-NOWHERE-001")),
+    Case("a root with a changed file", "gate_failed", "PRC-SYNTHESIZE-001", _changed_file, True),
+    Case("a root with a file of nobody", "gate_failed", "PRC-MINE-001", _orphan, True),
+]  # fmt: skip
+
+
+# -- who may do what -------------------------------------------------------------------------
+
+_MORE = {"tools": ["list_files"], "budgets": {"token_budget": 2000}}
+_SOME = {"tools": ["list_files"], "budgets": {"token_budget": 1000}}
+
+
+def _first_asks(stage: Stage) -> Command:
+    return ["install", stage.sign(stage.policy(permissions=_SOME), stage.key("trusted"))]
+
+
+def _widens(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    return ["upgrade", stage.policy("2.0.0", permissions=_SOME), "--dev"]
+
+
+def _removed_between(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    stage.run(["remove", "PKG-MINE-001"])
+    return ["install", stage.policy("2.0.0", permissions=_SOME), "--dev"]
+
+
+def _budget_raised(stage: Stage) -> Command:
+    stage.bring(stage.policy(permissions=_SOME))
+    return ["upgrade", stage.policy("2.0.0", permissions=_MORE), "--dev"]
+
+
+def _budget_gone(stage: Stage) -> Command:
+    stage.bring(stage.policy(permissions=_SOME))
+    free = {"tools": ["list_files"]}
+    return ["upgrade", stage.policy("2.0.0", permissions=free), "--dev"]
+
+
+def _rollback_widens(stage: Stage) -> Command:
+    stage.bring(stage.policy(permissions=_SOME))
+    stage.bring(stage.policy("2.0.0"))
+    return ["rollback", "PKG-MINE-001"]
+
+
+def _wrong_key(stage: Stage) -> Command:
+    return ["install", stage.sign(stage.policy(), stage.key("stranger", trusted=False))]
+
+
+def _wrong_key_dev(stage: Stage) -> Command:
+    return [*_wrong_key(stage), "--dev"]
+
+
+def _bad_signature(stage: Stage) -> Command:
+    archive = stage.sign(stage.policy(), stage.key("trusted"))
+    file = Path(archive.removesuffix(".tar.gz") + ".intoto.json")
+    envelope = json.loads(file.read_bytes())
+    other = stage.sign(stage.policy("1.0.1"), stage.key("trusted"))
+    second = json.loads(Path(other.removesuffix(".tar.gz") + ".intoto.json").read_bytes())
+    envelope["signatures"] = second["signatures"]
+    file.write_text(json.dumps(envelope))
+    return ["install", archive]
+
+
+def _other_subject(stage: Stage) -> Command:
+    signed = stage.sign(stage.policy("1.0.1"), stage.key("trusted"))
+    archive = stage.policy()
+    shutil.copy(signed.removesuffix(".tar.gz") + ".intoto.json",
+                archive.removesuffix(".tar.gz") + ".intoto.json")  # fmt: skip
+    return ["install", archive]
+
+
+def _expired(stage: Stage) -> Command:
+    past = datetime.now(UTC) - timedelta(days=1)
+    return ["install", stage.sign(stage.policy(), stage.key("trusted"), expires=past)]
+
+
+def _revoked(stage: Stage) -> Command:
+    key = stage.key("lost")
+    stage.run(["trust", "revoke", key.key_id, "--reason", "it was stolen"])
+    return ["install", stage.sign(stage.policy(), key)]
+
+
+def _trust_edited(stage: Stage) -> Command:
+    file = stage.root / "trust.json"
+    key = stage.key("trusted")
+    policy = json.loads(file.read_bytes())
+    policy["keys"] = [one for one in policy["keys"] if one["key_id"] != key.key_id]
+    file.write_text(json.dumps(policy))
+    return ["install", stage.sign(stage.policy(), key)]
+
+
+def _backwards(stage: Stage) -> Command:
+    stage.bring(stage.policy("2.0.0"))
+    return ["upgrade", stage.policy("1.0.0"), "--dev"]
+
+
+def _replayed(stage: Stage) -> Command:
+    stage.bring(stage.policy("2.0.0"))
+    stage.run(["remove", "PKG-MINE-001"])
+    return ["install", stage.policy("1.0.0"), "--dev"]
+
+
+def _reused(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    return ["install", stage.policy(text=b"other"), "--dev"]
+
+
+def _reused_after_removal(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    stage.run(["remove", "PKG-MINE-001"])
+    return ["install", stage.policy(text=b"other"), "--dev"]
+
+
+def _needed_version(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    needs = _needing("PKG-MINE-001", "<2.0.0")
+    stage.bring(stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001", dependencies=needs))
+    return ["upgrade", stage.policy("2.0.0"), "--dev"]
+
+
+def _archive_lost(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    stage.bring(stage.policy("2.0.0", text=b"new"))
+    (stage.root / "HOT/installed/PKG-MINE-001/archives/1.0.0.tar.gz").unlink()
+    return ["rollback", "PKG-MINE-001"]
+
+
+def _archive_swapped(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    stage.bring(stage.policy("2.0.0", text=b"new"))
+    other = stage.policy(text=b"planted")
+    shutil.copy(other, stage.root / "HOT/installed/PKG-MINE-001/archives/1.0.0.tar.gz")
+    return ["rollback", "PKG-MINE-001"]
+
+
+def _same_again(stage: Stage) -> Command:
+    stage.bring(stage.policy())
+    return ["rollback", "PKG-MINE-001", "--to", "1.0.0"]
+
+
+RIGHTS = [
+    Case("permissions that nobody approved", "permissions_widened", "the tool list_files",
+         _first_asks, True),
+    Case("wider permissions in an upgrade", "permissions_widened", "the tool list_files", _widens,
+         True),
+    Case("wider permissions after a removal", "permissions_widened", "the tool list_files",
+         _removed_between, True),
+    Case("a budget raised", "permissions_widened", "2000 instead of 1000", _budget_raised, True),
+    Case("a budget taken away", "permissions_widened", "no token_budget", _budget_gone, True),
+    Case("wider permissions by a rollback", "permissions_widened", "the tool list_files",
+         _rollback_widens, True),
+    Case("unsigned", "unsigned", "PKG-MINE-001", lambda stage: ["install", stage.policy()]),
+    Case("the wrong key", "wrong_key", "not trusted", _wrong_key, True),
+    Case("the wrong key, with --dev", "wrong_key", "not trusted", _wrong_key_dev, True),
+    Case("a bad signature", "bad_signature", "does not verify", _bad_signature, True),
+    Case("another package's signature", "wrong_subject", "", _other_subject, True),
+    Case("an expired signature", "expired", "expired", _expired, True),
+    Case("a revoked key", "revoked_key", "revoked", _revoked, True),
+    Case("trust.json edited by hand", "trust_changed", "trust.json", _trust_edited, True),
+    Case("an upgrade backwards", "older_version", "older than 2.0.0", _backwards, True),
+    Case("an older version after a removal", "older_version", "older than 2.0.0", _replayed, True),
+    Case("a version reused with other bytes", "version_reused", "other content", _reused, True),
+    Case("a version reused after a removal", "version_reused", "other content",
+         _reused_after_removal, True),
+    Case("an upgrade away from what others need", "needed", "PKG-OTHER-001", _needed_version, True),
+    Case("removing what others need", "needed", "needs PKG-KERNEL-001",
+         lambda _: ["remove", "PKG-KERNEL-001"]),
+    Case("removing what is not there", "not_installed", "PKG-MINE-001",
+         lambda _: ["remove", "PKG-MINE-001"]),
+    Case("upgrading what is not there", "not_installed", "nothing to upgrade",
+         lambda stage: ["upgrade", stage.policy(), "--dev"]),
+    Case("rolling back where nothing was before", "no_older_version", "never installed",
+         lambda _: ["rollback", "PKG-KERNEL-001"]),
+    Case("rolling back to what is there", "no_older_version", "already", _same_again, True),
+    Case("rolling back to an archive that is gone", "archive_lost", "not kept", _archive_lost,
+         True),
+    Case("rolling back to an archive that was swapped", "archive_lost", "not the one",
+         _archive_swapped, True),
+]  # fmt: skip
+
+CASES = [*ARCHIVES, *PLACES, *RIGHTS]
+
+
+# -- what happens around an operation --------------------------------------------------------
+
+
+def python(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Another Python process, in the directory of the project."""
+    project = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, cwd=project, timeout=300, check=False, **more,
+    )  # fmt: skip
+
+
+def busy(stage: Stage) -> subprocess.CompletedProcess[str]:
+    """Install while another process holds the lock, and wait only shortly."""
+    archive = stage.policy()
+    with package_lock(stage.root, 5):
+        environment = {**os.environ, "REMIT_PACKAGES__LOCK_TIMEOUT_S": "0.2"}
+        command = ["package", "install", archive, "--dev", "--root", str(stage.root)]
+        return python("-m", "remit", *command, env=environment)
+
+
+def can_mount() -> bool:
+    """Whether this process may make file systems of its own."""
+    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def read_only(stage: Stage) -> subprocess.CompletedProcess[str]:
+    """Install where the whole root is on a disk that is mounted read-only."""
+    script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
+    command = [sys.executable, "-m", "remit", "package", "install", stage.policy(), "--dev",
+               "--root", str(stage.root)]  # fmt: skip
+    return subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", str(stage.root), *command],
+        capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=120, check=False,
+    )  # fmt: skip
+
+
+def full_disk(stage: Stage, free_kb: int) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Install a large package on a file system with so many KiB left; and the root after it."""
+    text = os.urandom(300_000).hex().encode()[:400_000]
+    archive = stage.policy(text=text)
+    kept = stage.scratch / "kept"
+    script = (
+        'mkdir -p "$1" && mount -t tmpfs -o size=16m none "$1" && cp -a "$2" "$1/root" && '
+        'free=$(df -k --output=avail "$1" | tail -1) && fill=$((free - $4)) && '
+        'dd if=/dev/zero of="$1/filler" bs=1k count=$fill 2>/dev/null; '
+        '"$5" -m remit package install "$6" --dev --root "$1/root"; said=$?; '
+        'cp -a "$1/root" "$3"; exit $said'
+    )
+    command = ["unshare", "-m", "sh", "-c", script, "sh", str(stage.scratch / "mounted"),
+               str(stage.root), str(kept), str(free_kb), sys.executable, archive]  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=120,
+        check=False,
+    )  # fmt: skip
+    return done, kept
+
+
+def _line(name: str, told: str, exit_code: object, state: str) -> None:
+    print(f"{name:<46} | {told[:96]:<96} | {exit_code!s:<4} | {state}")
+
+
+def _all() -> bool:
+    """Play everything and print the table; whether all came out as it should."""
+    from tests.packages.install.killing import SCENARIOS
+
+    well = True
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
+        make_root(Root(top / "root"))
+        base = Stage(top / "root", top / "scratch")
+        _line("case", "error", "exit", "state after")
+        for number, case in enumerate(CASES):
+            stage = base.copy(top / str(number)) if case.own_root else base
+            told = play(case, stage)
+            well = well and told.exit == 1 and told.state == "unchanged" and told.code == case.code
+            sentence = told.message.partition(". ")[0]
+            _line(case.name, f"{told.code}: {sentence}", told.exit, told.state)
+        for name, call in (
+            ("two at once, the second impatient", busy),
+            ("a read-only disk", read_only),
+        ):
+            if call is read_only and not can_mount():
+                _line(name, "this machine lets nobody mount", "", "")
+                continue
+            stage = base.copy(top / name)
+            before = tree(stage.root)
+            done = call(stage)
+            state = "unchanged" if tree(stage.root) == before else "changed"
+            well = well and done.returncode == 1 and state == "unchanged"
+            _line(name, done.stderr.partition(". ")[0].strip(), done.returncode, state)
+        for free_kb in (8, 500, 836, 854) if can_mount() else ():
+            done, root = full_disk(base.copy(top / f"full{free_kb}"), free_kb)
+            with managing(root) as manager:
+                manager.recover()
+                there = "PKG-MINE-001" in manager.registry().packages
+            well = well and done.returncode == 1 and there == ("on record" in done.stderr)
+            state = "finished by the next command" if there else "as before"
+            _line(f"a disk with {free_kb} KiB left", done.stderr.partition(". ")[0], 1, state)
+        for scenario in SCENARIOS:
+            (top / scenario).mkdir()
+            done = python(
+                "-m", "tests.packages.install.killing", str(top / scenario), scenario, "1"
+            )
+            found = json.loads(done.stdout)
+            well = well and not found["problems"]
+            before, after = (
+                sum(count for state, count in found["outcomes"].items() if state.startswith(word))
+                for word in ("before", "after")
+            )
+            state = f"{before} as before, {after} finished, {len(found['problems'])} between"
+            _line(
+                f"{scenario}, killed before each of {found['events']} events", "SIGKILL", -9, state
+            )
+    return well
+
+
+if __name__ == "__main__":
+    raise SystemExit(0 if _all() else 1)

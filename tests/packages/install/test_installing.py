@@ -1,0 +1,479 @@
+"""What installing, upgrading, removing and going back do to a root and its record."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.canonical import sha256_hex
+from remit.installed import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.packages import InstalledPackage, Manifest, Offer, PackageError, Registry
+from tests.packages.hostile import Stage
+from tests.packages.install.killing import packed
+from tests.packages.install.world import (
+    agreed,
+    entries,
+    governed,
+    managing,
+    opened,
+    small_root,
+    tree,
+)
+
+ONE = "PKG-ONE-001"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path / "scratch"
+
+
+def put(root: Path, *archives: bytes, **more: Any) -> list[InstalledPackage]:
+    with managing(root) as manager:
+        return manager.install([Offer(data) for data in archives], **{"dev": True, **more})
+
+
+def told(root: Path, event: str, package_id: str = ONE) -> list[dict[str, Any]]:
+    with opened(root) as ledger:
+        found = ledger.query(event_type=event, submission_id=package_id)
+        return [dict(entry.metadata) for entry in found]
+
+
+def check(root: Path) -> Registry:
+    with opened(root) as ledger:
+        assert ledger.verify().verified
+        return agreed(root, ledger)
+
+
+def one(scratch: Path, version: str = "1.0.0", **changes: Any) -> bytes:
+    files = {"HO1/data/x.txt": version.encode(), f"HO1/data/only-{version}.txt": b"x"}
+    return packed(scratch, ONE, version, files, **changes)
+
+
+def test_an_entry_tells_all_that_the_root_then_holds(small: Path, scratch: Path) -> None:
+    data = one(scratch)
+    (package,) = put(small, data)
+    registry = check(small)
+    (entry,) = told(small, "INSTALLED")
+    digest = f"sha256:{sha256_hex(data)}"
+    assert entry["archive_sha256"] == digest
+    assert json.loads(entry["manifest"])["package_id"] == ONE
+    assert entry["manifest_sha256"] == Manifest.parse(entry["manifest"].encode()).digest
+    assert (entry["operation"], entry["version"], entry["previous_version"]) == (
+        "install", "1.0.0", ""
+    )  # fmt: skip
+    assert (entry["source"], entry["by"], entry["approved_by"]) == ("archive", "tester", "")
+    assert entry["signature"] == {
+        "waived": True, "keyids": [], "threshold": 0, "envelope_sha256": "",
+    }  # fmt: skip
+    assert package == registry.packages[ONE]
+    receipt = json.loads((small / f"HOT/installed/{ONE}/receipt.json").read_bytes())
+    assert receipt["operation_id"] == entry["operation_id"]
+    assert receipt["entry_id"] == package.entry_id
+    kept = small / f"HOT/installed/{ONE}/archives/1.0.0.tar.gz"
+    assert kept.read_bytes() == data
+    assert (small / "HO1/data/x.txt").read_bytes() == b"1.0.0"
+
+
+def test_the_same_again_writes_nothing_and_puts_back_what_is_missing(
+    small: Path, scratch: Path
+) -> None:
+    data = one(scratch)
+    put(small, data)
+    before, count = tree(small), entries(small)
+    kept = small / "HOT/installed" / ONE
+    for path in (
+        small / "HO1/data/x.txt",
+        kept / "receipt.json",
+        kept / "archives/1.0.0.tar.gz",
+        small / "HOT/registries/specs.json",
+    ):
+        path.unlink()
+    put(small, data)
+    assert (tree(small), entries(small)) == (before, count)
+    (small / "HO1/data/x.txt").write_bytes(b"changed")
+    put(small, data)
+    assert (small / "HO1/data/x.txt").read_bytes() == b"changed", "that is for `restore`"
+    with managing(small) as manager:
+        assert manager.restore([ONE]) == ["HO1/data/x.txt"]
+        assert manager.restore() == []
+    assert (tree(small), entries(small)) == (before, count)
+
+
+def test_upgrade_rollback_and_removal(small: Path, scratch: Path) -> None:
+    empty = governed(small)
+    put(small, one(scratch))
+    first = governed(small)
+    put(small, one(scratch, "1.1.0"), only_upgrade=True)
+    assert not (small / "HO1/data/only-1.0.0.txt").exists()
+    check(small)
+    with managing(small) as manager:
+        back = manager.rollback(ONE)
+    assert (back.version, back.operation) == ("1.0.0", "rollback")
+    kept = f"HOT/installed/{ONE}/archives/1.1.0.tar.gz"
+    now = governed(small)
+    assert now.pop(kept) == one(scratch, "1.1.0")
+    assert now == first
+    assert [entry["operation"] for entry in told(small, "INSTALLED")] == [
+        "install", "upgrade", "rollback",
+    ]  # fmt: skip
+    assert [entry["previous_version"] for entry in told(small, "INSTALLED")] == [
+        "", "1.0.0", "1.1.0",
+    ]  # fmt: skip
+    with managing(small) as manager:
+        assert manager.rollback(ONE, "1.1.0").version == "1.1.0"
+        assert manager.remove(ONE).version == "1.1.0"
+    assert governed(small) == empty
+    check(small)
+    (gone,) = told(small, "REMOVED")
+    assert (gone["version"], gone["by"]) == ("1.1.0", "tester")
+    assert put(small, one(scratch, "1.1.0"))[0].operation == "install"
+
+
+def test_going_back_to_wider_permissions_needs_approval(small: Path, scratch: Path) -> None:
+    put(small, one(scratch, permissions={"tools": ["list_files"]}))
+    put(small, one(scratch, "2.0.0"))
+    with managing(small) as manager:
+        with pytest.raises(PackageError) as caught:
+            manager.rollback(ONE, "1.0.0")
+        assert caught.value.code == "permissions_widened"
+        back = manager.rollback(ONE, "1.0.0", approve=True)
+    assert back.approved_by == "tester"
+    assert told(small, "INSTALLED")[-1]["permissions_widened"] == ["the tool list_files"]
+
+
+def test_packages_that_need_each_other_come_in_any_order(small: Path, scratch: Path) -> None:
+    def needing(name: str, *others: str) -> bytes:
+        needs = [{"package_id": other, "version": ">=1.0.0"} for other in others]
+        return packed(scratch, name, "1.0.0", {f"HO1/data/{name}": b"x"}, dependencies=needs)
+
+    third = needing("PKG-C-001", "PKG-B-001", "PKG-A-001")
+    second, first = needing("PKG-B-001", "PKG-A-001"), needing("PKG-A-001")
+    found = put(small, third, first, second)
+    assert [one.package_id for one in found] == ["PKG-A-001", "PKG-B-001", "PKG-C-001"]
+    assert len({one.operation_id for one in found}) == 1
+    check(small)
+    with managing(small) as manager, pytest.raises(PackageError) as caught:
+        manager.remove("PKG-A-001")
+    assert caught.value.code == "needed"
+
+
+def test_one_bad_package_keeps_the_others_out(small: Path, scratch: Path) -> None:
+    bad = packed(scratch, "PKG-BAD-001", "1.0.0", {"HOT/elsewhere/x": b"x"})
+    before, count = tree(small), entries(small)
+    with pytest.raises(PackageError) as caught:
+        put(small, one(scratch), bad)
+    assert caught.value.code == "gate_failed"
+    assert (tree(small), entries(small)) == (before, count)
+
+
+def test_what_supersedes_comes_once_the_other_is_gone(small: Path, scratch: Path) -> None:
+    put(small, one(scratch))
+    new = packed(scratch, "PKG-NEW-001", "1.0.0", {"HO1/data/x.txt": b"n"}, supersedes=[ONE])
+    with pytest.raises(PackageError) as caught:
+        put(small, new)
+    assert caught.value.code == "supersedes_installed"
+    with managing(small) as manager:
+        manager.remove(ONE)
+    put(small, new)
+    with pytest.raises(PackageError) as caught:
+        put(small, one(scratch))
+    assert caught.value.code == "superseded"
+
+
+def test_a_file_may_move_between_packages_in_one_step(small: Path, scratch: Path) -> None:
+    put(small, packed(scratch, ONE, "1.0.0", {"HO1/data/a.txt": b"a", "HO1/data/b.txt": b"b"}))
+    put(
+        small,
+        packed(scratch, ONE, "2.0.0", {"HO1/data/a.txt": b"a"}),
+        packed(scratch, "PKG-TWO-001", "1.0.0", {"HO1/data/b.txt": b"other"}),
+    )
+    assert check(small).owners["HO1/data/b.txt"].package_id == "PKG-TWO-001"
+
+
+def test_a_file_of_nobody_can_be_brought_in_by_a_package_that_holds_it(
+    small: Path, scratch: Path
+) -> None:
+    (small / "HO1/data").mkdir()
+    (small / "HO1/data/x.txt").write_bytes(b"1.0.0")
+    put(small, one(scratch))
+    check(small)
+
+
+def test_a_large_manifest_is_kept_beside_its_record(small: Path, scratch: Path) -> None:
+    files = {f"HO1/data/many/{number}.txt": b"x" for number in range(900)}
+    put(small, packed(scratch, ONE, "1.0.0", files, title="ä" * 200))
+    assert len(check(small).packages[ONE].manifest.assets) == 900
+
+
+def test_only_so_many_archives_are_kept(small: Path, scratch: Path) -> None:
+    config = small / "remit.toml"
+    config.write_text(config.read_text() + "\n[packages]\nkeep_versions = 2\n")
+    for version in ("1.0.0", "1.1.0", "1.2.0"):
+        put(small, one(scratch, version))
+    kept = small / f"HOT/installed/{ONE}/archives"
+    assert sorted(one.name for one in kept.iterdir()) == ["1.1.0.tar.gz", "1.2.0.tar.gz"]
+    with managing(small) as manager:
+        manager.rollback(ONE)
+        with pytest.raises(PackageError) as caught:
+            manager.rollback(ONE, "1.0.0")
+    assert caught.value.code == "archive_lost"
+
+
+def test_a_kept_archive_is_held_against_what_was_asked_for_then(stage: Stage) -> None:
+    """A threshold that rose since stops neither rollback nor restoring."""
+    first, second = stage.policy(), stage.policy("2.0.0", text=b"new")
+    key = stage.key("trusted")
+    for archive in (first, second):
+        stage.run(["install", stage.sign(archive, key)])
+    stage.key("another")
+    stage.run(["trust", "threshold", "2"])
+    stage.run(["rollback", "PKG-MINE-001"])
+    (stage.root / "HOT/policy/mine.md").unlink()
+    shipped = stage.root / "HOT/config/defaults.toml"
+    shipped.write_bytes(shipped.read_bytes() + b"# more\n")
+    stage.run(["restore"])
+    check(stage.root)
+
+
+def test_registries_are_made_anew_from_the_ledger(small: Path, scratch: Path) -> None:
+    put(small, one(scratch))
+    before = tree(small)
+    for path in ("HOT/registries/ownership.json", f"HOT/installed/{ONE}/receipt.json"):
+        (small / path).write_bytes(b"{}")
+    (small / "HOT/registries/packages.json").unlink()
+    with managing(small) as manager:
+        manager.rebuild()
+    assert tree(small) == before
+
+
+def test_nothing_is_restored_through_a_link(small: Path, tmp_path: Path, scratch: Path) -> None:
+    data = one(scratch)
+    put(small, data)
+    elsewhere = tmp_path / "elsewhere"
+    (small / "HO1/data").rename(elsewhere)
+    (elsewhere / "x.txt").unlink()
+    (small / "HO1/data").symlink_to(elsewhere)
+    for call in (lambda m: m.restore(), lambda m: m.install([Offer(data)], dev=True)):
+        with managing(small) as manager, pytest.raises(PackageError) as caught:
+            call(manager)
+        assert caught.value.code == "linked_folder"
+    assert not (elsewhere / "x.txt").exists()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_replaced(small: Path, scratch: Path) -> None:
+    put(small, one(scratch))
+    (small / "HO1/data/x.txt").unlink()
+    os.mkfifo(small / "HO1/data/x.txt")
+    with managing(small) as manager:
+        assert manager.restore() == ["HO1/data/x.txt"]
+    check(small)
+
+
+# -- several processes -----------------------------------------------------------------------
+
+
+def test_two_installs_at_once_the_second_waits_and_sees(small: Path, scratch: Path) -> None:
+    archives = []
+    for number in range(4):
+        file = scratch / f"{number}.tar.gz"
+        files = {f"HO1/data/{number}": b"x", "HO1/data/same.txt": b"%d" % (number // 2)}
+        if number % 2:
+            del files["HO1/data/same.txt"]
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(packed(scratch, f"PKG-P{number}-001", "1.0.0", files))
+        archives.append(file)
+    command = [sys.executable, "-m", "remit", "package", "install", "--dev", "--root", str(small)]
+    running = [
+        subprocess.Popen([*command, str(file)], stderr=subprocess.PIPE, text=True)
+        for file in archives
+    ]
+    said = [one.communicate()[1] for one in running]
+    codes = [one.returncode for one in running]
+    # 0 and 2 want the same file: whoever came second was told so.
+    assert sorted((codes[0], codes[2])) == [0, 1]
+    assert (codes[1], codes[3]) == (0, 0)
+    assert "owns HO1/data/same.txt" in said[0] + said[2]
+    assert len(check(small).packages) == 4
+
+
+def test_who_waits_too_long_is_told(small: Path, scratch: Path) -> None:
+    with managing(small, lambda _: None) as manager, manager._locked():
+        config = {"packages.lock_timeout_s": 0.1}
+        with managing(small, **config) as other, pytest.raises(PackageError) as caught:
+            other.install([Offer(one(scratch))], dev=True)
+    assert caught.value.code == "busy"
+    assert str(os.getpid()) in caught.value.message
+
+
+def _upgrade_often(root: Path, archives: list[bytes]) -> None:
+    for data in archives:
+        put(root, data)
+
+
+def test_a_reader_sees_the_old_or_the_new_and_no_error(small: Path, scratch: Path) -> None:
+    versions = [f"1.{number}.0" for number in range(9)]
+    archives = [one(scratch, version) for version in versions]
+    put(small, archives[0])
+    files = InstalledFiles(small)
+    writer = multiprocessing.get_context("fork").Process(
+        target=_upgrade_often, args=(small, archives[1:])
+    )
+    writer.start()
+    seen = []
+    while writer.is_alive():
+        seen.append(files.read("HO1/data/x.txt").decode())
+    writer.join()
+    assert writer.exitcode == 0
+    seen.append(files.read("HO1/data/x.txt").decode())
+    assert seen[-1] == versions[-1]
+    assert set(seen) <= set(versions)
+    assert [version for version in versions if version in seen] == list(dict.fromkeys(seen))
+    assert len(set(seen)) > 2
+    with pytest.raises(NotInstalledError):
+        files.read("HO1/data/only-1.0.0.txt")
+
+
+def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -> None:
+    """In another process: a lock goes to children that are forked while it is held."""
+    put(small, one(scratch))
+    program = (
+        "import sys; from pathlib import Path; from remit.installed import InstalledFiles\n"
+        "files = InstalledFiles(Path(sys.argv[1])); print('begun', flush=True)\n"
+        "print(files.read('HO1/data/x.txt').decode(), flush=True)"
+    )
+    readers: list[subprocess.Popen[str]] = []
+
+    def look(step: str) -> None:
+        if step == "record":
+            command = [sys.executable, "-c", program, str(small)]
+            readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            assert readers[0].stdout is not None
+            assert readers[0].stdout.readline() == "begun\n"
+            time.sleep(0.2)
+            assert readers[0].poll() is None, "it read what is neither old nor new"
+
+    with managing(small, look) as manager:
+        manager.install([Offer(one(scratch, "2.0.0"))], dev=True)
+    assert readers[0].communicate(timeout=30)[0] == "2.0.0\n"
+
+
+def test_a_changed_file_is_not_read(small: Path, scratch: Path) -> None:
+    put(small, one(scratch))
+    (small / "HO1/data/x.txt").write_bytes(b"changed")
+    with pytest.raises(ChangedFileError, match="restore"):
+        InstalledFiles(small).read("HO1/data/x.txt")
+
+
+# -- PostgreSQL, and roots that share a ledger -------------------------------------------------
+
+
+@pytest.fixture
+def shared(postgres: Any, tmp_path: Path) -> tuple[Path, Path]:
+    """Two roots on one ledger; the second has the first one's package key."""
+    config = f'[ledger]\npath = "{postgres.database()}"\n'
+    first = small_root(tmp_path / "first", tmp_path / "scratch", config)
+    return first, tmp_path / "second"
+
+
+def follow(first: Path, second: Path, scratch: Path) -> Path:
+    config = (first / "remit.toml").read_text()
+    keys = second / "HOT/keys"
+    keys.mkdir(parents=True)
+    for file in (first / "HOT/keys").iterdir():
+        (keys / file.name).write_bytes(file.read_bytes())
+        (keys / file.name).chmod(0o600)
+    return small_root(second, scratch, config)
+
+
+def test_two_roots_on_one_ledger(shared: tuple[Path, Path], scratch: Path) -> None:
+    first, second = shared
+    put(first, one(scratch))
+    follow(first, second, scratch)
+    with managing(second) as manager, pytest.raises(PackageError) as caught:
+        manager.remove("PKG-WORLD-001")
+    assert caught.value.code in ("gate_failed", "needed"), "it has not followed yet"
+    put(second, one(scratch))
+    with managing(second) as manager:
+        manager.restore()
+        agreed(second, manager._ledger)
+    assert (
+        governed(second).items()
+        >= {
+            key: value for key, value in governed(first).items() if not key.startswith("HOT/keys")
+        }.items()
+    )
+    # The first upgrades; the second knows from the ledger, refuses to build on old files, follows.
+    new = one(scratch, "2.0.0")
+    put(first, new)
+    with pytest.raises(PackageError) as caught:
+        put(second, packed(scratch, "PKG-TWO-001", "1.0.0", {"HO1/data/two": b"2"}))
+    assert caught.value.code == "gate_failed"
+    assert InstalledFiles(second).read("HO1/data/x.txt") == b"1.0.0", "whole, but old"
+    put(second, new)
+    with managing(second) as manager:
+        changed = manager.restore()
+        agreed(second, manager._ledger)
+    assert sorted(changed) == [
+        "HO1/data/only-1.0.0.txt", "HO1/data/x.txt",
+    ]  # fmt: skip
+    with managing(first) as manager:
+        manager.remove(ONE)
+    with managing(second) as manager:
+        manager.restore()
+        agreed(second, manager._ledger)
+    assert not (second / "HO1/data").exists()
+
+
+def test_what_another_machine_recorded_meanwhile_stops_an_operation(
+    shared: tuple[Path, Path], scratch: Path
+) -> None:
+    first, second = shared
+    follow(first, second, scratch)
+    mine = packed(scratch, "PKG-TWO-001", "1.0.0", {"HO1/data/two": b"2"})
+    theirs = one(scratch)
+
+    def meddle(step: str) -> None:
+        if step == "record":
+            put(second, theirs)
+
+    with managing(second) as manager:
+        manager.restore()
+    before = tree(first)
+    with managing(first, meddle) as manager, pytest.raises(PackageError) as caught:
+        manager.install([Offer(mine)], dev=True)
+    assert caught.value.code == "registry_moved"
+    assert tree(first) == before
+    with opened(first) as ledger:
+        assert set(Registry.from_ledger(ledger).packages) == {"PKG-WORLD-001", ONE}
+
+
+@pytest.mark.parametrize(("step", "version"), [("check", "1.0.0"), ("drop", "2.0.0")])
+def test_killed_on_postgresql(
+    shared: tuple[Path, Path], scratch: Path, step: str, version: str
+) -> None:
+    first, _ = shared
+    put(first, one(scratch))
+
+    def die(now: str) -> None:
+        if now.startswith(step):
+            os._exit(9)
+
+    child = os.fork()
+    if child == 0:
+        with managing(first, die) as manager:
+            manager.install([Offer(one(scratch, "2.0.0"))], dev=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert list(first.joinpath("HOT/installed/.journal").iterdir())
+    with managing(first) as manager:
+        manager.recover()
+        assert agreed(first, manager._ledger).packages[ONE].version == version

@@ -1,0 +1,114 @@
+"""Killed anywhere, the next command finishes or undoes it: never anything between.
+
+Every fifth event is tried; all of them with ``REMIT_TEST_KILLS=1``, which takes a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from remit.packages import Offer
+from tests.packages.hostile import python
+from tests.packages.install.killing import SCENARIOS, Game, forked
+from tests.packages.install.world import agreed, governed, managing, packed
+
+STRIDE = os.environ.get("REMIT_TEST_KILLS", "5")
+QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_operation_killed_anywhere_is_done_or_undone(scenario: str) -> None:
+    with tempfile.TemporaryDirectory(dir=QUICK) as top:
+        done = python("-m", "tests.packages.install.killing", top, scenario, STRIDE)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert not found["problems"], found["problems"]
+    states = {state.partition(" ")[0] for state in found["outcomes"]}
+    assert states == {"before", "after"}, found
+    # What the ledger tells and what the files are belong together.
+    assert len(found["outcomes"]) == 2, found
+    assert found["events"] > 60
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_disk_that_fails_anywhere_leaves_nothing_between(scenario: str) -> None:
+    """From its n-th call on the disk takes nothing more, also not what would undo it."""
+    seen = set()
+    with tempfile.TemporaryDirectory(dir=QUICK) as top:
+        game = Game(Path(top), scenario)
+        for number in range(0, game.events(), 2 * int(STRIDE)):
+            root = game.copy("failing")
+            code = game.fail(root, number, "ENOSPC")
+            seen.add(code)
+            state = game.state(root).partition(" ")[0]
+            assert state == {"unwritable": "before", "not_undone": "before"}.get(code, "after")
+    assert {"unfinished"} < seen <= {"unwritable", "not_undone", "unfinished", ""}
+
+
+def test_restoring_that_is_killed_leaves_no_file_of_nobody(small: Path) -> None:
+    spec = small / "HOT/specs/SPEC-TEST-001.json"
+    right = governed(small)
+    game = Game.__new__(Game)
+    for number in range(12):
+        spec.unlink(missing_ok=True)
+        game.kill(small, number, lambda manager: manager.restore())
+        with managing(small) as manager:
+            manager.recover()
+            names = {one.name for one in spec.parent.iterdir()}
+            assert names <= {spec.name}, "nobody could install anything beside that"
+            manager.restore()
+            agreed(small, manager._ledger)
+        assert governed(small) == right
+
+
+def test_what_has_to_be_durable_is_before_the_next_step(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a loss of power: every new name is in a folder that was synchronised in time."""
+    synced: list[str] = []
+    plain = os.fsync
+
+    def noted(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_relative_to(small):
+            synced.append(path.relative_to(small).as_posix())
+        plain(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    shutil.rmtree(small / "HOT/installed/.journal")
+    at: dict[str, list[str]] = {}
+    first = {"HO2/deep/folder/goes.txt": b"1", "HO1/data/stays.txt": b"1"}
+    second = {"HO1/new/deep/comes.txt": b"2", "HO1/data/stays.txt": b"2"}
+    for version, files in (("1.0.0", first), ("2.0.0", second)):
+        synced.clear()
+        data = packed(tmp_path, "PKG-ONE-001", version, files, package_type="data")
+
+        def step(name: str) -> None:
+            at.setdefault(name.partition(" ")[0], list(synced))
+
+        at.clear()
+        with managing(small, step) as manager:
+            manager.install([Offer(data)], dev=True)
+        journal = next(path for path in at["place"] if path.endswith(".tmp"))
+        assert {f"{journal}/{name}" for name in ("plan.json", "new/0", "new/1")} <= {*at["place"]}
+        assert {journal, f"{journal}/new", "HOT/installed/.journal"} <= {*at["place"]}
+        placed = {Path(path).parent.as_posix() for path in files}
+        above = {"HO2", "HO2/deep"} if version == "1.0.0" else {"HO1", "HO1/new"}
+        assert placed | above <= {*at["record"]}
+        kept = "HOT/installed/PKG-ONE-001/archives"
+        assert {kept, "HOT/registries", "HOT/installed/PKG-ONE-001"} <= {*at["close"]}
+        if version == "1.0.0":
+            assert "HOT/installed" in at["place"], "the journal's own folder was new"
+        else:
+            assert at["close"].count("HO2") == 1, "a folder went from it"
+
+
+def test_a_child_that_fails_is_told_from_one_that_is_killed() -> None:
+    assert forked(lambda: None) == 0
+    assert forked(lambda: os.kill(os.getpid(), 9)) == -9

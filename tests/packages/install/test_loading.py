@@ -1,0 +1,142 @@
+"""What runs sees what is installed, as it was installed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remit
+from remit.contracts import ContractError, ContractLoader
+from remit.errors import RemitError
+from remit.installed import ChangedFileError, InstalledFiles
+from remit.packages import Offer
+from tests.packages.hostile import Stage
+from tests.packages.install.killing import forked
+from tests.packages.install.world import managing
+
+TOP = Path(__file__).parents[3]
+
+
+def test_a_contract_comes_and_goes_with_its_package(stage: Stage) -> None:
+    shipped = stage.root / "HO1/contracts/PRC-EXECUTE-001.json"
+    contract = json.loads(shipped.read_bytes())
+    pack = (stage.root / "HO1/prompt_packs" / f"{contract['prompt_pack_id']}.txt").read_bytes()
+    contract.update(contract_id="PRC-MINE-001", prompt_pack_id="PRM-MINE-001")
+    archive = stage.pack(
+        {
+            "HO1/contracts/PRC-MINE-001.json": json.dumps(contract).encode(),
+            "HO1/prompt_packs/PRM-MINE-001.txt": pack,
+        }
+    )
+    with remit.Runtime.open(stage.root) as runtime:
+        with pytest.raises(ContractError):
+            runtime.agent("mine", contract="PRC-MINE-001")
+        stage.bring(archive)
+        runtime.agent("mine", contract="PRC-MINE-001")
+        stage.run(["remove", "PKG-MINE-001"])
+        with pytest.raises(ContractError):
+            runtime.agent("mine", contract="PRC-MINE-001")
+
+
+def _loaded(root: Path, contract_id: str) -> Any:
+    loader = ContractLoader(root / "HO1", installed=InstalledFiles(root))
+    found = loader.load(contract_id)
+    return loader.load_pack(found.prompt_pack_id)
+
+
+def _opened(root: Path) -> None:
+    with remit.Runtime.open(root):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "load"),
+    [
+        ("HO1/contracts/PRC-EXECUTE-001.json", lambda root: _loaded(root, "PRC-EXECUTE-001")),
+        ("HO1/prompt_packs/PRM-EXECUTE-001.txt", lambda root: _loaded(root, "PRC-EXECUTE-001")),
+        ("HOT/config/defaults.toml", _opened),
+        ("HOT/prices/prices.toml", _opened),
+    ],
+)
+def test_a_changed_file_is_refused_where_it_is_read(
+    stage: Stage, path: str, load: Callable[[Path], Any]
+) -> None:
+    load(stage.root)
+    file = stage.root / path
+    right = file.read_bytes()
+    file.write_bytes(right + b" ")
+    with pytest.raises(RemitError, match=r"is not what|changed") as caught:
+        load(stage.root)
+    assert "restore" in caught.value.next_step
+    stage.run(["restore"])
+    assert file.read_bytes() == right
+    load(stage.root)
+
+
+def test_changed_weights_of_routing_are_not_used(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = stage.root / "HOT/routing/weights.json"
+    file.write_bytes(file.read_bytes() + b" ")
+    _opened(stage.root)
+    assert "is not what PKG-ROUTER-001 installed" in caplog.text
+
+
+def test_a_changed_agent_is_refused(stage: Stage) -> None:
+    agent = {"agent_id": "mine", "title": "Mine", "contract_id": "PRC-EXECUTE-001"}
+    stage.bring(stage.pack({"HO2/agents/mine.json": json.dumps(agent).encode()}))
+    with remit.Runtime.open(stage.root) as runtime:
+        assert runtime.packaged_agents() == ["mine"]
+        runtime.packaged_agent("mine")
+        agent["tools"] = ["list_files"]
+        (stage.root / "HO2/agents/mine.json").write_text(json.dumps(agent))
+        with pytest.raises(ChangedFileError, match="PKG-MINE-001"):
+            runtime.packaged_agent("mine")
+        stage.run(["restore"])
+        runtime.packaged_agent("mine")
+        stage.run(["remove", "PKG-MINE-001"])
+        assert runtime.packaged_agents() == []
+        with pytest.raises(RemitError, match="No installed package"):
+            runtime.packaged_agent("mine")
+
+
+def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
+    data = Path(stage.policy()).read_bytes()
+
+    def die(step: str) -> None:
+        if step == "record":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def doomed() -> None:
+        with managing(stage.root, die) as manager:
+            manager.install([Offer(data)], dev=True)
+
+    assert forked(doomed) == -signal.SIGKILL
+    assert (stage.root / "HOT/policy/mine.md").exists()
+    _opened(stage.root)
+    assert not (stage.root / "HOT/policy/mine.md").exists()
+
+
+MODULES = (
+    "manager", "journal", "lock", "offer", "recording", "placement", "dependencies", "permissions",
+    "gating", "shipped", "founding", "receipts", "registry", "waivers", "planning", "keeping",
+)  # fmt: skip
+
+
+def test_the_page_names_the_codes_that_there_are() -> None:
+    page = (TOP / "docs/package-install.md").read_text().split("## What is refused")[1]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    source = "".join((TOP / f"src/remit/packages/{name}.py").read_text() for name in MODULES)
+    used = set(re.findall(r"Error\(\s*\"(\w+)\"", source))
+    used |= set(re.findall(r"found\.append\(\s*\(\s*\"(\w+)\"", source))
+    used |= set(re.findall(r"else \"(needed)\"", source))
+    assert {"missing_dependency", "needed", "busy", "not_undone", "case_only"} < used
+    assert named == used - {"unsigned"}  # that one is docs/package-trust.md's
