@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from remit.config import default_settings
+from remit.distribution import Distribution
 from remit.exchange import PromptResponse, RouteOutcome
 from remit.gateway import RouterConfig
 from remit.models import ModelError, WeightStore
@@ -42,6 +43,7 @@ SAME = tuple(
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "TIME"),
         (r"date: .*", "date"),
         (r"KEY-[0-9A-Z]{16}", "KEY"),
+        (r"LED-[0-9a-f]{8}", "LED"),
         (r"SES-[0-9A-Z]+", "SES"),
         (r"sk-remit-[\w-]+", "SECRET"),
         (r"\b[0-9a-f]{64}\b|(?<=context_hash=)[0-9a-f]+…", "HASH"),
@@ -54,9 +56,15 @@ SAME = tuple(
         (r"Remit runs from an editable install: .*\n", ""),
         (r"(\S+/\.?\w+|alone): \d+ files made", "files made"),
         (r"up to \d+ entries", "up to N entries"),
+        (r"verified: \d+ entries", "verified: N entries"),
+        (r"is entry \d+ of the \d+ of", "is entry N of"),
         (r"is here: \S+", "is here"),
     )
 )
+
+_ID = re.compile(r"LED-([0-9a-f]{8})")
+# The page is one of an installed Remit; an editable one begins with an entry more, its waiver.
+_MORE = int(Distribution.current().editable)
 
 
 def commands(block: str) -> Iterator[tuple[str, str]]:
@@ -123,7 +131,8 @@ class Newcomer:
                 assert kind == "sh", f"a block of {kind}, which nobody tries"
 
     def _here(self, text: str) -> str:
-        return text.replace("127.0.0.1:4000", f"127.0.0.1:{self.port}")
+        text = text.replace("127.0.0.1:4000", f"127.0.0.1:{self.port}")
+        return _ID.sub(lambda found: f"LED-{int(found[1], 16) + _MORE:08x}", text)
 
     def _do(self, command: str) -> str:
         """Run a command in the shell; what it exports stays."""
