@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ROOT ?= .remit
 WORKERS ?= 2
 
-.PHONY: run test test-live lint bench bench-gateways bench-agents lock clean
+.PHONY: run test test-live lint bench bench-gateways bench-agents packages lock clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -39,6 +39,9 @@ bench-gateways: $(VENV)/.dev  ## Remit beside other gateways, which are installe
 
 bench-agents: $(VENV)/.dev  ## Remit beside other agent runtimes, which are installed on first use
 	$(BIN)/python -m benchmarks.agents
+
+packages: $(VENV)/.dev  ## state the hashes of the shipped packages anew, and what follows from them
+	$(BIN)/python -m tests.packages.refresh
 
 lock: $(VENV)/.dev  ## write requirements.lock anew from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock

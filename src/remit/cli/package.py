@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,23 @@ if TYPE_CHECKING:
 
 __all__ = ["package"]
 
-_ARCHIVE = click.argument("archives", nargs=-1, required=True, metavar="ARCHIVE…")
-_DEV = click.option("--dev", is_flag=True, help="Let unsigned ones pass; the record says so.")
 _APPROVE = click.option(
     "--approve", is_flag=True, help="They may do what they ask for; the record says who approved."
 )
+
+
+def _installing(function: Callable[..., None]) -> Callable[..., None]:
+    """What ``install`` and ``upgrade`` take."""
+    function = _APPROVE(reads(function))
+    for option in (
+        click.option("--dev", is_flag=True, help="Let unsigned ones pass; the record says so."),
+        click.option("--version", default="", help="From an index: this version, not the newest."),
+        click.option("--index", default=None, help="From this index alone."),
+        click.option("--id", "package_id", default="", help="Refuse anything but this package."),
+        click.argument("archives", nargs=-1, required=True, metavar="ARCHIVE…"),
+    ):
+        function = option(function)
+    return function
 
 
 @click.group()
@@ -41,43 +53,17 @@ for _command in (new, pack_, sign, verify, show, diff_, trust, key, index):
 
 
 @package.command()
-@_ARCHIVE
-@click.option("--id", "package_id", default="", help="Refuse anything but this package.")
-@click.option("--version", default="", help="From an index: this version instead of the newest.")
-@_DEV
-@_APPROVE
-@reads
-def install(
-    root: Path | None,
-    as_json: bool,
-    archives: tuple[str, ...],
-    package_id: str,
-    version: str,
-    dev: bool,
-    approve: bool,
-) -> None:
+@_installing
+def install(root: Path | None, as_json: bool, **how: Any) -> None:
     """Install archives, or packages of an index by their ids: all of them or none."""
-    _install(root, as_json, archives, package_id, version, dev, approve, only_upgrade=False)
+    _install(root, as_json, only_upgrade=False, **how)
 
 
 @package.command()
-@_ARCHIVE
-@click.option("--id", "package_id", default="", help="Refuse anything but this package.")
-@click.option("--version", default="", help="From an index: this version instead of the newest.")
-@_DEV
-@_APPROVE
-@reads
-def upgrade(
-    root: Path | None,
-    as_json: bool,
-    archives: tuple[str, ...],
-    package_id: str,
-    version: str,
-    dev: bool,
-    approve: bool,
-) -> None:
+@_installing
+def upgrade(root: Path | None, as_json: bool, **how: Any) -> None:
     """Bring installed packages to a newer version."""
-    _install(root, as_json, archives, package_id, version, dev, approve, only_upgrade=True)
+    _install(root, as_json, only_upgrade=True, **how)
 
 
 @package.command()
@@ -171,14 +157,14 @@ def _install(
     as_json: bool,
     archives: tuple[str, ...],
     package_id: str,
+    index: str | None,
     version: str,
     dev: bool,
     approve: bool,
-    *,
     only_upgrade: bool,
 ) -> None:
     with _manager(root) as (place, manager):
-        offers = [_offer(place, manager, one, package_id, version) for one in archives]
+        offers = [_offer(place, manager, one, package_id, index, version) for one in archives]
         before = manager.registry().packages
         now = manager.install(offers, dev=dev, approve=approve, only_upgrade=only_upgrade)
     if as_json:
@@ -189,14 +175,19 @@ def _install(
         if known is not None and known.entry_id == one.entry_id:
             say(f"{one.package_id} {one.version} is installed ({one.entry_id})")
             continue
-        done = {"upgrade": "upgraded to"}.get(one.operation, "installed")
-        say(f"{one.package_id} {done} {one.version} ({one.entry_id})")
+        did = "upgraded to {}" if one.operation == "upgrade" else "{} installed"
+        say(f"{one.package_id} {did.format(one.version)} ({one.entry_id})")
         if one.signature["waived"]:
             note(f"{one.package_id} is not signed; that is waived, and on record.")
 
 
 def _offer(
-    place: Root, manager: PackageManager, given: str, package_id: str, version: str
+    place: Root,
+    manager: PackageManager,
+    given: str,
+    package_id: str,
+    index: str | None,
+    version: str,
 ) -> Offer:
     """The archive in a file; or, where there is no such file, of the package with that id."""
     from remit.packages import Offer
@@ -212,6 +203,7 @@ def _offer(
             given,
             version or None,
             into=Path(folder),
+            index=index,
             limits=IndexLimits.from_settings(manager.settings),
         )
         envelope = found.envelope.read_bytes() if found.envelope is not None else b""

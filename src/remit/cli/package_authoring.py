@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, open_settings, reads, say
+from remit.cli.shared import common, echo_json, note, open_root, open_settings, reads, say
 
 if TYPE_CHECKING:
     from remit.config import PackageSettings
@@ -86,7 +86,7 @@ def pack_(
 @reads
 def show(root: Path | None, as_json: bool, package: str) -> None:
     """What a package is, needs, may do, and holds."""
-    manifest = view_of(package, package_settings(root)).manifest
+    manifest = view_of(package, package_settings(root), root).manifest
     if as_json:
         echo_json(_told(manifest))
     else:
@@ -104,7 +104,7 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
 
     settings = package_settings(root)
     limits = DiffLimits.from_settings(settings)
-    told = compare(view_of(old, settings), view_of(new_, settings), limits)
+    told = compare(view_of(old, settings, root), view_of(new_, settings, root), limits)
     if as_json:
         echo_json(told.to_dict())
         return
@@ -114,8 +114,8 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
         note("It may do more than before: installing it needs --approve.")
 
 
-def view_of(argument: str, settings: PackageSettings) -> PackageView:
-    """The package that an argument names: an archive or a directory.
+def view_of(argument: str, settings: PackageSettings, root: Path | None) -> PackageView:
+    """The package that an argument names: an archive, a directory, or the id of an installed one.
 
     Raises:
         PackageError: there is none, or it is not one.
@@ -126,6 +126,8 @@ def view_of(argument: str, settings: PackageSettings) -> PackageView:
     path = Path(argument)
     if path.is_dir():
         return PackageView.of_directory(path)
+    if argument.startswith("PKG-") and not argument.endswith(".tar.gz") and not path.exists():
+        path = _kept_archive(argument, root)
     try:
         with path.open("rb") as stream:
             return PackageView.of_archive(
@@ -135,8 +137,20 @@ def view_of(argument: str, settings: PackageSettings) -> PackageView:
         raise PackageError(
             "unreadable",
             f"{path} cannot be read: {error.strerror or error}.",
-            next_step="Name a package's archive or directory.",
+            next_step="Name a package's archive or directory, or the id of an installed one.",
         ) from error
+
+
+def _kept_archive(package_id: str, root: Path | None) -> Path:
+    """The archive of an installed package."""
+    from remit.packages import Registry
+    from remit.packages.planning import installed
+    from remit.packages.receipts import archive_path
+
+    place, _, ledger = open_root(root)
+    with ledger:
+        found = installed(Registry.from_ledger(ledger), package_id)
+    return place.path / archive_path(found.package_id, found.version)
 
 
 def package_settings(root: Path | None) -> PackageSettings:

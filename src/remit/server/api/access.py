@@ -12,7 +12,7 @@ from remit.server.api.guard import IDENTITY
 from remit.server.api.shapes import Error
 from remit.server.refusals import HttpError
 
-__all__ = ["Caller", "allow", "failures"]
+__all__ = ["Caller", "allow", "failures", "name_of"]
 
 _MEANINGS = {
     400: "The request cannot be understood.",
@@ -30,6 +30,12 @@ async def _caller(request: Request) -> Identity:
 
 Caller = Annotated[Identity, Depends(_caller)]
 """Who asks."""
+
+
+def name_of(identity: Identity) -> str:
+    """Who did it, for the record: name and id, as a name may be given again once its key is
+    revoked."""
+    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 def allow(permission: str) -> Any:

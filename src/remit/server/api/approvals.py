@@ -8,9 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from remit.approvals import Approval, ApprovalDesk, ApprovalError
-from remit.auth import Identity
 from remit.ledger import LedgerClient
-from remit.server.api.access import Caller, allow, failures
+from remit.server.api.access import Caller, allow, failures, name_of
 from remit.server.api.answers import Listed, answer, page_of
 from remit.server.api.questions import ApprovalQuery, Decision
 from remit.server.api.shapes import ApprovalPage, ApprovalShape
@@ -49,7 +48,7 @@ def approval_routes(ledger: LedgerClient, desk: ApprovalDesk) -> APIRouter:
         The order goes on when its session is resumed.
         """
         _found(desk, request_id)
-        desk.decide(request_id, granted=decision.grant, by=_name_of(caller), reason=decision.reason)
+        desk.decide(request_id, granted=decision.grant, by=name_of(caller), reason=decision.reason)
         return answer(desk.get(request_id).to_dict())
 
     return routes
@@ -74,8 +73,3 @@ def _found(desk: ApprovalDesk, request_id: str) -> Approval:
     except ApprovalError as error:
         cause = ApprovalError(error.message, next_step="GET /api/approvals lists what waits.")
         raise HttpError(404, "not_found", error.message) from cause
-
-
-def _name_of(identity: Identity) -> str:
-    """Name and id: a name may be given again once its key is revoked."""
-    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from remit.auth import Identity
 from remit.gates import GATES, GateContext, check_gates
 from remit.ledger import LedgerClient
 from remit.packages import InstalledPackage, Registry
-from remit.server.api.access import Caller, allow, failures
+from remit.server.api.access import Caller, allow, failures, name_of
 from remit.server.api.answers import answer, part_of
 from remit.server.api.questions import GateRequest, Page
 from remit.server.api.shapes import GateReportShape, GateStates, PackagePage, PackageShape
@@ -61,7 +60,7 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
     def check(wanted: GateRequest, caller: Caller) -> Response:
         """Look through gates now; the results go on record."""
         chosen = wanted.gates or None
-        report = check_gates(context(), chosen, full=wanted.full, by=_name_of(caller))
+        report = check_gates(context(), chosen, full=wanted.full, by=name_of(caller))
         return answer(report.to_dict())
 
     return routes
@@ -110,7 +109,3 @@ def _newest(ledger: LedgerClient, gate: str) -> dict[str, Any]:
         "checked_at": last.timestamp,
         "entry_id": last.id,
     }
-
-
-def _name_of(identity: Identity) -> str:
-    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
