@@ -54,6 +54,7 @@ def _step(name: str) -> None:
 @reads
 def doctor(root: Path | None, as_json: bool) -> None:
     """Check that everything a conversation needs is there; exit 1 when something is not."""
+    from remit.installed import InstalledFiles
     from remit.routing import RULES_UNAVAILABLE
     from remit.runtime import require_reachable, resolve_model
     from remit.runtime.routing import rules_of
@@ -69,6 +70,9 @@ def doctor(root: Path | None, as_json: bool) -> None:
         place, loaded = open_settings(root)
         settings = loaded.settings
         check("root", True, str(place.path))
+        changed = InstalledFiles(place.path).changed()
+        how = f"{len(changed)} files are not as installed, such as {changed[0]}" if changed else ""
+        check("packages", not changed, how or "every file is as it was installed")
         free = shutil.disk_usage(place.path).free
         check("disk", free > 1 << 28, f"{free // (1 << 20):,} MiB free")
         with open_ledger(root) as client:
