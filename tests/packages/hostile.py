@@ -373,7 +373,27 @@ def _orphan(stage: Stage) -> Command:
 
 def _case_only(stage: Stage) -> Command:
     stage.bring(stage.policy())
-    return ["upgrade", stage.pack({"HOT/policy/MINE.md": b"x"}, version="2.0.0"), "--dev"]
+    moved = stage.pack({"HOT/policy/MINE.md": b"x"}, version="2.0.0")
+    return ["upgrade", moved, "--dev", "--approve"]
+
+
+def _own_framework(stage: Stage) -> Command:
+    rules = {
+        "framework_id": "FMWK-MINE-001", "version": "1.0.0", "title": "x", "text": "x",
+        "expected_specs": [],
+        "rules": {"paths": ["HOT/"], "permissions": {"tools": ["*"]}, "gates": []},
+    }  # fmt: skip
+    files = {"HOT/frameworks/FMWK-MINE-001.json": json.dumps(rules).encode()}
+    return [
+        "install",
+        stage.pack(files, "PKG-RULES-001", framework_id="FMWK-MINE-001", plane_id="hot"),
+        "--dev", "--approve",
+    ]  # fmt: skip
+
+
+def _unapproved(stage: Stage) -> Command:
+    key = stage.key("trusted")
+    return ["install", stage.sign(stage.policy(), key)]
 
 
 PLACES = [
@@ -393,6 +413,9 @@ PLACES = [
          True),
     Case("a file below another's file", "owned_by_other", "PKG-MINE-001 owns", _below_other, True),
     Case("its own file in other case", "case_only", "differ only in case", _case_only, True),
+    Case("rules of its own for itself", "own_framework", "brings itself", _own_framework),
+    Case("a file of the kernel's, not approved", "permissions_widened", "kernel's plane",
+         _unapproved, True),
     Case("a file in the way", "file_in_the_way", "belongs to no package", _in_the_way, True),
     Case("a link in the place of a folder", "linked_folder", "link", _linked_folder, True),
     Case("a link in the place of a tier", "linked_folder", "link", _linked_tier, True),

@@ -22,6 +22,7 @@ from remit.packages.errors import PackageKeyError, SignatureError, TrustError
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import add_signature, sign
 from remit.packages.trust import Signed, TrustPolicy, check_envelope
+from remit.schemas import shipped_schema
 from tests.packages.making import FILES, encoded, manifest_of, sha256
 from tests.packages.test_signing import key_of
 
@@ -582,8 +583,7 @@ def test_files_that_are_no_json(tmp_path: Path, data: bytes) -> None:
 
 
 def test_the_schema_describes_every_property() -> None:
-    assets = Path(__file__).parents[2] / "src/remit/assets"
-    schema = json.loads((assets / "schemas/trust.schema.json").read_text())
+    schema = shipped_schema("trust")
 
     def visit(inner: Any) -> None:
         assert inner["description"]

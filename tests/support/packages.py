@@ -23,6 +23,7 @@ _KINDS = {
     "HOT/policy/": "policy",
     "HOT/routing/": "weights",
     "HOT/prices/": "prices",
+    "HOT/frameworks/": "framework",
 }
 
 

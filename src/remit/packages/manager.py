@@ -21,7 +21,7 @@ from remit.packages.lock import package_lock
 from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.placement import check_placement
 from remit.packages.planning import (
-    approval,
+    approved,
     check_distinct,
     check_no_twins,
     earlier,
@@ -133,9 +133,10 @@ class PackageManager:
             check_distinct(candidates)
             there = [one for one in candidates if is_installed(one, registry)]
             changes = plan_install(
-                [one for one in candidates if one not in there], registry,
-                by=self._by, dev=dev, approve=approve, only_upgrade=only_upgrade,
-            )  # fmt: skip
+                [one for one in candidates if one not in there], registry, only_upgrade=only_upgrade
+            )
+            self._placed(changes, registry)
+            changes = approved(changes, registry, by=self._by, dev=dev, approve=approve)
             with _disk_errors():
                 self._kept.put_back(there, registry, self._step)
             if changes:
@@ -177,9 +178,10 @@ class PackageManager:
             now = installed(registry, package_id)
             candidate = self._kept.candidate(earlier(registry, now, version))
             in_order([candidate.manifest], manifests(registry))
-            more, approved_by = approval(candidate, registry, by=self._by, approve=approve)
-            change = Change(package_id, candidate, now, "rollback", more, approved_by)
-            return self._carry_out([change], registry).packages[package_id]
+            changes = [Change(package_id, candidate, now, "rollback")]
+            self._placed(changes, registry)
+            changes = approved(changes, registry, by=self._by, approve=approve)
+            return self._carry_out(changes, registry).packages[package_id]
 
     def restore(self, package_ids: Collection[str] = ()) -> list[str]:
         """Make installed files what they were installed as, from the archives that are kept.
@@ -258,23 +260,29 @@ class PackageManager:
         self, changes: Sequence[Change], registry: Registry
     ) -> tuple[dict[str, bytes], list[str]]:
         """The files that come, by path, and the paths of those that go, if all may be so."""
-        root = self._root.path
-        replaced = [one.package_id for one in changes if one.previous is not None]
-        coming = [one.candidate for one in changes if one.candidate is not None]
-        staying = registry.after(removed=replaced)
-        own = registry.owners.keys() - staying.owners.keys()
-        disk = RootDisk(root, ledger_path=self._ledger_file)
-        files: dict[str, bytes] = {}
-        for candidate in coming:
-            check_placement(candidate.archive, root, staying, own, self._ledger_file)
-            staying = staying.after([_provisional(candidate)])
-            files.update(candidate.archive.files)
+        disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
+        after, files, gone = self._placed(changes, registry)
         check_before(registry, disk, files)
+        arriving = [one.candidate.manifest for one in changes if one.candidate is not None]
+        check_candidates(after, arriving, Overlay(disk, files, gone), self._tool_ids)
+        return files, gone
+
+    def _placed(
+        self, changes: Sequence[Change], registry: Registry
+    ) -> tuple[Registry, dict[str, bytes], list[str]]:
+        """The registry as it would be, with the files that come and the paths that go, if every
+        file may come to lie where it says."""
+        staying = registry.after(removed=[one.package_id for one in changes if one.previous])
+        own = registry.owners.keys() - staying.owners.keys()
+        files: dict[str, bytes] = {}
+        for one in (change.candidate for change in changes):
+            if one is not None:
+                check_placement(one.archive, self._root.path, staying, own, self._ledger_file)
+                staying = staying.after([_provisional(one)])
+                files.update(one.archive.files)
         gone = sorted(own - staying.owners.keys())
         check_no_twins(files, gone)
-        arriving = [one.manifest for one in coming]
-        check_candidates(staying, arriving, Overlay(disk, files, gone), self._tool_ids)
-        return files, gone
+        return staying, files, gone
 
     def _stage(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
 
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
@@ -14,8 +16,10 @@ from remit.packages.recording import Change
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.versions import precedence
 
+_MOST_NAMED = 10
+
 __all__ = [
-    "approval",
+    "approved",
     "check_distinct",
     "check_no_twins",
     "earlier",
@@ -30,9 +34,6 @@ def plan_install(
     candidates: Sequence[Candidate],
     registry: Registry,
     *,
-    by: str,
-    dev: bool,
-    approve: bool,
     only_upgrade: bool,
 ) -> list[Change]:
     """What comes, each package after those that it needs.
@@ -40,12 +41,11 @@ def plan_install(
     Args:
         candidates: none of which is installed as it is.
         registry: what is installed.
-        by: who acts.
-        dev, approve, only_upgrade: as for :meth:`remit.packages.PackageManager.install`.
+        only_upgrade: as for :meth:`remit.packages.PackageManager.install`.
 
     Raises:
-        PackageError: ``not_installed``, ``version_reused``, ``older_version``,
-            ``permissions_widened``, or what :func:`remit.packages.dependencies.in_order` raises.
+        PackageError: ``not_installed``, ``version_reused``, ``older_version``, ``own_framework``,
+            or what :func:`remit.packages.dependencies.in_order` raises.
     """
     coming = {one.manifest.package_id: one for one in candidates}
     ordered = in_order([one.manifest for one in candidates], manifests(registry))
@@ -60,11 +60,34 @@ def plan_install(
                 next_step="Use `remit package install`.",
             )
         _check_version(one, registry)
-        let = dev and not registry.history.get(name)
-        more, approved_by = approval(one, registry, by=by, approve=approve, let=let)
-        operation = "install" if now is None else "upgrade"
-        changes.append(Change(name, one, now, operation, more, approved_by))
+        _check_framework(one, registry)
+        changes.append(Change(name, one, now, "install" if now is None else "upgrade"))
     return changes
+
+
+def approved(
+    changes: Sequence[Change], registry: Registry, *, by: str, approve: bool, dev: bool = False
+) -> list[Change]:
+    """The changes, with what each package may do beyond what it might, and who approved that.
+
+    Args:
+        changes: what comes.
+        registry: what is installed, and was.
+        by: who acts.
+        approve: whether who acts approves it.
+        dev: let what a package asks for pass, the first time that it comes.
+
+    Raises:
+        PackageError: ``permissions_widened``: nobody approved it.
+    """
+    found = []
+    for change in changes:
+        if change.candidate is not None:
+            let = dev and not registry.history.get(change.package_id)
+            more, who = _approval(change.candidate, registry, by=by, approve=approve, let=let)
+            change = replace(change, widened=more, approved_by=who)
+        found.append(change)
+    return found
 
 
 def _check_version(one: Candidate, registry: Registry) -> None:
@@ -88,7 +111,38 @@ def _check_version(one: Candidate, registry: Registry) -> None:
             )
 
 
-def approval(
+def _check_framework(one: Candidate, registry: Registry) -> None:
+    """Nobody makes the rules that hold for oneself, but for what a root begins with."""
+    manifest = one.manifest
+    brought = {
+        PurePosixPath(asset.path).stem
+        for asset in manifest.assets
+        if asset.classification == "framework"
+    }
+    begins = not registry.packages or one.source.startswith(SHIPPED_SOURCE)
+    if manifest.framework_id in brought and not begins:
+        raise PackageError(
+            "own_framework",
+            f"{manifest.package_id} belongs to {manifest.framework_id}, which it brings itself: it "
+            "would make the rules that hold for it.",
+            next_step="Let it belong to a framework that is installed; for agents FMWK-AGENT-001.",
+        )
+
+
+def _kernel_places(one: Candidate, before: InstalledPackage | None) -> list[str]:
+    """What of the kernel's plane a package comes to hold, a line each."""
+    had = {asset.path for asset in before.manifest.assets} if before is not None else set()
+    found = [
+        f"the file {asset.path}, of the kernel's plane"
+        for asset in one.manifest.assets
+        if asset.path.startswith("HOT/") and asset.path not in had
+    ]
+    if before is not None and before.source.startswith(SHIPPED_SOURCE):
+        found.append("the place of a package that came with Remit")
+    return found
+
+
+def _approval(
     one: Candidate, registry: Registry, *, by: str, approve: bool, let: bool = False
 ) -> tuple[Sequence[str], str]:
     """What a package may do beyond what it might before, and who approved that.
@@ -107,10 +161,11 @@ def approval(
     known = registry.history.get(name, ())
     before = known[-1].manifest.permissions if known else None
     more = widened(before, one.manifest.permissions)
+    if one.source.startswith(SHIPPED_SOURCE):
+        return more, one.source if more else ""
+    more += _kernel_places(one, known[-1] if known else None)
     if not more:
         return more, ""
-    if one.source.startswith(SHIPPED_SOURCE):
-        return more, one.source
     if approve:
         return more, by
     if let:
@@ -119,7 +174,8 @@ def approval(
         "permissions_widened",
         f"{name} {one.manifest.version} asks for more than "
         + ("it had" if known else "nothing")
-        + f": {'; '.join(more)}.",
+        + f": {'; '.join(more[:_MOST_NAMED])}"
+        + (f"; and {len(more) - _MOST_NAMED} more." if len(more) > _MOST_NAMED else "."),
         next_step="Look at it (`remit package show`), and run the command again with "
         "--approve if it may.",
     )

@@ -233,7 +233,7 @@ def test_a_kept_archive_is_held_against_what_was_asked_for_then(stage: Stage) ->
     first, second = stage.policy(), stage.policy("2.0.0", text=b"new")
     key = stage.key("trusted")
     for archive in (first, second):
-        stage.run(["install", stage.sign(archive, key)])
+        stage.run(["install", stage.sign(archive, key), "--approve"])
     stage.key("another")
     stage.run(["trust", "threshold", "2"])
     stage.run(["rollback", "PKG-MINE-001"])
