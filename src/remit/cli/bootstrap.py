@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,9 +69,11 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
     """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
     from remit.bootstrap import install_bundle
 
-    if root is None:
+    if root is None and os.environ.get("REMIT_ROOT"):
+        root = Path(os.environ["REMIT_ROOT"])
+    if root is None:  # not the nearest one: a bootstrap is for a place that somebody named
         raise InvalidInputError(
-            "No root is named to install into.", next_step="Name it with --root DIR."
+            "No root is named to install into.", next_step="Name it with --root DIR, or REMIT_ROOT."
         )
     report = install_bundle(root, directory, dev=dev, install=_install, limits=_limits(root))
     if as_json:

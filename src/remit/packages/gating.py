@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection
 
 from remit.packages.checks.acceptance import check_acceptance
 from remit.packages.checks.ceilings import check_ceilings
@@ -12,11 +12,10 @@ from remit.packages.checks.finding import Checked
 from remit.packages.checks.ownership import check_ownership, check_registries
 from remit.packages.checks.resolution import check_resolution, resolve
 from remit.packages.errors import PackageError
-from remit.packages.manifest import Manifest
 from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.prices import PriceTable
 
-__all__ = ["check_before", "check_candidates"]
+__all__ = ["check_before", "check_whole"]
 
 _PRICES = "HOT/prices/prices.toml"
 
@@ -41,15 +40,11 @@ def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = (
         _require("G0B", check_registries(registry, disk.read, names))
 
 
-def check_candidates(
-    after: Registry, incoming: Sequence[Manifest], files: Overlay, tool_ids: Collection[str]
-) -> None:
-    """G1 of the whole as it would be, places and ceilings, and what the frameworks of the packages
-    ask for besides.
+def check_whole(after: Registry, files: Overlay, tool_ids: Collection[str]) -> None:
+    """G1, G1-COMPLETE, the ceilings of G3, and G4, of the whole as it would be.
 
     Args:
         after: the registry as it would be.
-        incoming: what comes.
         files: the files as they would be.
         tool_ids: of all tools that there are.
 
@@ -60,17 +55,10 @@ def check_candidates(
     _require("G1", check_resolution(after, files, found))
     _require("G1-COMPLETE", check_places(after, found))
     _require("G3", check_ceilings(after, found))
-    asked: set[str] = set()
-    for manifest in incoming:
-        framework = found.framework_of(after, manifest.package_id)
-        asked.update(framework.gates if framework is not None else ())
-    more: Mapping[str, Callable[[], Checked]] = {
-        "G1-COMPLETE": lambda: check_completeness(after, files, tool_ids=tool_ids),
-        "G4": lambda: check_acceptance(after, files, _prices(after, files)),
-    }
-    for gate, check in more.items():
-        if gate in asked:
-            _require(gate, check())
+    # What goes or comes may be what another package relies on.
+    _require("G1-COMPLETE", check_completeness(after, files, tool_ids=tool_ids))
+    if any(after.by_classification(kind) for kind in ("contract", "acceptance")):
+        _require("G4", check_acceptance(after, files, _prices(after, files)))
 
 
 def _prices(after: Registry, files: Files) -> PriceTable:

@@ -48,7 +48,7 @@ class KeptArchives:
             PackageError: ``archive_lost``, or what :func:`remit.packages.admit` raises.
         """
         name, version = package.package_id, package.version
-        again = "Get it again, and `remit package install` it."
+        again = "It does not come back as this version; bring its content in a newer one."
         try:
             data = (self._root / archive_path(name, version)).read_bytes()
         except OSError as error:

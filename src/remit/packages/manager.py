@@ -13,7 +13,7 @@ from remit.packages.archive import Archive
 from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
-from remit.packages.gating import check_before, check_candidates
+from remit.packages.gating import check_before, check_whole
 from remit.packages.journal import INSTALLED_FOLDER, Operation, Step
 from remit.packages.keeping import KeptArchives, holds
 from remit.packages.limits import ArchiveLimits
@@ -263,8 +263,7 @@ class PackageManager:
         disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
         after, files, gone = self._placed(changes, registry)
         check_before(registry, disk, files)
-        arriving = [one.candidate.manifest for one in changes if one.candidate is not None]
-        check_candidates(after, arriving, Overlay(disk, files, gone), self._tool_ids)
+        check_whole(after, Overlay(disk, files, gone), self._tool_ids)
         return files, gone
 
     def _placed(

@@ -61,6 +61,7 @@ def plan_install(
             )
         _check_version(one, registry)
         _check_framework(one, registry)
+        _check_modules(one, registry)
         changes.append(Change(name, one, now, "install" if now is None else "upgrade"))
     return changes
 
@@ -93,10 +94,12 @@ def approved(
 def _check_version(one: Candidate, registry: Registry) -> None:
     name, version = one.manifest.package_id, one.manifest.version
     for known in registry.history.get(name, ()):
-        if known.version == version and known.archive_sha256 != one.archive.digest:
+        # What stands behind a + gives no rank: it is no version of its own.
+        same = precedence(known.version) == precedence(version)
+        if same and known.archive_sha256 != one.archive.digest:
             raise PackageError(
                 "version_reused",
-                f"{name} {version} was installed before with other content "
+                f"{name} {known.version} was installed before with other content "
                 f"({known.archive_sha256}, not {one.archive.digest}).",
                 next_step="Give what was changed a version of its own.",
             )
@@ -129,6 +132,27 @@ def _check_framework(one: Candidate, registry: Registry) -> None:
         )
 
 
+def _check_modules(one: Candidate, registry: Registry) -> None:
+    """Who governs a module of Remit is Remit's to say, and what a root begins with."""
+    if (
+        one.manifest.modules
+        and registry.packages
+        and not one.source.startswith(SHIPPED_SOURCE)
+        and not _had_modules(one, registry)
+    ):
+        raise PackageError(
+            "modules_reserved",
+            f"{one.manifest.package_id} says that it governs {one.manifest.modules[0]}; only what "
+            "comes with Remit governs its modules.",
+            next_step="Take `modules` out of the manifest.",
+        )
+
+
+def _had_modules(one: Candidate, registry: Registry) -> bool:
+    now = registry.packages.get(one.manifest.package_id)
+    return now is not None and set(one.manifest.modules) <= set(now.manifest.modules)
+
+
 def _kernel_places(one: Candidate, before: InstalledPackage | None) -> list[str]:
     """What of the kernel's plane a package comes to hold, a line each."""
     had = {asset.path for asset in before.manifest.assets} if before is not None else set()
@@ -137,8 +161,14 @@ def _kernel_places(one: Candidate, before: InstalledPackage | None) -> list[str]
         for asset in one.manifest.assets
         if asset.path.startswith("HOT/") and asset.path not in had
     ]
-    if before is not None and before.source.startswith(SHIPPED_SOURCE):
+    if before is None:
+        return found
+    if before.source.startswith(SHIPPED_SOURCE):
         found.append("the place of a package that came with Remit")
+    for name in ("plane_id", "framework_id"):
+        was, now = getattr(before.manifest, name), getattr(one.manifest, name)
+        if was != now:
+            found.append(f"{name} {now} instead of {was}")
     return found
 
 

@@ -67,9 +67,10 @@ def make_router(
 
 def rules_of(root: Root, settings: RoutingSettings) -> Rules:
     """The rules of scoring in force in a root; below a tier folder, only as installed."""
-    governed = settings.rules.startswith(("HOT/", "HO2/", "HO1/"))
-    installed = InstalledFiles(root.path) if governed else None
-    return load_rules(root.path / settings.rules, installed)
+    here = root.path.resolve()
+    file = (here / settings.rules).resolve()
+    governed = any(file.is_relative_to(here / tier) for tier in ("HOT", "HO2", "HO1"))
+    return load_rules(file, InstalledFiles(here) if governed else None)
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:

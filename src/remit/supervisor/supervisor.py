@@ -48,7 +48,6 @@ _LOOP_FAILURES = frozenset(
     {
         "contract_not_found",
         "contract_schema_invalid",
-        "contract_changed",
         "prompt_pack_not_found",
         "input_schema_invalid",
     }

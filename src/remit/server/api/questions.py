@@ -176,5 +176,5 @@ class GateRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    gates: list[GateName] = Field(description="which gates; all when empty")
+    gates: list[GateName] = Field([], description="which gates; all when left out")
     full: bool = Field(False, description="read the whole ledger, whatever was verified before")
