@@ -15,6 +15,7 @@ from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.package_key import PackageKey
 from remit.packages.paths import path_problem
 from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Owner, Registry
+from remit.packages.settling import require_ownership
 from remit.packages.shipped import shipped_archives
 from remit.packages.signing import add_signature, sign
 from remit.packages.trust import TrustPolicy, check_envelope, read_trust
@@ -55,6 +56,7 @@ __all__ = [
     "read_archive",
     "read_trust",
     "record_waiver",
+    "require_ownership",
     "shipped_archives",
     "sign",
     "waived",

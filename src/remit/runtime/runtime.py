@@ -19,6 +19,7 @@ from remit.gateway import LLMGateway, RouterConfig
 from remit.installed import InstalledFiles
 from remit.leases import LeaseOffice
 from remit.ledger import RetentionSchedule, open_root_ledger
+from remit.packages import require_ownership
 from remit.prices import PriceTable
 from remit.root import Root, RootError, find_root
 from remit.runtime.agent import Agent, AgentShape
@@ -65,6 +66,7 @@ class Runtime:
         )
         try:
             recover_packages(root, self.ledger, loaded)
+            require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
             self._wire(settings, model, tools)
         except BaseException:
             self._close_ledger()
