@@ -21,17 +21,24 @@ from remit.errors import RemitError
 @click.option(
     "--bare", is_flag=True, help="Keys and an empty ledger only: `remit ledger import` comes next."
 )
+@click.option(
+    "--new-ledger",
+    is_flag=True,
+    help="Begin a new record where the old one is lost, and trust the root's own key anew.",
+)
 @common
-def init(directory: Path | None, root: Path | None, bare: bool) -> None:
+def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
     from remit.installed import InstalledFiles
     from remit.root import Root, find_root
     from remit.runtime import make_root
 
+    if bare and new_ledger:
+        raise click.UsageError("--bare and --new-ledger exclude each other.")
     given = directory or root
     place = Root(given) if given is not None else find_root()
     before = _files(place.path)
-    editable = make_root(place, bare=bare, by=whoami(), step=_step)
+    editable = make_root(place, bare=bare, new_ledger=new_ledger, by=whoami(), step=_step)
     made = len(_files(place.path) - before)
     if editable and not before:
         note("Remit runs from an editable install: no hashes to check. Waived, on record.")

@@ -37,8 +37,8 @@ class Distribution:
 
     Attributes:
         version: as its metadata states it; as the code states it where there is no metadata.
-        editable: its code lies outside of what the installer placed, so no RECORD has its
-            hashes: the caller decides whether that is good enough.
+        editable: its metadata says so, its code lies outside of what the installer placed, and
+            no RECORD has its hashes: the caller decides whether that is good enough.
         location: the directory of the package ``remit``.
         info: its ``.dist-info`` directory; ``None`` when there is none.
         running: whether it is the one that this process runs.
@@ -76,11 +76,8 @@ class Distribution:
 
     @classmethod
     def _of(cls, info: Path, location: Path, *, running: bool = False) -> Distribution:
-        rows = parse_record(_bytes(info / _RECORD))[0]
-        placed_elsewhere = _FIRST not in rows and any(path.endswith(".pth") for path in rows)
-        editable = placed_elsewhere or bool(_direct(info).get("editable"))
         version = _metadata_version(info) or _stated(location)
-        return cls(version, editable, location, info, running)
+        return cls(version, _is_editable(info), location, info, running)
 
     def problems(self) -> list[str]:
         """What is not as it was installed; empty when all of it is.
@@ -157,6 +154,11 @@ class Distribution:
         needed = [f"{info.name}/METADATA", f"{info.name}/WHEEL", f"{info.name}/entry_points.txt"]
         needed += [] if self.editable else [_FIRST]
         problems += [f"RECORD does not name {path}." for path in needed if path not in rows]
+        if not self.editable and _says_editable(info):
+            problems.append(
+                f"{info.name}/direct_url.json says that it is an editable installation, and it is "
+                "a regular one."
+            )
         stated, version = _stated(self.location), _metadata_version(info)
         if stated != version:
             problems.append(f"The code states version {stated!r}, its metadata {version!r}.")
@@ -257,6 +259,24 @@ def _direct(info: Path) -> Mapping[str, Any]:
         return {"url": str(told["url"]), **told["dir_info"]}
     except (ValueError, KeyError, TypeError):
         return {}
+
+
+def _says_editable(info: Path) -> bool:
+    return _direct(info).get("editable") is True
+
+
+def _is_editable(info: Path) -> bool:
+    """Whether the code that belongs to ``info`` lies elsewhere, so that nothing has its hashes.
+
+    Who changes a file may write ``direct_url.json`` as well: that alone is not believed.
+    """
+    if not _says_editable(info) or os.path.lexists(info.parent / PACKAGE):
+        return False
+    rows = parse_record(_bytes(info / _RECORD))[0]
+    return not any(
+        row.sha256 and path.startswith(f"{PACKAGE}/") and path.endswith(".py")
+        for path, row in rows.items()
+    )
 
 
 def project_of(info: Path) -> Path | None:

@@ -10,7 +10,6 @@ everything can be finished, from the folder alone and as often as needed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from remit.canonical import canonical_json, sha256_hex
+from remit.packages.journal_plan import check_journal, read_plan
 
 __all__ = [
     "INSTALLED_FOLDER",
@@ -131,21 +131,29 @@ class Operation:
 
     @classmethod
     def pending(cls, root: Path) -> list[Self]:
-        """The operations that a killed process left; what was not whole yet is taken away."""
+        """The operations that a killed process left; what was not whole yet is taken away.
+
+        Raises:
+            PackageError: ``journal_damaged``: something lies there that no operation leaves.
+        """
         found = []
+        waste = []
         journal = root / JOURNAL_FOLDER
+        check_journal(root, JOURNAL_FOLDER)
         for folder in sorted(journal.iterdir()) if journal.is_dir() else ():
             if folder.name.endswith(_UNFINISHED):
-                shutil.rmtree(folder, ignore_errors=True)
+                waste.append(folder)
                 continue
             try:
-                plan = json.loads((folder / "plan.json").read_bytes())
+                plan = read_plan(root, folder, INSTALLED_FOLDER)
             except FileNotFoundError:  # killed while the folder was being taken away
-                shutil.rmtree(folder, ignore_errors=True)
+                waste.append(folder)
                 continue
             found.append(
                 cls(root, plan["operation_id"], plan["place"], plan["drop"], plan["packages"])
             )
+        for folder in waste:  # when all the others were found to be what they say
+            shutil.rmtree(folder, ignore_errors=True)
         return found
 
     def put_in_place(self, step: Step) -> None:

@@ -10,7 +10,26 @@ from remit.packages.manifest_text import ManifestText, Place, shown
 from remit.packages.paths import folded, path_problem
 from remit.schemas import first_problem, shipped_schema
 
-__all__ = ["check_manifest"]
+__all__ = ["PLACES", "check_manifest"]
+
+PLACES = {
+    "HO1/contracts/": "contract",
+    "HO1/prompt_packs/": "prompt_pack",
+    "HO2/agents/": "agent",
+    "HOT/schemas/": "schema",
+    "HOT/specs/": "spec",
+    "HOT/frameworks/": "framework",
+    "HOT/policy/": "policy",
+    "HOT/prices/": "prices",
+    "HOT/routing/": "weights",
+    "HOT/acceptance/": "acceptance",
+    "HOT/config/": "config",
+}
+"""What lies in which folder, and nowhere else: a file is read by its place and checked by its
+classification, so one must not say what the other does not."""
+
+_ANYWHERE = ("document", "tool")  # in all other places
+_FOLDED = {folded(place): place for place in PLACES}
 
 _AT_ONCE = 100  # items checked together; no result depends on it
 
@@ -28,6 +47,7 @@ def check_manifest(file: ManifestText) -> None:
     _check_dependencies(file)
     _check_supersedes(file)
     _check_paths(file)
+    _check_kinds(file)
 
 
 def _check_hashes(file: ManifestText) -> None:
@@ -177,6 +197,36 @@ def _check_paths(file: ManifestText) -> None:
         # A folder is as good as any file in it.
         example = f"{path}x" if path.endswith("/") else path
         _check_each(file, [(example, ("permissions", "paths", index))])
+
+
+def _check_kinds(file: ManifestText) -> None:
+    for index, asset in enumerate(file.value["assets"]):
+        path, kind = asset["path"], asset["classification"]
+        key = folded(path)
+        place = next((place for start, place in _FOLDED.items() if key.startswith(start)), "")
+        if place and not path.startswith(place):
+            file.fail(
+                "misplaced",
+                file.places["assets", index, "path"],
+                f"the path {shown(path)} is in {place} where case does not count",
+                f"Write {place}, or choose another folder.",
+            )
+        where = file.places["assets", index, "classification"]
+        if place and kind != PLACES[place]:
+            file.fail(
+                "misplaced",
+                where,
+                f"{shown(path)} is a {kind}, but what lies in {place} is a {PLACES[place]}",
+                f"Expected here: {PLACES[place]}. Or move the file.",
+            )
+        if not place and kind not in _ANYWHERE:
+            home = next(folder for folder, its in PLACES.items() if its == kind)
+            file.fail(
+                "misplaced",
+                where,
+                f"{shown(path)} is a {kind}, which lies in {home} and nowhere else",
+                f"Move the file there. Expected here: {' or '.join(_ANYWHERE)}.",
+            )
 
 
 def _check_each(file: ManifestText, paths: Iterable[tuple[str, Place]]) -> None:

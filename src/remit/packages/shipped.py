@@ -13,9 +13,10 @@ from remit.packages.manifest import Manifest
 from remit.packages.offer import Offer
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import sign
+from remit.packages.trust_policy import TrustPolicy
 from remit.root import Root
 
-__all__ = ["ShippedPackages", "root_key_path", "shipped_archives"]
+__all__ = ["ShippedPackages", "is_root_key", "root_key_path", "shipped_archives", "shipped_ids"]
 
 _FOLDER = "assets/packages"
 
@@ -23,6 +24,18 @@ _FOLDER = "assets/packages"
 def shipped_archives() -> dict[str, bytes]:
     """Each shipped package's archive, by its file name: ``PKG-KERNEL-001-1.0.0.tar.gz``."""
     return {f"{name}.tar.gz": data for name, data in sorted(_archives().items())}
+
+
+def shipped_ids() -> list[str]:
+    """The ids of the packages that come with the distribution, sorted."""
+    with resources.as_file(resources.files("remit").joinpath(_FOLDER)) as folder:
+        return sorted(one.name for one in folder.iterdir() if (one / "manifest.json").is_file())
+
+
+def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
+    """Whether a key that lies in the place of the root's own may sign, by the record."""
+    known = policy.get(key.key_id)
+    return known is not None and known.status == "active"
 
 
 def root_key_path(root: Root) -> Path:

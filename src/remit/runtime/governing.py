@@ -13,7 +13,7 @@ from remit.config import LoadedSettings, load_settings
 from remit.errors import RemitError
 from remit.gates import GateContext
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
-from remit.root import Root
+from remit.root import Root, RootError
 from remit.runtime.providers import resolve_model
 from remit.supervisor import thread_tools
 from remit.tools.installed import GROUP
@@ -63,6 +63,7 @@ def make_root(
     *,
     flags: Mapping[str, Any] | None = None,
     bare: bool = False,
+    new_ledger: bool = False,
     by: str = "local operator",
     step: Step = lambda _: None,
 ) -> bool:
@@ -73,6 +74,7 @@ def make_root(
         flags: settings by dotted key, over all other layers.
         bare: nothing but folders, keys and an empty ledger, for an export to be read into; what
             comes with Remit is installed when this is done again without it.
+        new_ledger: begin a new ledger although packages were installed on one that is gone.
         by: who acts, for the record.
         step: told before each step.
 
@@ -80,7 +82,8 @@ def make_root(
         Whether the running code is an editable install, which is waived on record.
 
     Raises:
-        RootError: the directory cannot be written.
+        RootError: the directory cannot be written; a folder of it is a link; or packages were
+            installed and the ledger is gone.
         ConfigError: ``remit.toml`` or the environment does not fit.
         PackageError: something cannot be installed; what was there is as it was.
         LedgerError: the ledger cannot be made or opened.
@@ -90,7 +93,7 @@ def make_root(
     if bare:
         with _open(root, flags):
             return False
-    with _founding(root, flags, by, step) as (manager, _, editable):
+    with _founding(root, flags, by, step, new_ledger=new_ledger) as (manager, _, editable):
         install_shipped(manager)
     return editable
 
@@ -133,28 +136,67 @@ def install_bootstrap(
 
 @contextmanager
 def _founding(
-    root: Root, flags: Mapping[str, Any] | None, by: str, step: Step
+    root: Root, flags: Mapping[str, Any] | None, by: str, step: Step, *, new_ledger: bool = False
 ) -> Iterator[tuple[PackageManager, LedgerClient, bool]]:
     """A root with nothing but its keys and ledger, or one to be mended."""
     from remit.packages import found_packages
+    from remit.packages.trust import recorded_trust
 
-    with _open(root, flags) as (ledger, loaded):
+    installed = any(root.tier("hot").glob("installed/*/receipt.json"))
+    with _open(root, flags, keep=installed and not new_ledger) as (ledger, loaded):
+        if installed and not new_ledger and not ledger.count():
+            raise _lost(f"the ledger of {root.path} is empty")
+        if new_ledger and recorded_trust(ledger):
+            raise RootError(
+                f"The ledger of {root.path} is there and tells of this root: nothing is lost.",
+                next_step="Run `remit init` without --new-ledger.",
+            )
         wait_s = loaded.settings.packages.lock_timeout_s
-        editable = found_packages(root, ledger, by=by, wait_s=wait_s)
+        editable = found_packages(root, ledger, by=by, wait_s=wait_s, new_ledger=new_ledger)
         yield package_manager(root, ledger, loaded, by=by, step=step), ledger, editable
 
 
 @contextmanager
 def _open(
-    root: Root, flags: Mapping[str, Any] | None
+    root: Root, flags: Mapping[str, Any] | None, *, keep: bool = False
 ) -> Iterator[tuple[LedgerClient, LoadedSettings]]:
-    """Make folders, keys and ledger where they are missing, and open the ledger."""
+    """Make folders, keys and ledger where they are missing, and open the ledger.
+
+    With ``keep`` a ledger in a file has to be there already.
+    """
+    _refuse_links(root)
     root.create()
     # What is installed may be of another version, or changed: that is what is to be mended.
     loaded = load_settings(root.config, flags=flags, installed=False)
+    path = loaded.settings.ledger.path
+    if keep and "://" not in path and not (root.path / path).exists():
+        raise _lost(f"there is no ledger {root.path / path}")
     ledger_key(root, loaded.settings.ledger).create()
     with open_root_ledger(root, loaded.settings.ledger, create=True) as ledger:
         yield ledger, loaded
+
+
+def _refuse_links(root: Root) -> None:
+    """Nothing is written through a link to somewhere else."""
+    hot = root.tier("hot")
+    for folder in (
+        hot, root.tier("ho2"), root.tier("ho1"), hot / "installed", root.keys, hot / "registries"
+    ):  # fmt: skip
+        if folder.is_symlink():
+            raise RootError(
+                f"{folder} is a link. The folders of a root are never links: what is written "
+                "there would come to lie elsewhere.",
+                next_step="Move the link away. To keep a root elsewhere, name that place: --root.",
+            )
+
+
+def _lost(what: str) -> RootError:
+    return RootError(
+        f"Packages are installed, and {what}: the record of all that was done is gone.",
+        next_step="Restore the ledger from a copy (or `remit init --bare`, then `remit ledger "
+        "import` of an export). To give the record up and begin a new one: "
+        "`remit init --new-ledger`.",
+    )
 
 
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
 
+from remit.contracts import PromptContract
 from remit.errors import RemitError
 from remit.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import Permissions, Registry
-from remit.packages.documents import AgentDocument
+from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents
+from remit.packages.documents import AgentDocument, Framework
 from remit.packages.permissions import permits
 
 __all__ = ["AgentNotInstalledError", "PackagedAgent", "packaged_agent", "packaged_agents"]
 
 _FOLDER = "HO2/agents/"
+_CONTRACTS = "HO1/contracts/"
+_CHECK = "Run `remit gate check --gate G1-COMPLETE`."
+
+Meaning = Callable[[str], Sequence[tuple[str, str]]]
 
 
 class AgentNotInstalledError(RemitError):
@@ -30,9 +36,10 @@ class PackagedAgent:
     Attributes:
         document: as the package brought it.
         package_id: which package.
-        token_budget: most tokens of one order, the lesser of what both say; ``None``: as
-            configured.
-        usd_budget: most US dollars of one order, likewise.
+        token_budget: most tokens of one order: the least of what agent, package and framework
+            say; ``None``: as configured.
+        usd_budget: most US dollars of one order: the lesser of what agent and package say;
+            ``None``: as configured.
     """
 
     document: AgentDocument
@@ -48,20 +55,33 @@ def packaged_agents(files: InstalledFiles) -> list[str]:
 
 
 def packaged_agent(
-    agent_id: str, files: InstalledFiles, ledger: LedgerClient, model: tuple[str, str]
+    agent_id: str,
+    files: InstalledFiles,
+    ledger: LedgerClient,
+    default: tuple[str, str],
+    *,
+    model: str | None = None,
+    meaning: Meaning | None = None,
+    reserved: Collection[str] | None = None,
 ) -> PackagedAgent:
-    """One agent, held against the permissions of its package.
+    """One agent, held against the permissions of its package and the ceilings of its framework.
 
     Args:
         agent_id: which.
         files: of the root.
         ledger: tells what its package is permitted.
-        model: provider and model that answer where the agent names none.
+        default: provider and model that answer where nobody names another.
+        model: asked for instead of what the agent names.
+        meaning: gives the providers and models that a name means, all of which have to be
+            permitted: one; or those that a route may choose, none for what is looked at
+            elsewhere. When left out, only what is permitted whatever the name means is used.
+        reserved: ids that no packaged agent may have, ADMIN's; as shipped when left out.
 
     Raises:
-        AgentNotInstalledError: there is none, or it goes beyond its package's permissions.
-        ChangedFileError: its file is not as it was installed.
-        PackageError: its file or the registry cannot be read.
+        AgentNotInstalledError: there is none, or it goes beyond what its package is permitted.
+        ChangedFileError: its file, contract or framework is not as it was installed.
+        PackageError: one of these or the registry cannot be read.
+        ContractError: its contract cannot be used.
     """
     known = packaged_agents(files)
     if agent_id not in known:
@@ -71,10 +91,16 @@ def packaged_agent(
             if known
             else "`remit package new` begins one.",
         )
+    if agent_id in (reserved_agents() if reserved is None else reserved):
+        raise AgentNotInstalledError(
+            f"The agent {agent_id} of a package has the id of Remit's own agent.",
+            next_step="Remove the package, or give its agent another id.",
+        )
     path = f"{_FOLDER}{agent_id}.json"
     document = AgentDocument.parse(files.read(path), path)
     package_id = files.owner(path)
-    package = Registry.from_ledger(ledger).packages.get(package_id)
+    registry = Registry.from_ledger(ledger)
+    package = registry.packages.get(package_id)
     if package is None:
         raise AgentNotInstalledError(
             f"The agent {agent_id} belongs to {package_id}, which the ledger does not have as "
@@ -83,14 +109,16 @@ def packaged_agent(
         )
     granted = package.manifest.permissions
     _check_tools(agent_id, document.tools, granted, package_id)
-    if not document.model and granted.models and not permits(granted.models, "/".join(model)):
-        raise AgentNotInstalledError(
-            f"The agent {agent_id} of {package_id} may use {', '.join(granted.models)}, not "
-            f"{'/'.join(model)}, which is the model here.",
-            next_step="Choose another model with --model or [model] default.",
-        )
-    tokens = _least(document.token_budget, granted.budgets.get("token_budget"))
+    who = f"The agent {agent_id} of {package_id}"
+    _check_model(who, document.model, model, granted, default, meaning)
+    _check_contracts(who, document.contract_id, granted, files)
+    ceilings = _ceilings(who, package.manifest.framework_id, registry, files)
+    tokens = _least(
+        document.token_budget, granted.budgets.get("token_budget"), ceilings.get("token_budget")
+    )
     usd = _least(document.usd_budget, granted.budgets.get("usd_budget"))
+    if usd is not None and (problem := budget_problem(ceilings, "usd_budget", str(usd))):
+        raise AgentNotInstalledError(f"{who} {problem} by its framework.", next_step=_CHECK)
     return PackagedAgent(
         document, package_id, None if tokens is None else int(tokens),
         None if usd is None else float(usd),
@@ -105,8 +133,73 @@ def _check_tools(
             raise AgentNotInstalledError(
                 f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
                 "permitted.",
-                next_step="Run `remit gate check --gate G1-COMPLETE`.",
+                next_step=_CHECK,
             )
+
+
+def _check_model(
+    who: str,
+    stated: str,
+    asked: str | None,
+    granted: Permissions,
+    default: tuple[str, str],
+    meaning: Meaning | None,
+) -> None:
+    """What the document states counts even where something else is asked for this time."""
+    permitted = ", ".join(granted.models) or "no model but the root's default"
+    for name in dict.fromkeys(one for one in (stated, asked) if one):
+        if granted.models:
+            right = (
+                all(allows_named(granted.models, "/".join(one)) for one in meaning(name))
+                if meaning is not None
+                else allows_named(granted.models, name)
+            )
+        elif meaning is not None:
+            right = name != stated and list(meaning(name)) == [default]
+        else:
+            right = name != stated and name == "/".join(default)
+        if not right:
+            raise AgentNotInstalledError(
+                f"{who} may use {permitted}, not {name}.",
+                next_step="Choose another model, as provider/model, or add it to the models of "
+                "the package's permissions.",
+            )
+    answers = "/".join(default)
+    if not (stated or asked) and granted.models and not allows_named(granted.models, answers):
+        raise AgentNotInstalledError(
+            f"{who} may use {permitted}, not {answers}, which is the model here.",
+            next_step="Choose another model with --model or [model] default.",
+        )
+
+
+def _check_contracts(
+    who: str, contract_id: str, granted: Permissions, files: InstalledFiles
+) -> None:
+    """Every version that is there: which is the newest is the loader's to say."""
+    for path in files.paths(_CONTRACTS):
+        if PurePosixPath(path).stem.partition("@")[0] != contract_id:
+            continue
+        fixed = boundary_model(PromptContract.parse(files.read(path), path))
+        if fixed and not allows_named(granted.models, fixed):
+            raise AgentNotInstalledError(
+                f"{who} answers under {contract_id}, which fixes the model {fixed}; the package "
+                "is not permitted it.",
+                next_step=_CHECK,
+            )
+
+
+def _ceilings(
+    who: str, framework_id: str, registry: Registry, files: InstalledFiles
+) -> Mapping[str, int | str]:
+    for package in registry.packages.values():
+        for asset in package.manifest.assets:
+            name = PurePosixPath(asset.path).name
+            if asset.classification == "framework" and name == f"{framework_id}.json":
+                return Framework.parse(files.read(asset.path), asset.path).permissions.budgets
+    raise AgentNotInstalledError(
+        f"{who} belongs to {framework_id}, which is not installed.",
+        next_step="Install the package that brings it.",
+    )
 
 
 def _least(*values: int | str | None) -> Decimal | None:

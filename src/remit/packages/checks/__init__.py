@@ -5,9 +5,15 @@ it looks at; a file that is missing or cannot be read is a finding.
 """
 
 from remit.packages.checks.acceptance import check_acceptance
+from remit.packages.checks.agents import (
+    boundary_model,
+    check_agents,
+    check_contracts,
+    reserved_agents,
+)
 from remit.packages.checks.attestation import check_attestation
 from remit.packages.checks.ceilings import check_ceilings
-from remit.packages.checks.completeness import check_agents, check_completeness, check_places
+from remit.packages.checks.completeness import check_completeness, check_places
 from remit.packages.checks.dependencies import check_dependencies
 from remit.packages.checks.files import Files, Overlay, RootDisk, reserved
 from remit.packages.checks.finding import Checked, Finding
@@ -18,7 +24,7 @@ from remit.packages.checks.ownership import (
     check_registries,
     check_running_code,
 )
-from remit.packages.checks.patterns import allows_model, allows_path, budget_problem
+from remit.packages.checks.patterns import allows_model, allows_named, allows_path, budget_problem
 from remit.packages.checks.resolution import Resolved, check_resolution, resolve
 from remit.packages.checks.shapes import Shapes, read_shapes
 
@@ -32,13 +38,16 @@ __all__ = [
     "RunningCode",
     "Shapes",
     "allows_model",
+    "allows_named",
     "allows_path",
+    "boundary_model",
     "budget_problem",
     "check_acceptance",
     "check_agents",
     "check_attestation",
     "check_ceilings",
     "check_completeness",
+    "check_contracts",
     "check_dependencies",
     "check_modules",
     "check_ownership",
@@ -48,5 +57,6 @@ __all__ = [
     "check_running_code",
     "read_shapes",
     "reserved",
+    "reserved_agents",
     "resolve",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from remit.packages.checks.files import RootDisk
 from remit.packages.checks.finding import Checked, Finding
 from remit.packages.errors import PackageError
 from remit.packages.journal import INSTALLED_FOLDER
+from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry
+from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.trust import TRUST_FILE, TrustPolicy, check_envelope, read_trust, trust_problem
+from remit.root import Root
 
 __all__ = ["check_attestation"]
 
@@ -31,7 +35,8 @@ def check_attestation(
     now: datetime,
     envelope_bytes: int,
 ) -> Checked:
-    """Receipts, kept archives and signatures of all packages; and that trust is as on record.
+    """Receipts, kept archives and signatures of all packages; that trust is as on record,
+    and the root's own key one that is trusted.
 
     Args:
         registry: what is installed, from the ledger; an empty one does not pass.
@@ -53,6 +58,8 @@ def check_attestation(
     except PackageError as error:
         if not problem:
             findings.append(Finding(error.message, error.next_step, path=TRUST_FILE))
+    if policy is not None:
+        findings += _root_key(root, policy)
     signed = waived = 0
     for package_id, package in registry.packages.items():
         findings += _receipt(package, disk)
@@ -79,6 +86,22 @@ def check_attestation(
                                     path=path))  # fmt: skip
     counts = {"packages": len(registry.packages), "signed": signed, "waived": waived}
     return Checked(findings, counts)
+
+
+def _root_key(root: Path, policy: TrustPolicy) -> list[Finding]:
+    """The key in the place of the root's own is one that may sign."""
+    place = root_key_path(Root(root))
+    path = place.relative_to(root).as_posix()
+    if not os.path.lexists(place):
+        return []
+    try:
+        if is_root_key(policy, PackageKey.load(place)):
+            return []
+    except PackageError as error:
+        return [Finding(error.message, error.next_step, path=path)]
+    told = f"{path} is not a key that is trusted on record."
+    ways = "Find out who put it there, and move it away; `remit init` makes a new one."
+    return [Finding(told, ways, path=path)]
 
 
 def _receipt(package: InstalledPackage, disk: RootDisk) -> list[Finding]:

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from remit.packages.checks.agents import check_agents, check_contracts
 from remit.packages.checks.files import Files
 from remit.packages.checks.finding import Checked, Finding
-from remit.packages.checks.patterns import allows_model, allows_path, budget_problem
+from remit.packages.checks.patterns import allows_path
 from remit.packages.checks.resolution import Resolved, resolve
 from remit.packages.checks.shapes import Shapes, read_shapes
-from remit.packages.documents import AgentDocument, Specification
-from remit.packages.permissions import permits
+from remit.packages.documents import Specification
 from remit.packages.placement import PLANES
 from remit.packages.registry import Registry
 
-__all__ = ["check_agents", "check_completeness", "check_places"]
+__all__ = ["check_completeness", "check_places"]
 
 _INSTALL = "Install the package that brings it."
 
 
 def check_completeness(
-    registry: Registry, files: Files, *, tool_ids: Collection[str], routes: Collection[str] = ()
+    registry: Registry,
+    files: Files,
+    *,
+    tool_ids: Collection[str],
+    routes: Collection[str] = (),
+    reserved: Collection[str] | None = None,
 ) -> Checked:
     """Frameworks have their specifications, and these what they declare.
 
     Every contract, pack, schema and agent that is installed can be used, whether a specification
-    declares it or not; agents keep to what their package is permitted; files lie where their
-    package's plane and framework allow.
+    declares it or not; agents and contracts keep to what their package is permitted; files lie
+    where their package's plane and framework allow.
 
     Args:
         registry: what is installed; an empty one does not pass.
         files: the governed files.
         tool_ids: of all tools that there are.
         routes: names that mean a choice of models.
+        reserved: ids that no packaged agent may have, see
+            :func:`~remit.packages.checks.check_agents`.
     """
     found = resolve(registry, files)
     shapes = read_shapes(registry, files)
@@ -42,7 +49,10 @@ def check_completeness(
     findings += _expected(found)
     for spec_id, spec in found.specs.items():
         findings += _declared(spec, found.owners[spec_id], shapes, tool_ids)
-    agents = check_agents(registry, shapes, tool_ids=tool_ids, routes=routes)
+    agents = check_agents(
+        registry, shapes, found, tool_ids=tool_ids, routes=routes, reserved=reserved
+    )
+    contracts = check_contracts(registry, shapes)
     places = check_places(registry, found)
     counts = {
         "frameworks": len(found.frameworks),
@@ -50,45 +60,7 @@ def check_completeness(
         "contracts": len(shapes.contracts),
         "schemas": len(shapes.schemas),
     }
-    return Checked(findings, counts).joined(agents, places)
-
-
-def check_agents(
-    registry: Registry, shapes: Shapes, *, tool_ids: Collection[str], routes: Collection[str] = ()
-) -> Checked:
-    """Agents have their contract and tools, and keep to what their package is permitted.
-
-    Args:
-        registry: what is installed.
-        shapes: what :func:`~remit.packages.checks.read_shapes` gave.
-        tool_ids: of all tools that there are.
-        routes: names that mean a choice of models.
-    """
-    findings: list[Finding] = []
-    for agent, package_id in shapes.agents.values():
-        permissions = registry.packages[package_id].manifest.permissions
-        who = f"The agent {agent.agent_id} of {package_id}"
-        if agent.contract_id not in shapes.contracts:
-            told = f"{who} answers under {agent.contract_id}, which is not installed."
-            findings.append(Finding(told, _INSTALL, package_id))
-        for tool_id in agent.tools:
-            if tool_id not in tool_ids:
-                told = f"{who} may use the tool {tool_id}, which does not exist."
-                mend = "Correct its name, or install the distribution that brings it."
-                findings.append(Finding(told, mend, package_id))
-            if not permits(permissions.tools, tool_id):
-                told = f"{who} may use the tool {tool_id}, which the package is not permitted."
-                mend = f"Add {tool_id} to the tools of the package's permissions."
-                findings.append(Finding(told, mend, package_id))
-        findings += _model(agent, package_id, registry, routes)
-        for name in ("token_budget", "usd_budget"):
-            value = getattr(agent, name)
-            # An agent without a budget of its own has its package's.
-            problem = value is not None and budget_problem(permissions.budgets, name, value)
-            if problem:
-                mend = "Lower it, or have the package permitted more."
-                findings.append(Finding(f"{who} {problem}.", mend, package_id))
-    return Checked(findings, {"agents": len(shapes.agents)})
+    return Checked(findings, counts).joined(agents, contracts, places)
 
 
 def check_places(registry: Registry, found: Resolved) -> Checked:
@@ -164,23 +136,3 @@ def _declared(
         for name in names
         if name not in there[kind]
     ]
-
-
-def _model(
-    agent: AgentDocument, package_id: str, registry: Registry, routes: Collection[str]
-) -> list[Finding]:
-    """A route is the configuration's; which models it leads to is looked at there."""
-    if not agent.model or agent.model in routes:
-        return []
-    patterns = registry.packages[package_id].manifest.permissions.models
-    provider_id, slash, model_id = agent.model.partition("/")
-    named = (provider_id, model_id) if slash else ("", agent.model)
-    # A provider's id alone means its default model.
-    if allows_model(patterns, *named) or (not slash and permits(patterns, f"{agent.model}/*")):
-        return []
-    told = (
-        f"The agent {agent.agent_id} of {package_id} asks the model {agent.model}, which the "
-        "package is not permitted."
-    )
-    mend = f"Add {agent.model} to the models of the package's permissions."
-    return [Finding(told, mend, package_id)]

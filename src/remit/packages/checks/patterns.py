@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from remit.packages.permissions import permits
 
-__all__ = ["allows_model", "allows_path", "budget_problem"]
+__all__ = ["allows_model", "allows_named", "allows_path", "budget_problem"]
 
 
 def allows_model(patterns: Iterable[str], provider_id: str, model_id: str) -> bool:
@@ -22,6 +22,20 @@ def allows_model(patterns: Iterable[str], provider_id: str, model_id: str) -> bo
     if provider_id:
         return permits(patterns, f"{provider_id}/{model_id}")
     return permits((one.partition("/")[2] if "/" in one else one for one in patterns), model_id)
+
+
+def allows_named(patterns: Iterable[str], name: str) -> bool:
+    """Whether one of ``patterns`` allows what ``name`` means, whoever runs it.
+
+    Args:
+        patterns: of a package's permissions.
+        name: ``provider/model``; a provider, which means its default model; or a model alone,
+            which has to be allowed for every provider, as nothing says here which one it is.
+    """
+    if "/" in name:
+        return permits(patterns, name)
+    known = list(patterns)
+    return any(permits(known, one) for one in (name, f"{name}/*", f"*/{name}"))
 
 
 def allows_path(places: Iterable[str], path: str) -> bool:

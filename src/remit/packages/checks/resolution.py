@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from remit.packages.checks.files import Files
 from remit.packages.checks.finding import Checked, Finding
@@ -14,6 +15,11 @@ from remit.packages.registry import Registry
 __all__ = ["Resolved", "check_resolution", "resolve"]
 
 _INSTALL = "Install the package that brings it."
+_NAMED = {
+    "HO1/contracts/": "contract",
+    "HO1/prompt_packs/": "prompt pack",
+    "HO2/agents/": "agent",
+}
 
 
 @dataclass(slots=True)
@@ -65,7 +71,8 @@ def resolve(registry: Registry, files: Files) -> Resolved:
 
 
 def check_resolution(registry: Registry, files: Files, found: Resolved | None = None) -> Checked:
-    """Each package names a specification and a framework that are there, valid, and agree.
+    """Each package names a specification and a framework that are there, valid, and agree; what
+    shapes agents has one owner: every version of a contract, every file of a pack or agent.
 
     Args:
         registry: what is installed; an empty one does not pass.
@@ -98,12 +105,35 @@ def check_resolution(registry: Registry, files: Files, found: Resolved | None = 
         if spec.framework_id not in found.frameworks:
             told = f"{spec_id} belongs to {spec.framework_id}, whose document is not installed."
             findings.append(Finding(told, _INSTALL, found.owners[spec_id]))
+    findings += _owners(registry)
     counts = {
         "packages": len(registry.packages),
         "specifications": len(found.specs),
         "frameworks": len(found.frameworks),
     }
     return Checked(findings, counts)
+
+
+def _owners(registry: Registry) -> Iterator[Finding]:
+    """Ids that two packages bring. By the files' names, as that is how they are looked up."""
+    owners: dict[tuple[str, str], str] = {}
+    told: set[tuple[str, str, str]] = set()
+    for package_id, package in registry.packages.items():
+        for asset in package.manifest.assets:
+            kind = next((its for start, its in _NAMED.items() if asset.path.startswith(start)), "")
+            if not kind:
+                continue
+            name = PurePosixPath(asset.path).stem.partition("@")[0]
+            owner = owners.setdefault((kind, name), package_id)
+            if owner != package_id and (kind, name, package_id) not in told:
+                told.add((kind, name, package_id))
+                yield Finding(
+                    f"The {kind} {name} is of {owner}; {package_id} brings it too.",
+                    f"Give it another id in {package_id}; a change of it comes in a new version "
+                    f"of {owner}.",
+                    package_id,
+                    asset.path,
+                )
 
 
 def _documents(
