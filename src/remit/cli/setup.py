@@ -30,6 +30,7 @@ from remit.errors import RemitError
 def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
     from remit.installed import InstalledFiles
+    from remit.packages.aside import ASIDE_FOLDER
     from remit.root import Root, find_root
     from remit.runtime import make_root
 
@@ -43,6 +44,9 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
     if editable and not before:
         note("Remit runs from an editable install: no hashes to check. Waived, on record.")
     note(f"{place.path}: {made} files made." if made else f"{place.path} is complete.")
+    aside = place.path / ASIDE_FOLDER
+    if aside.is_dir() and not any(file.is_relative_to(aside) for file in before):
+        note(f"Files of an earlier version were in the way; they lie in {aside} now.")
     for path in InstalledFiles(place.path).changed():
         note(f"{path} is not as it was installed; `remit package restore` puts it back.")
 

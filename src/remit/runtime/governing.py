@@ -69,6 +69,8 @@ def make_root(
 ) -> bool:
     """Make a root with everything that comes with Remit, or put back what is missing of one.
 
+    In a root of a version before packages, files in the way are moved to ``before-packages/``.
+
     Args:
         root: where.
         flags: settings by dotted key, over all other layers.
@@ -89,11 +91,14 @@ def make_root(
         LedgerError: the ledger cannot be made or opened.
     """
     from remit.packages import install_shipped
+    from remit.packages.aside import set_aside, shipped_files
 
     if bare:
         with _open(root, flags):
             return False
     with _founding(root, flags, by, step, new_ledger=new_ledger) as (manager, _, editable):
+        if not manager.registry().packages:
+            set_aside(root.path, shipped_files())
         install_shipped(manager)
     return editable
 
