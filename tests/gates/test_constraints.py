@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remit.config import load_settings
 from remit.errors import ConfigError
-from remit.ledger import LedgerEntry
+from remit.gates import check_gates
+from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages.documents import Framework
+from remit.root import Root
+from remit.runtime import make_root
+from remit.runtime.governing import gate_context
 from tests.gates.conftest import House, fails
 from tests.gates.test_orders import Writer, writing
 
@@ -183,3 +189,18 @@ def test_a_later_run_goes_on_where_the_last_one_ended(house: House) -> None:
         _tool(write, "TOOL_INTENT", "format_disk")
     assert "format_disk" in house.errors("G3")
     assert "format_disk" in house.errors("G3")  # a failed run leaves no mark behind it
+
+
+@pytest.mark.parametrize(
+    "line", ['[routing]\nrules = "mine.json"', '[budget]\nprices = "../prices.toml"']
+)
+def test_rules_and_prices_that_no_package_brought(tmp_path: Path, line: str) -> None:
+    root = Root(tmp_path / "root")
+    make_root(root)
+    with root.config.open("a") as file:
+        file.write(f"\n{line}\n")
+    loaded = load_settings(root.config)
+    with open_root_ledger(root, loaded.settings.ledger) as ledger:
+        (report,) = check_gates(gate_context(root, ledger, loaded), ["G3"], by="test").gates
+    assert not report.passed
+    assert "which no package brought" in report.errors[0]

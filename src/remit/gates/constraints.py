@@ -44,6 +44,7 @@ def check_constraints(context: GateContext, *, full: bool) -> Outcome:
         for name, schema in framework.config.items():
             settings += 1
             findings += _setting(context.settings, framework_id, name, schema)
+    findings += _files_named(context)
     permitted = Permitted(one.manifest.permissions for one in registry.packages.values())
     findings += _configured(context, permitted)
     entries = context.ledger.count()
@@ -61,6 +62,22 @@ def check_constraints(context: GateContext, *, full: bool) -> Outcome:
             f"{mark.timestamp} ({mark.entry_id}; --full reads all)"
         )
     return Outcome([*findings, *recorded], message, {"verified_entries": entries})
+
+
+def _files_named(context: GateContext) -> Iterator[Finding]:
+    """Rules and prices shape agents: the settings name only files that packages brought."""
+    here = context.root.resolve()
+    named = {
+        "routing.rules": context.settings.routing.rules,
+        "budget.prices": context.settings.budget.prices,
+    }
+    for name, value in named.items():
+        file = (here / value).resolve()
+        path = file.relative_to(here).as_posix() if file.is_relative_to(here) else ""
+        if value and path not in context.registry.owners:
+            told = f"The setting {name} names {value}, which no package brought."
+            mend = "Bring it in a package of FMWK-POLICY-001, or take the setting out."
+            yield Finding(told, mend, path="remit.toml")
 
 
 def _setting(

@@ -384,5 +384,10 @@ class Runtime:
 
 
 def _prices(root: Root, file: str) -> PriceTable:
-    brought = PriceTable.installed(InstalledFiles(root.path))
-    return brought.overlaid(PriceTable.from_file(root.path / file)) if file else brought
+    files = InstalledFiles(root.path)
+    brought = PriceTable.installed(files)
+    if not file:
+        return brought
+    if files.owner(file):  # what a package brought counts only as it brought it
+        files.read(file)
+    return brought.overlaid(PriceTable.from_file(root.path / file))
