@@ -326,8 +326,15 @@ def test_a_removed_ledger_is_not_a_verified_one(remit: Run, tmp_path: Path) -> N
         result = remit(*command, ANTHROPIC_API_KEY="k")
         assert result.returncode == 1
         assert "There is no ledger" in result.stderr
-    assert remit("init").returncode == 0
+    refused = remit("init")
+    assert refused.returncode == 1
+    assert "the record of all that was done is gone" in refused.stderr
+    assert "--new-ledger" in refused.stderr
+    assert not (tmp_path / "work" / ".remit" / "ledger.db").exists()
+    assert remit("init", "--bare", "--new-ledger").returncode == 2
+    assert remit("init", "--new-ledger").returncode == 0
     assert remit("ledger", "verify").returncode == 0
+    assert remit("gate", "check", "--gate", "G5", "--enforce").returncode == 0
 
 
 def test_the_environment_is_taken_at_its_word(remit: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import marshal
 import os
 import py_compile
@@ -121,6 +122,43 @@ def test_a_change_is_found(copied: Distribution, change: Callable[[Path], None],
     change(site)
     problems = Distribution.at(site).problems()
     assert any(said in problem for problem in problems), problems
+
+
+def _says_editable(site: Path) -> None:
+    told = {"url": "file:///nowhere", "dir_info": {"editable": True}}
+    (site / INFO / "direct_url.json").write_text(json.dumps(told))
+
+
+def test_who_says_that_a_regular_one_is_editable_is_not_believed(copied: Distribution) -> None:
+    site = copied.location.parent
+    _edit(site)
+    _says_editable(site)
+    found = Distribution.at(site)
+    assert not found.editable
+    problems = " ".join(found.problems())
+    assert "it is a regular one" in problems
+    assert f"{_TARGET} has the SHA-256 " in problems
+
+
+def test_a_regular_one_whose_code_was_moved_away_is_not_editable(copied: Distribution) -> None:
+    site = copied.location.parent
+    _says_editable(site)
+    (site / "remit").rename(site.parent / "remit")
+    found = Distribution.at(site)
+    assert not found.editable
+    assert any(f"{_TARGET} is missing" in problem for problem in found.problems())
+
+
+def test_a_regular_one_with_code_beside_and_no_hashes_is_not_editable(copied: Distribution) -> None:
+    site = copied.location.parent
+    _says_editable(site)
+    (site / "x.pth").write_text("..\n")
+    record = site / INFO / "RECORD"
+    rows = record.read_text().splitlines(keepends=True)
+    record.write_text("".join(one for one in rows if not one.startswith("remit/")) + "x.pth,,\n")
+    found = Distribution.at(site)
+    assert not found.editable
+    assert any("RECORD does not name remit/__init__.py" in one for one in found.problems())
 
 
 def test_both_hashes_of_a_changed_file_are_named(copied: Distribution) -> None:

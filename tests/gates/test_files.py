@@ -13,6 +13,7 @@ import pytest
 from remit.errors import RemitError
 from remit.gates import GATES
 from remit.ledger import LedgerClient, LedgerEntry
+from remit.packages import PackageKey
 from remit.packages.waivers import EDITABLE_INSTALL, waived
 from tests.gates.conftest import House, fails
 
@@ -200,6 +201,19 @@ def test_g5_never_counts_a_revoked_key(house: House) -> None:
         record_trust_change(ledger, data, "revoked", "test")
     file.write_bytes(data)
     assert "The signature of PKG-KERNEL-001" in house.errors("G5")
+
+
+def test_g5_finds_a_key_of_somebody_in_the_place_of_the_roots_own(house: House) -> None:
+    place = house.path / "HOT/keys/packages.pem"
+    place.chmod(0o644)
+    assert "can be read by others" in house.errors("G5")
+    place.unlink()
+    assert house.one("G5").passed
+    PackageKey.create(place, "root")
+    assert "HOT/keys/packages.pem is not a key that is trusted on record" in house.errors("G5")
+    place.unlink()
+    place.symlink_to("nowhere")
+    assert "There is no key" in house.errors("G5")
 
 
 def test_a_waived_signature_passes_and_is_counted(house: House) -> None:

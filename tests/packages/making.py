@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.packages import ArchiveLimits
+from remit.packages.manifest_checks import PLACES
 
 LIMITS = ArchiveLimits(
     compressed_bytes=3_000_000,
@@ -54,7 +55,13 @@ def manifest_of(files: Mapping[str, bytes], **changed: Any) -> dict[str, Any]:
         },
         "modules": ["remit.worker"],
         "assets": [
-            {"path": path, "sha256": sha256(data), "classification": "document"}
+            {
+                "path": path,
+                "sha256": sha256(data),
+                "classification": next(
+                    (kind for place, kind in PLACES.items() if path.startswith(place)), "document"
+                ),
+            }
             for path, data in files.items()
         ],
         **changed,

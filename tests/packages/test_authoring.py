@@ -45,16 +45,21 @@ def write(directory: Path, path: str, data: bytes = b"x") -> None:
 
 
 def test_hashes_follow_the_files_and_classifications_stay(tmp_path: Path) -> None:
-    directory = directory_of(tmp_path / "p")  # all are documents, whatever their place
-    gone, changed, same = FILES
+    kept = {**FILES, "HO1/tools/a.txt": b"a"}
+    value = manifest_of(kept)
+    value["assets"][-1]["classification"] = "tool"  # by its place alone it were a document
+    directory = directory_of(tmp_path / "p", kept, encoded(value))
+    gone, changed, same, tool = kept
     (directory / gone).unlink()
     write(directory, changed, b"Say goodbye.\n")
+    write(directory, tool, b"b")
     write(directory, "HO1/contracts/PRC-NEW-001.json", b"{}")
     manifest = update_hashes(directory)
     assert stated(directory) == {
         "HO1/contracts/PRC-NEW-001.json": (sha256(b"{}"), "contract"),
-        changed: (sha256(b"Say goodbye.\n"), "document"),
-        same: (sha256(FILES[same]), "document"),
+        changed: (sha256(b"Say goodbye.\n"), "prompt_pack"),
+        same: (sha256(FILES[same]), "policy"),
+        tool: (sha256(b"b"), "tool"),
     }
     assert manifest == Manifest.parse((directory / "manifest.json").read_bytes())
     assert read_archive(io.BytesIO(pack(directory)), LIMITS).manifest == manifest

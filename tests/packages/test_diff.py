@@ -25,7 +25,7 @@ AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x
 def view(files: dict[str, bytes], kinds: dict[str, str] | None = None, **more: Any) -> PackageView:
     manifest = manifest_of(files, **more)
     for asset in manifest["assets"]:
-        asset["classification"] = (kinds or {}).get(asset["path"], "document")
+        asset["classification"] = (kinds or {}).get(asset["path"], asset["classification"])
     return PackageView(Manifest.parse(encoded(manifest)), files)
 
 
@@ -117,12 +117,16 @@ def test_nothing_changed_is_said() -> None:
 
 
 def test_what_changes_for_agents_is_told() -> None:
-    kinds = {"HO2/agents/a.json": "agent", "HO1/p.txt": "prompt_pack", "HO1/c.json": "contract"}
+    kinds = {
+        "HO2/agents/a.json": "agent",
+        "HO1/prompt_packs/p.txt": "prompt_pack",
+        "HO1/contracts/c.json": "contract",
+    }
     old = view(
         {
             "HO2/agents/a.json": encoded(AGENT),
-            "HO1/p.txt": b"Be kind.\nBe brief.\n",
-            "HO1/c.json": b'{"b": 1, "a": {"max_tokens": 5}}',
+            "HO1/prompt_packs/p.txt": b"Be kind.\nBe brief.\n",
+            "HO1/contracts/c.json": b'{"b": 1, "a": {"max_tokens": 5}}',
             "HO1/gone.txt": b"secret words",
         },
         kinds,
@@ -131,8 +135,8 @@ def test_what_changes_for_agents_is_told() -> None:
     new = view(
         {
             "HO2/agents/a.json": encoded({**AGENT, "tools": ["x", "y"], "model": "openai/x"}),
-            "HO1/p.txt": b"Be kind.\nBe rude.\n",
-            "HO1/c.json": b'{\n"a": {"max_tokens": 6},\n"b": 1}',
+            "HO1/prompt_packs/p.txt": b"Be kind.\nBe rude.\n",
+            "HO1/contracts/c.json": b'{\n"a": {"max_tokens": 6},\n"b": 1}',
             "HO1/new.txt": b"hello\n",
         },
         kinds,
@@ -158,7 +162,7 @@ def test_what_changes_for_agents_is_told() -> None:
         "  + PKG-KERNEL-001 >=1.1.0",
         "  + PKG-NEW-001 >=1.0.0",
         "files:",
-        "  ~ HO1/c.json (contract)",
+        "  ~ HO1/contracts/c.json (contract)",
         "      @@ -1,6 +1,6 @@",
         "       {",
         '         "a": {',
@@ -171,7 +175,7 @@ def test_what_changes_for_agents_is_told() -> None:
         "  + HO1/new.txt (document)",
         "      @@ -0,0 +1,1 @@",
         "      +hello",
-        "  ~ HO1/p.txt (prompt_pack)",
+        "  ~ HO1/prompt_packs/p.txt (prompt_pack)",
         "      @@ -1,2 +1,2 @@",
         "       Be kind.",
         "      -Be brief.",
@@ -204,8 +208,8 @@ def test_a_first_version_is_all_new(tmp_path: Path) -> None:
 
 def test_another_classification_alone_is_told() -> None:
     path = "HO1/a.txt"
-    diff, text = told(view({path: b"x"}), view({path: b"x"}, {path: "policy"}))
-    assert "~ HO1/a.txt (document → policy)" in text
+    diff, text = told(view({path: b"x"}), view({path: b"x"}, {path: "tool"}))
+    assert "~ HO1/a.txt (document → tool)" in text
     assert not diff.assets[0].diff
 
 

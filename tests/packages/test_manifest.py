@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,21 @@ from remit.packages import (
     path_problem,
     precedence,
 )
+from remit.packages.manifest_checks import PLACES
 from remit.packages.ustar import header
 from remit.schemas import shipped_schema
-from tests.packages.making import FILES, encoded, manifest_of, sha256
+from tests.packages.making import FILES, encoded, sha256
+from tests.packages.making import manifest_of as any_manifest_of
+
+
+def manifest_of(files: Mapping[str, bytes], **changed: Any) -> dict[str, Any]:
+    manifest = any_manifest_of(files, **changed)
+    if "assets" not in changed:
+        for asset in manifest["assets"]:
+            places = (kind for folder, kind in PLACES.items() if asset["path"].startswith(folder))
+            asset["classification"] = next(places, "document")
+    return manifest
+
 
 RIGHT = manifest_of(FILES)
 PATH = "HO1/contracts/a.json"
@@ -60,7 +73,10 @@ def test_a_right_manifest_is_read_whole() -> None:
     assert manifest.permissions.paths == ("HO1/contracts/",)
     assert manifest.modules == ("remit.worker",)
     assert manifest.assets == tuple(
-        Asset(path, sha256(data), "document") for path, data in FILES.items()
+        Asset(path, sha256(data), kind)
+        for (path, data), kind in zip(
+            FILES.items(), ("contract", "prompt_pack", "policy"), strict=True
+        )
     )
 
 
@@ -409,6 +425,45 @@ def test_the_first_of_many_wrong_assets_is_named(wrong: object) -> None:
     with pytest.raises(ManifestError, match="assets/150") as caught:
         Manifest.parse(data)
     assert caught.value.code == "manifest_schema"
+
+
+def with_kind(path: str, kind: str) -> bytes:
+    asset = {"path": path, "sha256": sha256(b""), "classification": kind}
+    return encoded(manifest_of({}, assets=[asset]))
+
+
+KINDS = [*PLACES.values(), "document", "tool"]
+ELSEWHERE = ["HOT/documents/a", "HOT/policies/a", "HO1/agents/a", "HO2/contracts/a", "HO1/x"]
+
+
+@pytest.mark.parametrize("path", [*(f"{place}a" for place in PLACES), *ELSEWHERE])
+def test_place_and_classification_say_the_same(path: str) -> None:
+    right = [PLACES[f"{path[:-1]}"]] if path[:-1] in PLACES else ["document", "tool"]
+    for kind in KINDS:
+        data = with_kind(path, kind)
+        if kind in right:
+            assert Manifest.parse(data).assets[0].classification == kind
+            continue
+        with pytest.raises(ManifestError) as caught:
+            Manifest.parse(data)
+        assert caught.value.code == "misplaced"
+        assert (caught.value.line, caught.value.column) == at(data, '"classification"')
+        assert any(one in caught.value.next_step for one in right)
+
+
+def test_every_classification_has_its_places() -> None:
+    items = shipped_schema("manifest")["properties"]["assets"]["items"]
+    assert set(KINDS) == set(items["properties"]["classification"]["enum"])
+
+
+@pytest.mark.parametrize("path", ["HO1/Contracts/a.json", "HO1/CONTRACTS/a", "HOT/Policy/a.md"])
+@pytest.mark.parametrize("kind", ["document", "contract", "policy"])
+def test_a_place_is_that_place_whatever_the_case(path: str, kind: str) -> None:
+    data = with_kind(path, kind)
+    with pytest.raises(ManifestError, match="case does not count") as caught:
+        Manifest.parse(data)
+    assert caught.value.code == "misplaced"
+    assert (caught.value.line, caught.value.column) == at(data, '"path"')
 
 
 @given(st.text(max_size=80) | st.from_regex(r"(HOT|HO1)/[a-zA-Z./\\é]{1,30}", fullmatch=True))

@@ -13,18 +13,9 @@ from remit.canonical import sha256_hex
 from remit.config import load_settings
 from remit.ledger import open_root_ledger
 from remit.packages import InstalledPackage, Offer, pack
+from remit.packages.manifest_checks import PLACES
 from remit.root import Root
 from remit.runtime import package_manager
-
-_KINDS = {
-    "HO1/contracts/": "contract",
-    "HO1/prompt_packs/": "prompt_pack",
-    "HO2/agents/": "agent",
-    "HOT/policy/": "policy",
-    "HOT/routing/": "weights",
-    "HOT/prices/": "prices",
-    "HOT/frameworks/": "framework",
-}
 
 
 def lay_out(root: Root) -> None:
@@ -58,7 +49,7 @@ def manifest_of(
                 "path": path,
                 "sha256": f"sha256:{sha256_hex(data)}",
                 "classification": next(
-                    (kind for place, kind in _KINDS.items() if path.startswith(place)), "document"
+                    (kind for place, kind in PLACES.items() if path.startswith(place)), "document"
                 ),
             }
             for path, data in files.items()

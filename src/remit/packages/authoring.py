@@ -14,25 +14,13 @@ from remit.packages.directory import paths_in, plain_file
 from remit.packages.errors import PackError
 from remit.packages.journal import replace_file
 from remit.packages.manifest import MANIFEST_NAME, Manifest
+from remit.packages.manifest_checks import PLACES
 from remit.packages.manifest_text import ManifestText
 from remit.packages.paths import path_problem
 
 __all__ = ["new_package", "update_hashes"]
 
 # What a file is that no manifest has said so of yet.
-_PLACES = {
-    "HO1/contracts/": "contract",
-    "HO1/prompt_packs/": "prompt_pack",
-    "HO2/agents/": "agent",
-    "HOT/schemas/": "schema",
-    "HOT/specs/": "spec",
-    "HOT/frameworks/": "framework",
-    "HOT/policy/": "policy",
-    "HOT/prices/": "prices",
-    "HOT/routing/": "weights",
-    "HOT/acceptance/": "acceptance",
-    "HOT/config/": "config",
-}
 _ELSEWHERE = "document"
 _LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
 
@@ -155,7 +143,7 @@ def _classifications(assets: Any) -> dict[str, str]:
 
 
 def _by_place(path: str) -> str:
-    return next((kind for place, kind in _PLACES.items() if path.startswith(place)), _ELSEWHERE)
+    return next((kind for place, kind in PLACES.items() if path.startswith(place)), _ELSEWHERE)
 
 
 def _template(name: str) -> bytes:

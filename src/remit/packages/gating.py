@@ -40,13 +40,16 @@ def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = (
         _require("G0B", check_registries(registry, disk.read, names))
 
 
-def check_whole(after: Registry, files: Overlay, tool_ids: Collection[str]) -> None:
+def check_whole(
+    after: Registry, files: Overlay, tool_ids: Collection[str], routes: Collection[str]
+) -> None:
     """G1, G1-COMPLETE, the ceilings of G3, and G4, of the whole as it would be.
 
     Args:
         after: the registry as it would be.
         files: the files as they would be.
         tool_ids: of all tools that there are.
+        routes: names that mean a choice of models.
 
     Raises:
         PackageError: ``gate_failed``.
@@ -56,7 +59,7 @@ def check_whole(after: Registry, files: Overlay, tool_ids: Collection[str]) -> N
     _require("G1-COMPLETE", check_places(after, found))
     _require("G3", check_ceilings(after, found))
     # What goes or comes may be what another package relies on.
-    _require("G1-COMPLETE", check_completeness(after, files, tool_ids=tool_ids))
+    _require("G1-COMPLETE", check_completeness(after, files, tool_ids=tool_ids, routes=routes))
     if any(after.by_classification(kind) for kind in ("contract", "acceptance")):
         _require("G4", check_acceptance(after, files, _prices(after, files)))
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from remit.canonical import canonical_json, sha256_hex
-from remit.packages.journal_plan import check_journal, read_plan
 
 __all__ = [
     "INSTALLED_FOLDER",
@@ -139,6 +138,8 @@ class Operation:
         found = []
         waste = []
         journal = root / JOURNAL_FOLDER
+        from remit.packages.journal_plan import check_journal, read_plan  # seldom needed
+
         check_journal(root, JOURNAL_FOLDER)
         for folder in sorted(journal.iterdir()) if journal.is_dir() else ():
             if folder.name.endswith(_UNFINISHED):

@@ -53,6 +53,7 @@ class PackageManager:
         settings: ``[packages]``.
         ledger_file: where the ledger lies, relative to the root; empty when it is elsewhere.
         tool_ids: of all tools that there are: what agents of packages may be given.
+        routes: names that mean a choice of models.
         by: who acts, for the record.
         step: told before each step, for people to see what goes on.
     """
@@ -65,6 +66,7 @@ class PackageManager:
         *,
         ledger_file: str = "",
         tool_ids: Collection[str] = (),
+        routes: Collection[str] = (),
         by: str = "operator",
         step: Step = lambda _: None,
     ) -> None:
@@ -74,6 +76,7 @@ class PackageManager:
         self._limits = ArchiveLimits.from_settings(settings)
         self._ledger_file = ledger_file
         self._tool_ids = tool_ids
+        self._routes = routes
         self._by = by
         self._step = step
         self._shipped = ShippedPackages(root)
@@ -263,7 +266,7 @@ class PackageManager:
         disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
         after, files, gone = self._placed(changes, registry)
         check_before(registry, disk, files)
-        check_whole(after, Overlay(disk, files, gone), self._tool_ids)
+        check_whole(after, Overlay(disk, files, gone), self._tool_ids, self._routes)
         return files, gone
 
     def _placed(

@@ -53,6 +53,7 @@ def package_manager(
         settings.packages,
         ledger_file=ledger_file(root, settings.ledger.path),
         tool_ids=known_tools(root, ledger, loaded),
+        routes=settings.routing.routes.keys(),
         by=by,
         step=step,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -310,8 +310,22 @@ class Runtime:
         """
         from remit.runtime.packaged import packaged_agent  # signing is slow to load
 
-        default = (self.provider_id, self.model_id)
-        found = packaged_agent(agent_id, self._installed, self.ledger, default)
+        settings = self.loaded.settings
+
+        def meaning(name: str) -> Sequence[tuple[str, str]]:
+            # A route chooses among models that are looked at where it is configured.
+            known = self.router.knows(name)
+            return () if known else [choose_model(settings, name, self._providers)]
+
+        found = packaged_agent(
+            agent_id,
+            self._installed,
+            self.ledger,
+            (self.provider_id, self.model_id),
+            model=model,
+            meaning=meaning,
+            reserved=[settings.chat.agent_id],
+        )
         document = found.document
         return self.agent(
             document.agent_id,

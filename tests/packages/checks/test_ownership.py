@@ -158,3 +158,7 @@ def test_running_code_is_that_of_its_record_or_waived() -> None:
     (finding,) = check_running_code(Code(editable=True), "").findings
     assert "editable install" in finding.message
     assert check_running_code(Code(editable=True), "LED-00000001").passed
+    wrong = Code(editable=True, wrong=("METADATA was changed.",))
+    (finding,) = check_running_code(wrong, "LED-00000001").findings
+    assert finding.message == "METADATA was changed."
+    assert len(check_running_code(wrong, "").findings) == 2

@@ -81,6 +81,34 @@ def test_packages_lead_to_their_framework(small: Small, breaking: Breaking, says
     assert says in _messages(check_resolution(small.registry, small.disk))
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("HO1/contracts/PRC-GREET-001@9.0.0.json", "The contract PRC-GREET-001 is of"),
+        ("HO1/contracts/more/PRC-GREET-001.json", "The contract PRC-GREET-001 is of"),
+        ("HO1/prompt_packs/PRM-GREET-001.md", "The prompt pack PRM-GREET-001 is of"),
+        ("HO2/agents/more/greeter.json", "The agent greeter is of"),
+    ],
+)
+def test_what_shapes_agents_has_one_owner(small: Small, path: str, says: str) -> None:
+    small.more["PKG-HELPER-001"] = ({path: "{}"}, {})
+    (finding,) = check_resolution(small.registry, small.disk).findings
+    assert finding.message == f"{says} PKG-GREET-001; PKG-HELPER-001 brings it too."
+    assert (finding.package_id, finding.path) == ("PKG-HELPER-001", path)
+    small.files[path] = small.more.pop("PKG-HELPER-001")[0][path]
+    assert check_resolution(small.registry, small.disk).passed
+
+
+def test_an_agent_stays_below_its_framework_where_its_package_is_silent(small: Small) -> None:
+    small.told["permissions"] = {"tools": ["list_files"], "models": ["local/*"]}
+    small.change(AGENT_FILE, token_budget=1001, usd_budget="1.01")
+    messages = _messages(_complete(small))
+    assert "token_budget of 1001, where 1000 is the most by FMWK-GREET-001" in messages
+    assert "usd_budget of 1.01, where 1.00 is the most by FMWK-GREET-001" in messages
+    small.change(AGENT_FILE, token_budget=1000, usd_budget="1.00")
+    assert _complete(small).passed
+
+
 def test_nothing_installed_passes_neither(small: Small) -> None:
     for checked in (
         check_resolution(Registry(), small.disk),

@@ -127,7 +127,7 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 MODULES = (
     "manager", "journal", "lock", "offer", "recording", "placement", "dependencies", "permissions",
     "gating", "shipped", "founding", "receipts", "registry", "waivers", "planning", "keeping",
-    "settling",
+    "settling", "journal_plan", "aside",
 )  # fmt: skip
 
 

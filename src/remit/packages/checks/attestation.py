@@ -15,7 +15,6 @@ from remit.packages.journal import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry
-from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.trust import TRUST_FILE, TrustPolicy, check_envelope, read_trust, trust_problem
 from remit.root import Root
 
@@ -90,6 +89,8 @@ def check_attestation(
 
 def _root_key(root: Path, policy: TrustPolicy) -> list[Finding]:
     """The key in the place of the root's own is one that may sign."""
+    from remit.packages.shipped import is_root_key, root_key_path  # which needs the checks
+
     place = root_key_path(Root(root))
     path = place.relative_to(root).as_posix()
     if not os.path.lexists(place):

@@ -118,7 +118,11 @@ def _owners(registry: Registry) -> Iterator[Finding]:
     """Ids that two packages bring. By the files' names, as that is how they are looked up."""
     owners: dict[tuple[str, str], str] = {}
     told: set[tuple[str, str, str]] = set()
-    for package_id, package in registry.packages.items():
+    # Who came first has it; what is about to be installed has no entry yet.
+    known = registry.packages.items()
+    for package_id, package in sorted(
+        known, key=lambda one: (not one[1].entry_id, one[1].entry_id)
+    ):
         for asset in package.manifest.assets:
             kind = next((its for start, its in _NAMED.items() if asset.path.startswith(start)), "")
             if not kind:

@@ -1,0 +1,218 @@
+"""A package of one's own takes over nothing, reads no other session, and stays in its bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.installed import InstalledFiles
+from remit.ledger import LedgerClient
+from remit.packages import ManifestError, PackageError
+from remit.runtime.packaged import AgentNotInstalledError, PackagedAgent, packaged_agent
+from tests.packages.hostile import Stage
+from tests.packages.hostile import remit as command
+from tests.packages.install.world import opened, tree
+from tests.support.packages import archive_of, manifest_of
+
+AGENT = "HO2/agents/mine.json"
+CONTRACT = "HO1/contracts/PRC-MINE-001.json"
+PACK = "HO1/prompt_packs/PRM-MINE-001.txt"
+BUDGETS = {"token_budget": 1000, "usd_budget": "0.10"}
+HAIKU = "anthropic/claude-haiku-4-5"
+DEFAULT = ("local", "tiny")
+
+
+def files(
+    agent: Mapping[str, Any] | None = None, contract: Mapping[str, Any] | None = None
+) -> dict[str, bytes]:
+    """A whole package of an agent; with what the arguments say besides."""
+    return {
+        AGENT: json.dumps(
+            {"agent_id": "mine", "title": "Mine", "contract_id": "PRC-MINE-001", **(agent or {})}
+        ).encode(),
+        CONTRACT: json.dumps(
+            {
+                "contract_id": "PRC-MINE-001",
+                "version": "1.0.0",
+                "prompt_pack_id": "PRM-MINE-001",
+                "boundary": {"max_tokens": 10, "temperature": 0},
+                "examples": [{"input": {"user_input": "x"}, "renders": ["x"]}],
+                **(contract or {}),
+            }
+        ).encode(),
+        PACK: b"{{ user_input }}",
+    }
+
+
+def refused(stage: Stage, content: dict[str, bytes], **changes: Any) -> str:
+    """What is said when the package is not installed; nothing of it is."""
+    before = tree(stage.root)
+    archive = stage.pack(content, **changes)
+    exit_code, error, _ = command(stage.root, ["install", archive, "--dev", "--approve"])
+    assert exit_code
+    assert isinstance(error, PackageError)
+    assert error.code == "gate_failed"
+    assert error.next_step
+    assert tree(stage.root) == before
+    return str(error.message)
+
+
+def fixed(**model: str) -> dict[str, Any]:
+    return {"boundary": {"max_tokens": 10, "temperature": 0, **model}}
+
+
+def asks(**query: Any) -> dict[str, Any]:
+    queries = [{"event_type": "EXCHANGE", "session_id": "current"}, query]
+    return {"required_context": {"ledger_queries": queries}}
+
+
+@pytest.mark.parametrize("contract_id", ["PRC-SYNTHESIZE-001", "PRC-EXECUTE-001", "PRC-VERIFY-001"])
+def test_a_contract_is_not_taken_over(stage: Stage, contract_id: str) -> None:
+    (path,) = stage.root.glob(f"HO1/contracts/{contract_id}.json")
+    newer = {**json.loads(path.read_bytes()), "version": "99.0.0"}
+    name = f"HO1/contracts/{contract_id}@99.0.0.json"
+    owner = InstalledFiles(stage.root).owner(f"HO1/contracts/{contract_id}.json")
+    told = refused(stage, {name: json.dumps(newer).encode()})
+    assert f"The contract {contract_id} is of {owner}; PKG-MINE-001 brings it too." in told
+
+
+@pytest.mark.parametrize("name", ["PRM-EXECUTE-001.md", "PRM-EXECUTE-001@2.txt"])
+def test_a_prompt_pack_is_not_taken_over(stage: Stage, name: str) -> None:
+    told = refused(stage, {f"HO1/prompt_packs/{name}": b"Obey."})
+    assert "The prompt pack PRM-EXECUTE-001 is of PKG-HO1-EXECUTOR-001" in told
+
+
+def test_an_agent_is_of_one_package(stage: Stage) -> None:
+    stage.bring(stage.pack(files()))
+    other = {"HO2/agents/sub/mine.json": files()[AGENT]}
+    told = refused(stage, other, package_id="PKG-AAA-001")
+    assert "The agent mine is of PKG-MINE-001; PKG-AAA-001 brings it too." in told
+
+
+def test_several_versions_in_one_package_stay_fine(stage: Stage) -> None:
+    newer = {**json.loads(files()[CONTRACT]), "version": "2.0.0"}
+    more = {"HO1/contracts/PRC-MINE-001@2.0.0.json": json.dumps(newer).encode()}
+    stage.bring(stage.pack({**files(), **more}))
+
+
+def test_calling_it_a_document_does_not_help(stage: Stage, tmp_path: Path) -> None:
+    manifest = manifest_of(files({"model": "openai/gpt-4o"}), "PKG-MINE-001")
+    for asset in manifest["assets"]:
+        asset["classification"] = "document"
+    with pytest.raises(ManifestError) as caught:
+        archive_of(tmp_path / "p", files({"model": "openai/gpt-4o"}), manifest)
+    assert caught.value.code == "misplaced"
+
+
+@pytest.mark.parametrize(
+    ("agent", "contract", "permissions", "says"),
+    [
+        ({"token_budget": 10**12}, {}, {}, "token_budget of 1000000000000, where 2000000 is the"),
+        ({"usd_budget": "900000000"}, {}, {}, "usd_budget of 900000000, where 100.00 is the most"),
+        ({"model": HAIKU}, {}, {}, f"asks the model {HAIKU}, which the package is not permitted"),
+        ({"model": "auto"}, {}, {}, "asks the model auto, which the package is not permitted"),
+        ({}, fixed(provider_id="openai", model_id="gpt-4o"), {}, "fixes the model openai/gpt-4o"),
+        ({}, fixed(model_id="gpt-4o"), {}, "fixes the model gpt-4o"),
+        ({}, fixed(provider_id="openai"), {}, "fixes the model openai;"),
+        (
+            {},
+            fixed(provider_id="openai", model_id="gpt-4o"),
+            {"models": [HAIKU], "budgets": BUDGETS},
+            "fixes the model openai/gpt-4o; the package is not permitted it",
+        ),
+        (
+            {},
+            fixed(model_id="gpt-4o"),
+            {"models": ["local/*"], "budgets": BUDGETS},
+            "fixes the model gpt-4o; the package is not permitted it",
+        ),
+        ({}, asks(event_type="EXCHANGE"), {}, "reads the record of other sessions"),
+        ({}, asks(session_id="SES-00000001"), {}, "reads the record of other sessions"),
+        ({}, asks(work_order_id="WO-1"), {"tools": ["query_ledger"]}, "of other sessions"),
+    ],
+)
+def test_an_agent_stays_in_its_bounds(
+    stage: Stage,
+    agent: dict[str, Any],
+    contract: dict[str, Any],
+    permissions: dict[str, Any],
+    says: str,
+) -> None:
+    assert says in refused(stage, files(agent, contract), permissions=permissions)
+
+
+def test_admin_has_its_id_alone(stage: Stage) -> None:
+    content = files({"agent_id": "admin-001"})
+    content["HO2/agents/admin-001.json"] = content.pop(AGENT)
+    assert "has the id of Remit's own agent" in refused(stage, content)
+
+
+@pytest.mark.parametrize(
+    ("contract", "permissions"),
+    [
+        (fixed(provider_id="openai", model_id="gpt-4o"), {"models": ["openai/*", "local/*"]}),
+        (fixed(provider_id="openai"), {"models": ["openai/*", "local/*"]}),
+        (fixed(model_id="gpt-4o"), {"models": ["*"]}),
+        (asks(event_type="EXCHANGE"), {"tools": ["query_ledger_full"]}),
+        (asks(event_type="EXCHANGE", session_id="current"), {}),
+    ],
+)
+def test_what_is_permitted_is_installed(
+    stage: Stage, contract: dict[str, Any], permissions: dict[str, Any]
+) -> None:
+    granted = {"budgets": BUDGETS, **permissions}
+    stage.bring(stage.pack(files(contract=contract), permissions=granted))
+    with opened(stage.root) as ledger:
+        assert _agent(stage, ledger).token_budget == 1000
+
+
+def _agent(stage: Stage, ledger: LedgerClient, **given: Any) -> PackagedAgent:
+    return packaged_agent("mine", InstalledFiles(stage.root), ledger, DEFAULT, **given)
+
+
+def test_an_agent_without_a_budget_has_that_of_its_framework(stage: Stage) -> None:
+    stage.bring(stage.pack(files()))
+    with opened(stage.root) as ledger:
+        found = _agent(stage, ledger)
+        assert (found.token_budget, found.usd_budget) == (2_000_000, None)
+        for right in ({"model": "local/tiny"}, {"model": "tiny", "meaning": lambda _: [DEFAULT]}):
+            _agent(stage, ledger, **right)
+        for wrong in (
+            {"model": HAIKU},
+            {"model": "tiny"},
+            {"model": "auto", "meaning": lambda _: []},
+            {"model": "tiny", "meaning": lambda _: [("openai", "tiny")]},
+            {"reserved": ["mine"]},
+        ):
+            with pytest.raises(AgentNotInstalledError):
+                _agent(stage, ledger, **wrong)
+
+
+def test_another_model_for_once_has_to_be_permitted_too(stage: Stage) -> None:
+    granted = {"models": [HAIKU, "local/*"], "budgets": BUDGETS}
+    stage.bring(stage.pack(files({"model": HAIKU, "usd_budget": "0.05"}), permissions=granted))
+    with opened(stage.root) as ledger:
+        found = _agent(stage, ledger)
+        assert (found.token_budget, found.usd_budget) == (1000, 0.05)
+        _agent(stage, ledger, model="local/other")
+        with pytest.raises(AgentNotInstalledError, match=f"may use {HAIKU}, local/\\*, not gpt-4o"):
+            _agent(stage, ledger, model="gpt-4o")
+        with pytest.raises(AgentNotInstalledError, match="not openai/gpt-4o"):
+            _agent(stage, ledger, model="openai/gpt-4o")
+        meaning = {"tiny": [DEFAULT], HAIKU: [tuple(HAIKU.split("/"))], "big": [("openai", "x")]}
+        _agent(stage, ledger, model="tiny", meaning=meaning.__getitem__)
+        with pytest.raises(AgentNotInstalledError, match="not big"):
+            _agent(stage, ledger, model="big", meaning=meaning.__getitem__)
+
+
+def test_the_default_model_has_to_be_permitted(stage: Stage) -> None:
+    granted = {"models": [HAIKU], "budgets": BUDGETS}
+    stage.bring(stage.pack(files(), permissions=granted))
+    with opened(stage.root) as ledger:
+        with pytest.raises(AgentNotInstalledError, match="not local/tiny, which is the model here"):
+            _agent(stage, ledger)
+        _agent(stage, ledger, model=HAIKU)
