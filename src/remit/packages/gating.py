@@ -26,18 +26,21 @@ def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = (
     Args:
         registry: what is installed.
         disk: the root's files.
-        coming: paths that get an owner now, whose files were looked at already.
+        coming: paths of the files that come now, which were looked at already.
 
     Raises:
         PackageError: ``gate_failed``, with the first thing that is wrong.
     """
     if registry.packages:
         found = check_ownership(registry, disk)
-        adopted = set(coming) - registry.owners.keys()
-        kept = [one for one in found.findings if one.path not in adopted]
+        there = set(disk.paths())
+        # What gets an owner now, and what is missing and comes now, is mended by coming.
+        mended = {path for path in coming if path not in registry.owners or path not in there}
+        kept = [one for one in found.findings if one.path not in mended]
         _require("G0B", Checked(kept, found.counts))
         names = disk.names(REGISTRY_FOLDER)
-        _require("G0B", check_registries(registry, disk.read, names))
+        if names or there:  # a ledger that was imported into a bare root has neither
+            _require("G0B", check_registries(registry, disk.read, names))
 
 
 def check_whole(

@@ -87,6 +87,15 @@ class KeptArchives:
                 found += [archive_path(package_id, version), envelope_path(package_id, version)]
         return found
 
+    def is_vouched_for(self, one: Candidate, registry: Registry) -> bool:
+        """Whether the signatures with which it was installed are here, or come again."""
+        package = registry.packages[one.manifest.package_id]
+        recorded = package.signature["envelope_sha256"]
+        if not recorded or f"sha256:{sha256_hex(one.envelope)}" == recorded:
+            return True
+        kept = self._root / envelope_path(package.package_id, package.version)
+        return holds(kept, str(recorded))
+
     def put_back(self, candidates: Sequence[Candidate], registry: Registry, step: Step) -> None:
         """Put back what is missing of installed packages; never changes what is there.
 

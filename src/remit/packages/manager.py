@@ -106,7 +106,8 @@ class PackageManager:
         """Install packages together: all of them or none.
 
         One that is installed already, in this version and with these bytes, is left as it is;
-        what is missing of it is put back, once all the others may be installed.
+        what is missing of it is put back, once all the others may be installed. Where its
+        signatures are lost, as after an import of the ledger, it is installed again with new ones.
 
         Args:
             offers: the archives.
@@ -134,7 +135,11 @@ class PackageManager:
                 for offer in offers
             ]
             check_distinct(candidates)
-            there = [one for one in candidates if is_installed(one, registry)]
+            there = [
+                one
+                for one in candidates
+                if is_installed(one, registry) and self._kept.is_vouched_for(one, registry)
+            ]
             changes = plan_install(
                 [one for one in candidates if one not in there], registry, only_upgrade=only_upgrade
             )

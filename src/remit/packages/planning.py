@@ -62,7 +62,8 @@ def plan_install(
         _check_version(one, registry)
         _check_framework(one, registry)
         _check_modules(one, registry)
-        changes.append(Change(name, one, now, "install" if now is None else "upgrade"))
+        newer = now is not None and now.version != manifest.version
+        changes.append(Change(name, one, now, "upgrade" if newer else "install"))
     return changes
 
 

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from remit.config import load_settings
+from remit.gates import check_gates
+from remit.ledger import open_root_ledger
 from remit.packages import PackageError, PackageKey, found_packages
 from remit.packages.shipped import root_key_path, shipped_ids
 from remit.packages.trust import TrustPolicy, change_trust, read_trust
 from remit.root import Root, RootError
 from remit.runtime import Runtime, make_root
+from remit.runtime.governing import gate_context
 from tests.packages.install.world import managing, opened, tree
 
 
@@ -188,3 +192,23 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, folder: str, bare: bo
         make_root(Root(root), bare=bare)
     assert list(outside.iterdir()) == []
     assert tree(root) == before
+
+
+def test_an_imported_ledger_has_its_packages_vouched_for_anew(tmp_path: Path) -> None:
+    first, second = Root(tmp_path / "first"), Root(tmp_path / "second")
+    make_root(first)
+    make_root(second, bare=True)
+    settings = load_settings(first.config, installed=False).settings.ledger
+    with open_root_ledger(first, settings) as ledger:
+        ledger.export(tmp_path / "e.jsonl")
+    with open_root_ledger(second, settings) as ledger:
+        ledger.import_jsonl(tmp_path / "e.jsonl")
+    make_root(second)
+    loaded = load_settings(second.config)
+    with open_root_ledger(second, settings) as ledger:
+        before = ledger.count()
+        (report,) = check_gates(gate_context(second, ledger, loaded), ["G5"], by="test").gates
+        assert report.passed, report.errors
+    make_root(second)  # once is enough
+    with open_root_ledger(second, settings) as ledger:
+        assert ledger.count() == before + 1
