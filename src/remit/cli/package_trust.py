@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.approve import whoami
 from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads, say
 
 if TYPE_CHECKING:
@@ -161,7 +161,9 @@ def _change(
         open_ledger(root, signing=True) as ledger,
         package_lock(place.path, loaded.settings.packages.lock_timeout_s),
     ):
-        made = change_trust(place.path / TrustPolicy.FILE, ledger, change, by=_who(), reason=reason)
+        made = change_trust(
+            place.path / TrustPolicy.FILE, ledger, change, by=whoami(), reason=reason
+        )
     _tell(made, as_json)
 
 
@@ -202,11 +204,3 @@ def _show_key(found: PackageKey, as_json: bool) -> None:
     else:
         click.echo(found.public)
         note(f"This is the key {found.key_id[:16]}…{f' ({found.name})' if found.name else ''}.")
-
-
-def _who() -> str:
-    """The user of this machine, for the record."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
-        return "operator"

@@ -160,14 +160,6 @@ class Registry:
             key=lambda item: item[0],
         )
 
-    def dependents(self, package_id: str) -> list[str]:
-        """Ids of the installed packages that need this one."""
-        return [
-            name
-            for name, package in self.packages.items()
-            if any(one.package_id == package_id for one in package.manifest.dependencies)
-        ]
-
     def documents(self) -> dict[str, bytes]:
         """The registries as files of :data:`REGISTRY_FOLDER`, in canonical JSON, by name."""
         specs: dict[str, dict[str, Any]] = {}

@@ -9,6 +9,7 @@ import contextlib
 import os
 import stat
 import time
+from abc import abstractmethod
 from collections.abc import Iterator
 from urllib.parse import quote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -48,8 +49,9 @@ class IndexFetcher(FetcherInterface):
         self.last = url.rpartition("/")[2]
         return self._chunks(url)
 
+    @abstractmethod
     def _chunks(self, url: str) -> Iterator[bytes]:
-        raise NotImplementedError
+        """The file's bytes, piece by piece."""
 
 
 def fetcher_for(location: Location, limits: IndexLimits) -> IndexFetcher:
