@@ -18,8 +18,8 @@ from benchmarks.provider import InstantProvider
 from benchmarks.rounds import alternate, rate_of_tasks
 from benchmarks.routing import open_gateway, request
 from benchmarks.table import Comparison, Figure
-from remit.exchange import ModelCapabilities, PromptRequest, RouteOutcome, TextSink
 from remit.gateway import LLMGateway
+from remit.kernel.exchange import ModelCapabilities, PromptRequest, RouteOutcome, TextSink
 from remit.ledger import LedgerClient
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.routing import (

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from benchmarks.rounds import ROUNDS, alternate, new_directory
 from benchmarks.table import Comparison, Figure
-from remit.canonical import sha256_hex
-from remit.config import load_settings
-from remit.distribution import Distribution
-from remit.gates import check_gates
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, LedgerEntry, open_root_ledger
 from remit.packages import InstalledPackage, Offer, pack
-from remit.root import Root
+from remit.packages.distribution import Distribution
+from remit.packages.gates import check_gates
 from remit.runtime import make_root, package_manager
 from remit.runtime.governing import gate_context
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.postgres import PostgresServer
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.tlog import Signer
+from remit.ledger.tlog import Signer
 
 HOME = Path("/tmp/bench_ledgers")
 ORIGIN = "example.com/bench"

@@ -35,9 +35,9 @@ from tests.support.upstream import Upstream, upstream
 
 from benchmarks.machine import describe_machine
 from benchmarks.postgres import PostgresServer
-from remit.budget import BudgetScope, TokenBudgeter
+from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
-from remit.prices import PriceTable, Usage
+from remit.providers.prices import PriceTable, Usage
 
 __all__ = ["Answer", "Installation", "Order", "Report", "Server", "ask", "examine", "overspend"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remit.exchange import ModelCapabilities, TextSink
+from remit.kernel.exchange import ModelCapabilities, TextSink
 from remit.providers import ProviderRequest, ProviderResponse
 
 CLASSIFICATION = '{"speech_act":"question","ambiguity":"low"}'

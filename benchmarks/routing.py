@@ -16,9 +16,9 @@ from benchmarks.floor import BareCommitter, payload_of
 from benchmarks.provider import InstantProvider
 from benchmarks.rounds import alternate, new_directory, rate_of_tasks, rate_of_threads
 from benchmarks.table import Comparison
-from remit.budget import BudgetScope, TokenBudgeter
-from remit.exchange import PromptRequest, RouteOutcome
 from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.ledger import LedgerClient
 
 SESSION = "SES-BENCHMARK"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from remit.canonical import canonical_json
+from remit.kernel.canonical import canonical_json
 
 CHUNK = 400
 

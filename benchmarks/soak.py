@@ -31,9 +31,9 @@ from typing import Any
 from benchmarks.ledgers import text
 from benchmarks.machine import describe_machine
 from benchmarks.postgres import PostgresServer
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.tlog import SignedCheckpoint, Signer, VerifierKey, verify_consistency
+from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey, verify_consistency
 
 ORIGIN = "example.com/soak"
 WRITERS = 3  # of each ledger; the first is never killed

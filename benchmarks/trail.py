@@ -17,9 +17,14 @@ from typing import Any
 from benchmarks.postgres import PostgresServer
 from benchmarks.rounds import alternate, new_directory, rate_of_tasks
 from benchmarks.table import Comparison
-from remit.canonical import canonical_json
+from remit.kernel.canonical import canonical_json
 from remit.ledger import LedgerClient, LedgerEntry, content
-from remit.trail import ThoughtInput, acreate_thought_record, iter_thought_records, verify_trail
+from remit.routing.trail import (
+    ThoughtInput,
+    acreate_thought_record,
+    iter_thought_records,
+    verify_trail,
+)
 
 CHARACTERS = 400
 RECORDS = 100_000

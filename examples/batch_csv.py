@@ -14,8 +14,8 @@ import csv
 from pathlib import Path
 
 from remit import Runtime
+from remit.agents.workorders import WorkOrder
 from remit.runtime import Conversation
-from remit.workorders import WorkOrder
 
 HERE = Path(__file__).parent  # contracts/PRC-TRIAGE-001.json, prompt_packs/PRM-TRIAGE-001.txt
 AT_ONCE = 8

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from remit import Runtime
-from remit.supervisor import Plan, Planner, PlanStep, TurnContext
+from remit.agents.supervisor import Plan, Planner, PlanStep, TurnContext
 
 LET_IN = ["git_log", "git_show", "git_status", "git_diff_unstaged"]  # it has more; these only read
 

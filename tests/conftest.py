@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.blocking import run_blocking
+from remit.kernel.blocking import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers._http import JsonHttpClient
 from tests.support.postgres import PostgresServer

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.runners import script
+from remit.agents.tools import Tool
 from remit.runtime import Agent, Runtime
-from remit.tools import Tool
 
 FLAGS: dict[str, Any] = {
     # Counted and checked, but never reached: the default, 2,000,000, is a day's conversation.

@@ -6,7 +6,7 @@ import itertools
 import re
 
 from benchmarks.agents.runners.script import MARKER, TOOLS
-from remit.exchange import ModelCapabilities, TextSink
+from remit.kernel.exchange import ModelCapabilities, TextSink
 from remit.providers import ProviderRequest, ProviderResponse
 
 ANSWER = f"{MARKER}: an answer of a few sentences, as a model gives one to a question. " * 4

@@ -27,7 +27,7 @@ from benchmarks.agents.stepping import SteppingProvider
 from benchmarks.gateways.progress import tell
 from benchmarks.gateways.report import number, ratios, spread, table
 from benchmarks.rounds import new_directory
-from remit.exchange import PromptRequest
+from remit.kernel.exchange import PromptRequest
 from remit.runtime import Conversation, Runtime
 
 GROWN = (100, 1000)

@@ -12,7 +12,7 @@ import venv
 from pathlib import Path
 
 from benchmarks.gateways.progress import tell
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 PYTHON_PACKAGES = {
     "floor": ("aiohttp==3.14.5", "httptools==0.9.0", "uvicorn==0.54.0", "uvloop==0.23.0"),

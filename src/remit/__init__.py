@@ -10,13 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from remit._version import __version__
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
-    from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+    from remit.agents.tools import Tool, current_call, tool
+    from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
     from remit.ledger import LedgerClient, LedgerEntry
     from remit.runtime import Runtime
-    from remit.tools import Tool, current_call, tool
 
 __all__ = [
     "LedgerClient",
@@ -35,13 +35,13 @@ __all__ = [
 _PLACES = {
     "LedgerClient": "remit.ledger",
     "LedgerEntry": "remit.ledger",
-    "PromptRequest": "remit.exchange",
-    "PromptResponse": "remit.exchange",
-    "RouteOutcome": "remit.exchange",
+    "PromptRequest": "remit.kernel.exchange",
+    "PromptResponse": "remit.kernel.exchange",
+    "RouteOutcome": "remit.kernel.exchange",
     "Runtime": "remit.runtime",
-    "Tool": "remit.tools",
-    "current_call": "remit.tools",
-    "tool": "remit.tools",
+    "Tool": "remit.agents.tools",
+    "current_call": "remit.agents.tools",
+    "tool": "remit.agents.tools",
 }
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from remit.agents.tools import Tool, current_call
 from remit.ledger import committer
 from remit.runtime import Runtime
-from remit.tools import Tool, current_call
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from remit.approvals import ApprovalError
+from remit.agents.approvals import ApprovalError
+from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
+from remit.agents.tools import Tool
+from remit.agents.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
 from remit.runtime import Runtime
-from remit.supervisor import Plan, PlanStep, TurnPendingError
-from remit.tools import Tool
-from remit.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import message, tool_use
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.config import default_settings
-from remit.sessions import Turn
-from remit.supervisor import Candidate, open_threads
-from remit.supervisor.attention import choose, tokens_of
+from remit.agents.sessions import Turn
+from remit.agents.supervisor import Candidate, open_threads
+from remit.agents.supervisor.attention import choose, tokens_of
+from remit.kernel.settings import default_settings
 from tests.support.agents import anthropic_runtime
 from tests.support.packages import bring
 from tests.support.wire import message, tool_use

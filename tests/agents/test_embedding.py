@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import remit
-from remit.budget import BudgetScope
-from remit.errors import InvalidInputError
+from remit.agents.workorders import TextDelta, ToolEnded, ToolStarted, WorkOrderState
+from remit.gateway.budget import BudgetScope
+from remit.kernel.errors import InvalidInputError
 from remit.runtime import TurnEnded
-from remit.workorders import TextDelta, ToolEnded, ToolStarted, WorkOrderState
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import anthropic_answer, message, serve, tool_use
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from remit.auth import Identity
-from remit.errors import InvalidInputError, RemitError
-from remit.exchange import PromptRequest, RouteOutcome
+from remit.agents.supervisor import Plan, PlanStep
+from remit.agents.tools import Tool, ToolError
+from remit.agents.workorders import WorkOrderState, WorkOrderType
+from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.ledger import LedgerWriteError
-from remit.supervisor import Plan, PlanStep
-from remit.tools import Tool, ToolError
-from remit.workorders import WorkOrderState, WorkOrderType
 from tests.support.agents import anthropic_runtime
 from tests.support.packages import bring
 from tests.support.wire import Raw, message, tool_use
@@ -214,9 +214,9 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
         run = agent._worker._means
         order = session.unfinished()
         assert order is not None
-        from remit.worker.journal import Journal
-        from remit.worker.recorded import RecordedRun
-        from remit.worker.toolbox import Toolbox
+        from remit.agents.worker.journal import Journal
+        from remit.agents.worker.recorded import RecordedRun
+        from remit.agents.worker.toolbox import Toolbox
 
         work = order.orders[0].order
         journal = Journal(run.ledger, work, "ho1-worker", "KERNEL.semantic")
@@ -229,7 +229,7 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
                 await box.use("pay", {"text": "1,000,000"}, key)
             await journal.settle()
 
-        from remit.blocking import run_blocking
+        from remit.kernel.blocking import run_blocking
 
         run_blocking(try_it())
         assert len(runtime.approvals.pending()) == 1
@@ -254,7 +254,7 @@ def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
                 work_order_id=request.wo_id, session_id=session_id, tier="ho1",
             )  # fmt: skip
 
-        from remit.blocking import run_blocking
+        from remit.kernel.blocking import run_blocking
 
         for session_id in ("SES-MALLORY1", session.session_id):
             told = run_blocking(runtime.gateway.aroute(call(session_id), identity=mallory))
@@ -389,7 +389,7 @@ def test_an_order_that_failed_can_be_tried_again_under_its_key(
 def test_only_threads_that_a_session_knows_can_be_closed_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from remit.supervisor import open_threads, thread_tools
+    from remit.agents.supervisor import open_threads, thread_tools
 
     opening = _uses(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
     script = [opening, message("Noted.")]

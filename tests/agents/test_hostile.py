@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from remit.errors import RemitError
-from remit.ledger import LedgerClient
-from remit.root import Root
-from remit.tools import Tool
-from remit.worker import HO1Executor
-from remit.workorders import (
+from remit.agents.tools import Tool
+from remit.agents.worker import HO1Executor
+from remit.agents.workorders import (
     Actor,
     WorkOrder,
     WorkOrderConstraints,
@@ -24,6 +21,9 @@ from remit.workorders import (
     WorkOrderType,
     recorded_order,
 )
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.ledger import LedgerClient
 from tests.agents.test_worker import ORDER, SESSION, _Bench
 from tests.support.agents import anthropic_runtime
 from tests.support.packages import lay_out
@@ -345,7 +345,7 @@ def test_a_model_without_native_tools_goes_on_where_it_stopped(
                 return [read]
 
             async def aexecute(self, tool_id: str, given: Any, **_: Any) -> Any:
-                from remit.tools import ToolResult
+                from remit.agents.tools import ToolResult
 
                 return ToolResult("ok", files(**given))
 

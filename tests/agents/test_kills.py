@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from remit.approvals import ApprovalDesk
-from remit.budget import audit_budgets
-from remit.config import default_settings
+from remit.agents.approvals import ApprovalDesk
+from remit.gateway.budget import audit_budgets
+from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from tests.support.postgres import PostgresServer
 from tests.support.wire import Step, WireServer, message, serve, tool_use

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from remit import Runtime
-from remit.config import default_settings
-from remit.models import ModelError, WeightStore
+from remit.kernel.settings import default_settings
 from remit.providers import LocalProvider, ProviderError
+from remit.providers.weights import ModelError, WeightStore
 from tests.support.requests import provider_request
 
 NAME = "smollm2-135m"

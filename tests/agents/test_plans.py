@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.errors import InvalidInputError
-from remit.supervisor import Plan, PlanStep
-from remit.tools import Tool
-from remit.workorders import WorkOrderType, trace_hash
+from remit.agents.supervisor import Plan, PlanStep
+from remit.agents.tools import Tool
+from remit.agents.workorders import WorkOrderType, trace_hash
+from remit.kernel.errors import InvalidInputError
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import Raw, message, tool_use
 

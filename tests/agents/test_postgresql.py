@@ -56,7 +56,7 @@ def test_a_conversation_goes_on_after_a_restart(
 def test_two_runtimes_on_one_database_hold_one_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
+    from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
 
     with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (one, _):
         scope = BudgetScope("SES-SHARED00", requested_tokens=100)

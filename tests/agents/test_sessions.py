@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from remit.config import LeaseSettings
-from remit.leases import LeaseBusyError, LeaseExpiredError, LeaseOffice, Owner
+from remit.agents.sessions import SessionNotFoundError
+from remit.agents.supervisor import TurnCancelledError
+from remit.agents.tools import Tool
+from remit.gateway.leases import LeaseBusyError, LeaseExpiredError, LeaseOffice, Owner
+from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
-from remit.sessions import SessionNotFoundError
-from remit.supervisor import TurnCancelledError
-from remit.tools import Tool
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import Raw, message, serve, tool_use
 
@@ -195,7 +195,8 @@ async def test_a_lease_lasts_as_long_as_its_holder_works(ledger: LedgerClient) -
 def test_what_a_dead_process_held_is_free_at_once(ledger: LedgerClient) -> None:
     office = LeaseOffice(ledger, _SETTINGS)
     dead = subprocess.run(
-        [sys.executable, "-c", "from remit.leases import Owner; print(Owner.current().encode())"],
+        [sys.executable, "-c",
+         "from remit.gateway.leases import Owner; print(Owner.current().encode())"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     far = time.time_ns() // 1_000_000 + 3_600_000

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from remit.admin import admin_tools
-from remit.config import default_settings
+from remit.agents.admin import admin_tools
+from remit.agents.sessions import SessionManager
+from remit.agents.tools import ToolDispatcher
+from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.sessions import SessionManager
-from remit.tools import ToolDispatcher
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from remit import RemitError, Runtime, Tool
-from remit.errors import ConfigError, InvalidInputError
+from remit.agents.workorders import AnswerRejected, Degraded
+from remit.kernel.errors import ConfigError, InvalidInputError
+from remit.kernel.root import RootError
 from remit.ledger import EVENTS, LedgerClient
-from remit.root import RootError
 from remit.runtime import Conversation
-from remit.workorders import AnswerRejected, Degraded
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.wire import Raw, Step, message, tool_use
 

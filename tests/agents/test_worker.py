@@ -12,16 +12,9 @@ from typing import Any
 
 import pytest
 
-from remit.budget import BudgetScope, TokenBudgeter
-from remit.config import default_settings
-from remit.contracts import ContractLoader
-from remit.gateway import LLMGateway, RouterConfig
-from remit.ledger import LedgerClient, LedgerEntry
-from remit.providers import AsyncProvider
-from remit.root import Root
-from remit.tools import Tool, ToolDispatcher
-from remit.worker import HO1Executor
-from remit.workorders import (
+from remit.agents.tools import Tool, ToolDispatcher
+from remit.agents.worker import HO1Executor
+from remit.agents.workorders import (
     Actor,
     ApprovalNeeded,
     IllegalTransitionError,
@@ -33,6 +26,13 @@ from remit.workorders import (
     WorkOrderState,
     WorkOrderType,
 )
+from remit.contracts import ContractLoader
+from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.kernel.root import Root
+from remit.kernel.settings import default_settings
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.providers import AsyncProvider
 from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
 from tests.support.wire import (

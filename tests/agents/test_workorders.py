@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.ledger import LedgerClient, LedgerEntry
-from remit.workorders import (
+from remit.agents.workorders import (
     Actor,
     IllegalTransitionError,
     OrderRecordError,
@@ -23,6 +22,7 @@ from remit.workorders import (
     replay,
     work_order_id,
 )
+from remit.ledger import LedgerClient, LedgerEntry
 
 LEGAL = {
     ("planned", "dispatched"): "supervisor",

@@ -20,7 +20,7 @@ from typing import Any, Self
 import pytest
 
 from remit import Runtime
-from remit.approvals import ApprovalDesk
+from remit.agents.approvals import ApprovalDesk
 from remit.ledger import LedgerClient
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
@@ -503,9 +503,9 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
 
 
 def test_ask_says_which_request_an_answer_waits_for() -> None:
+    from remit.agents.supervisor import TurnResult
+    from remit.agents.workorders import ApprovalNeeded
     from remit.cli.printing import turn_data
-    from remit.supervisor import TurnResult
-    from remit.workorders import ApprovalNeeded
 
     needed = ApprovalNeeded("LED-00000007", "WO-SES-A-001", "refund", {"order": 12}, "approval")
     result = TurnResult("Waiting.", (), {}, "SES-A", False, waiting_for=(needed,))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.config import load_settings
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
-from remit.root import Root
 from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from remit import Runtime, Tool
+from remit.agents.workorders import TextDelta
 from remit.cli.approve import call_text
 from remit.cli.printing import TurnPrinter
 from remit.ledger import Erased
-from remit.workorders import TextDelta
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
 from tests.cli.test_agents import PROMPT, Terminal

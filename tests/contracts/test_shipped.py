@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader, PromptContract, PromptPack, check_examples
-from remit.installed import InstalledFiles
-from remit.root import Root
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.root import Root
+from remit.kernel.schemas import first_problem
 from remit.runtime import make_root
-from remit.schemas import first_problem
 
 PACKAGES = sorted(Path(str(resources.files("remit") / "assets" / "packages")).iterdir())
 LOADER = ContractLoader(*(one / "HO1" for one in PACKAGES))

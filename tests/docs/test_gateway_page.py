@@ -23,11 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from remit.config import default_settings
-from remit.distribution import Distribution
-from remit.exchange import PromptResponse, RouteOutcome
 from remit.gateway import RouterConfig
-from remit.models import ModelError, WeightStore
+from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.kernel.settings import default_settings
+from remit.packages.distribution import Distribution
+from remit.providers.weights import ModelError, WeightStore
 from remit.server import refusals
 from tests.support.upstream import upstream
 

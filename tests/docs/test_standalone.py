@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, content, erasure_digest
-from remit.tlog import (
+from remit.ledger.tlog import (
     Checkpoint,
     SignedCheckpoint,
     Signer,

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from remit.canonical import canonical_json, sha256_hex
-from remit.errors import RemitError
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, erasure_digest
 from remit.ledger.content import EncodedValue, commit, encode_content, is_message_list, next_step
 from remit.ledger.entry import entry_id
 from remit.ledger.record import record_problem
-from remit.tlog import (
+from remit.ledger.tlog import (
     SignedCheckpoint,
     TlogError,
     TlogProof,

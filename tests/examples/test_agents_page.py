@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from remit import LedgerClient
-from remit.config import load_settings
+from remit.kernel.settings import load_settings
 from tests.examples.playing import EXAMPLES, PATIENCE_S, Asked, Use, playing
 
 PAGE = EXAMPLES.parent / "docs/agents.md"

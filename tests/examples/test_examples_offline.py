@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.models import ModelError, WeightStore
+from remit.providers.weights import ModelError, WeightStore
 from tests.examples.playing import EXAMPLES, sound
 
 

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from remit.budget import (
+from remit.gateway import InFlightCalls
+from remit.gateway.budget import (
     Amount,
     BudgetLimits,
     BudgetRefusedError,
@@ -36,10 +37,9 @@ from remit.budget import (
     book,
     budgeter,
 )
-from remit.errors import InvalidInputError
-from remit.gateway import InFlightCalls
 from remit.gateway.inflight import Begin
-from remit.leases import Owner
+from remit.gateway.leases import Owner
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.stores import outside
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.exchange import TextDelta
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import openai_provider, prompt_request

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
-from remit.errors import InvalidInputError
-from remit.exchange import ModelCapabilities
 from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter, TokenUsage
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import ModelCapabilities
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import anthropic_provider, prompt_request

@@ -19,8 +19,10 @@ from benchmarks.overspend import overspend
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from remit.auth import Identity, KeyStore
-from remit.budget import (
+from remit.gateway import CircuitBreakerConfig, LeaseLostError, LLMGateway, RouterConfig
+from remit.gateway import RouteOutcome as Outcome
+from remit.gateway.auth import Identity, KeyStore
+from remit.gateway.budget import (
     BudgetLimits,
     BudgetScope,
     BudgetStatus,
@@ -28,13 +30,11 @@ from remit.budget import (
     TokenUsage,
     audit_budgets,
 )
-from remit.exchange import PromptResponse
-from remit.gateway import CircuitBreakerConfig, LeaseLostError, LLMGateway, RouterConfig
-from remit.gateway import RouteOutcome as Outcome
-from remit.leases import Owner
+from remit.gateway.leases import Owner
+from remit.kernel.exchange import PromptResponse
 from remit.ledger import LedgerClient, LedgerError, LedgerWriteError
-from remit.prices import PriceTable, Usage
 from remit.providers import MockProvider, ProviderError, ProviderRequest, ProviderResponse
+from remit.providers.prices import PriceTable, Usage
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.requests import prompt_request
 from tests.support.stores import outside

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.gateway import LLMGateway, RouterConfig
-from remit.leases import Owner
-from remit.leases import owner as ownership
+from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
+from remit.gateway.leases import Owner
+from remit.gateway.leases import owner as ownership
 from remit.ledger import LedgerClient
 from tests.support.wire import Raw, serve
 
 _SESSION = BudgetScope("SES-TESTTEST")
 _CALLER = """
 import sys
-from remit.budget import TokenBudgeter
+from remit.gateway.budget import TokenBudgeter
 from remit.gateway import LeaseLostError, LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
 from tests.support.requests import anthropic_provider, prompt_request

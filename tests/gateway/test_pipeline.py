@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import rfc8785
 
-from remit.auth import AuthenticationError, Identity, LocalOperator
-from remit.budget import BudgetScope, TokenBudgeter
 from remit.gateway import (
     CircuitBreakerConfig,
     LLMGateway,
@@ -21,6 +19,8 @@ from remit.gateway import (
     RouteOutcome,
     RouterConfig,
 )
+from remit.gateway.auth import AuthenticationError, Identity, LocalOperator
+from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
 from tests.support.requests import anthropic_provider, openai_provider, prompt_request
@@ -599,7 +599,7 @@ def test_an_interrupted_call_is_ended_and_on_record(ledger: LedgerClient) -> Non
 
 
 def test_a_blocking_call_inside_an_asynchronous_one_is_refused(ledger: LedgerClient) -> None:
-    from remit.errors import InvalidInputError
+    from remit.kernel.errors import InvalidInputError
 
     raised: list[BaseException] = []
     with serve(message_stream(message("Hello"))) as server:

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from remit.budget import BudgetScope, TokenBudgeter
 from remit.gateway import LLMGateway, RouterConfig
+from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.inflight import LeaseLostError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderResponse
@@ -18,7 +18,7 @@ from tests.support.wire import Raw, message, serve
 
 _CALLER = """
 import sys, threading
-from remit.budget import TokenBudgeter
+from remit.gateway.budget import TokenBudgeter
 from remit.gateway import LLMGateway, RouterConfig
 from remit.ledger import LedgerClient
 from tests.support.requests import anthropic_provider, prompt_request

@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from remit.blocking import run_blocking
-from remit.errors import RemitError
 from remit.gateway import (
     CircuitBreakerConfig,
     CircuitState,
@@ -26,6 +24,8 @@ from remit.gateway import (
     RouteOutcome,
     RouterConfig,
 )
+from remit.kernel.blocking import run_blocking
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
 from tests.support import wire
 from tests.support.requests import anthropic_provider, prompt_request

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from remit.auth import Identity
-from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.gateway import LLMGateway
+from remit.gateway.auth import Identity
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import MockProvider
 from tests.support.requests import prompt_request

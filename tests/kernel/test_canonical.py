@@ -12,7 +12,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json
+from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 numbers = st.floats(allow_nan=False, allow_infinity=False).filter(

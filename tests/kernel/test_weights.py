@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.models import KnownModel, ModelError, WeightStore, known_models
-from remit.models import weights as module
+from remit.providers.weights import KnownModel, ModelError, WeightStore, known_models
+from remit.providers.weights import weights as module
 
 DATA = b"GGUF" + bytes(range(256)) * 100
 

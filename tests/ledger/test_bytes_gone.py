@@ -106,7 +106,7 @@ def test_the_file_shrinks(place: tuple[str, Path]) -> None:
 
 
 def test_sqlite_says_when_a_reader_keeps_the_log_from_being_cut(tmp_path: Path) -> None:
-    from remit.config import default_settings
+    from remit.kernel.settings import default_settings
 
     path = tmp_path / "ledger.db"
     quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     EntryNotFoundError,
     LedgerClient,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, content
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.config import LedgerSettings, default_settings
+from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerConnectionError, LedgerEntry, LedgerWriteError
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.stores import conversation
@@ -231,7 +231,7 @@ def test_a_frozen_writer_does_not_hold_the_ledger_for_ever(
         client.write(_entry(0))
         script = (
             "import sys, time\n"
-            "from remit.config import default_settings\n"
+            "from remit.kernel.settings import default_settings\n"
             "from remit.ledger import LedgerClient\n"
             "s = default_settings().ledger.model_copy(update={'lock_timeout_s': 1.0})\n"
             "c = LedgerClient(sys.argv[1], settings=s)\n"

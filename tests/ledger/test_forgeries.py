@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from remit.config import default_settings
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.settings import default_settings
 from remit.ledger import (
     Erased,
     ExportFormatError,

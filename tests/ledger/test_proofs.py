@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
-from remit.tlog import (
+from remit.ledger.tlog import (
     ProofError,
     SignedCheckpoint,
     Signer,
@@ -138,7 +138,7 @@ def test_every_place_in_every_checkpoint(log: Path) -> None:
             root = tree.root(size)
             for index in {0, 1, 6, 254, 255, 256, 300, 511, 512, 599, size - 1}:
                 if index < size:
-                    from remit.tlog import leaf_hash, verify_inclusion
+                    from remit.ledger.tlog import leaf_hash, verify_inclusion
 
                     leaf = leaf_hash(client.read_record(f"LED-{index:08x}"))
                     verify_inclusion(leaf, index, size, tree.inclusion(index, size), root)

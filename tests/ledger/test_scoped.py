@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     EntryNotFoundError,
     LedgerClient,

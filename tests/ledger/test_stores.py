@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.config import LedgerSettings, default_settings
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger import (
     Erased,
     LedgerClient,
@@ -24,7 +24,7 @@ from remit.ledger import (
     Transaction,
     content,
 )
-from remit.tlog import Signer
+from remit.ledger.tlog import Signer
 from tests.support.stores import SIGNER, conversation, outside
 
 

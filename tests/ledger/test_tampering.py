@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import rfc8785
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry, LedgerFormatError, VerificationReport
-from remit.tlog import Checkpoint, Signer
+from remit.ledger.tlog import Checkpoint, Signer
 from tests.support.stores import SIGNER, conversation, outside
 
 
@@ -105,7 +105,7 @@ def _rewrite(
 ) -> None:
     """History rewritten from ``seq`` on by somebody who recomputes every hash, link, column and
     tree hash, and drops the checkpoints that no longer fit."""
-    from remit.tlog import leaf_hash, tree_root
+    from remit.ledger.tlog import leaf_hash, tree_root
 
     rows = outside(target, "SELECT seq, record FROM entries ORDER BY seq")
     previous = None

@@ -53,7 +53,7 @@ def manifest_of(files: Mapping[str, bytes], **changed: Any) -> dict[str, Any]:
             "budgets": {"token_budget": 1000, "usd_budget": "0.50"},
             "paths": ["HO1/contracts/"],
         },
-        "modules": ["remit.worker"],
+        "modules": ["remit.agents.worker"],
         "assets": [
             {
                 "path": path,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from remit.kernel.root import Root
 from remit.packages.aside import ASIDE_FOLDER
-from remit.root import Root
 from remit.runtime import Runtime, make_root
 
 _CONTRACT = "HO1/contracts/PRC-EXECUTE-001.json"

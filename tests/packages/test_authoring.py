@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from remit.config import default_settings
 from remit.contracts import ContractLoader, check_examples
+from remit.kernel.schemas import shipped_schema
+from remit.kernel.settings import default_settings
 from remit.packages import (
     ArchiveLimits,
     Manifest,
@@ -23,7 +24,6 @@ from remit.packages import (
     read_archive,
 )
 from remit.packages.authoring import new_package, update_hashes
-from remit.schemas import shipped_schema
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import anthropic_answer, message, tool_use

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.config import default_settings, load_settings
+from remit.kernel.settings import default_settings, load_settings
 from remit.packages import ArchiveError, ArchiveLimits, PackError, pack, read_archive
 from remit.packages.ustar import stored_targz
 from tests.packages.making import FILES, directory_of

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.kernel.schemas import shipped_schema
 from remit.packages import (
     Asset,
     Dependency,
@@ -22,7 +23,6 @@ from remit.packages import (
 )
 from remit.packages.manifest_checks import PLACES
 from remit.packages.ustar import header
-from remit.schemas import shipped_schema
 from tests.packages.making import FILES, encoded, sha256
 from tests.packages.making import manifest_of as any_manifest_of
 
@@ -71,7 +71,7 @@ def test_a_right_manifest_is_read_whole() -> None:
     assert manifest.permissions.tools == ("list_sessions",)
     assert manifest.permissions.budgets == {"token_budget": 1000, "usd_budget": "0.50"}
     assert manifest.permissions.paths == ("HO1/contracts/",)
-    assert manifest.modules == ("remit.worker",)
+    assert manifest.modules == ("remit.agents.worker",)
     assert manifest.assets == tuple(
         Asset(path, sha256(data), kind)
         for (path, data), kind in zip(

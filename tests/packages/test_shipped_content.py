@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from remit.admin import admin_tools
-from remit.config import load_settings
+from remit.agents.admin import admin_tools
+from remit.agents.supervisor.threads import thread_tools
 from remit.contracts import ContractLoader, check_examples
-from remit.distribution import Distribution
+from remit.kernel.root import Root
+from remit.kernel.schemas import first_problem
+from remit.kernel.settings import load_settings
 from remit.ledger import EVENTS, LedgerClient
 from remit.packages import Permissions, in_range, pack, read_archive
 from remit.packages.checks.acceptance import check_acceptance
@@ -23,14 +25,12 @@ from remit.packages.checks.ceilings import check_ceilings
 from remit.packages.checks.completeness import check_completeness
 from remit.packages.checks.ownership import check_modules
 from remit.packages.checks.resolution import check_resolution, resolve
+from remit.packages.distribution import Distribution
 from remit.packages.documents import Acceptance, Specification, read_schema
 from remit.packages.permissions import permits
 from remit.packages.placement import PLANES, RESERVED
 from remit.packages.registry import Registry
-from remit.prices import PriceTable
-from remit.root import Root
-from remit.schemas import first_problem
-from remit.supervisor.threads import thread_tools
+from remit.providers.prices import PriceTable
 from tests.packages.imports import Imports
 from tests.packages.making import LIMITS
 from tests.packages.shipped import (
@@ -330,6 +330,6 @@ def _value(settings: Mapping[str, Any], dotted: str) -> Any:
 
 
 def _owner(owners: Mapping[str, str], module: str) -> str:
-    while module not in owners:
+    while module and module not in owners:
         module = module.rpartition(".")[0]
     return owners[module]

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.packages import Manifest, pack
 from remit.packages.envelope import read_envelope, read_statement
 from remit.packages.errors import PackageKeyError, SignatureError

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.canonical import canonical_json
-from remit.errors import InvalidInputError
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import shipped_schema
 from remit.packages import Manifest
 from remit.packages.errors import PackageKeyError, SignatureError, TrustError
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import add_signature, sign
 from remit.packages.trust import Signed, TrustPolicy, check_envelope
-from remit.schemas import shipped_schema
 from tests.packages.making import FILES, encoded, manifest_of, sha256
 from tests.packages.test_signing import key_of
 

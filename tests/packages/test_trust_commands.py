@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from remit.cli.package_trust import key, trust
-from remit.config import load_settings
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
 from remit.packages.errors import PackageError
 from remit.packages.package_key import PackageKey
 from remit.packages.trust import TrustPolicy
-from remit.root import Root
 from tests.packages.test_signing import key_of
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from remit.errors import InvalidInputError
-from remit.exchange import RouteOutcome
 from remit.gateway import CircuitBreakerConfig, LLMGateway
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import RouteOutcome
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
@@ -30,7 +30,7 @@ from remit.routing import (
     route_request,
 )
 from remit.routing.options import model_timeout_s
-from remit.trail import verify_trail
+from remit.routing.trail import verify_trail
 from tests.routing.models import candidate, emitting, gateway_to, nine
 from tests.support.requests import prompt_request
 from tests.support.upstream import Upstream
@@ -184,7 +184,7 @@ def test_a_stream_that_has_begun_is_nobody_elses(ledger: LedgerClient, upstream:
 
 
 def test_a_small_budget_leads_to_a_cheaper_model(ledger: LedgerClient, upstream: Upstream) -> None:
-    from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+    from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 
     upstream.reset()
     budgeter = TokenBudgeter(ledger)

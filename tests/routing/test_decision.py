@@ -15,7 +15,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.routing import (
     build_routing_decision_record,
     compute_decision_hash,

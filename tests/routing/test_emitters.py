@@ -19,7 +19,7 @@ from remit.routing import (
     create_thought_record_emitter,
     route_request,
 )
-from remit.trail import get_thought_record, list_thought_records
+from remit.routing.trail import get_thought_record, list_thought_records
 from tests.routing.models import gateway_to, nine
 from tests.support.upstream import Upstream
 

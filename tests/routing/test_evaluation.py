@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.errors import RemitError
-from remit.prices import PriceTable
+from remit.kernel.errors import RemitError
+from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.evaluation import (
     EvaluationError,

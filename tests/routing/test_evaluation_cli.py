@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from remit.cli.evaluating import evaluate
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.routing.evaluation import EvaluationError
 from remit.routing.weights import Weights, WeightsError
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from remit.auth import Identity
-from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.config import default_settings, load_settings
-from remit.errors import ConfigError, RemitError
-from remit.exchange import RouteOutcome
 from remit.gateway import CircuitState, LLMGateway
+from remit.gateway.auth import Identity
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.kernel.errors import ConfigError, RemitError
+from remit.kernel.exchange import RouteOutcome
+from remit.kernel.settings import default_settings, load_settings
 from remit.ledger import LedgerClient
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.routing import (
@@ -30,8 +30,8 @@ from remit.routing import (
     replay,
     route_request,
 )
+from remit.routing.trail import create_thought_record
 from remit.runtime.routing import is_own
-from remit.trail import create_thought_record
 from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from remit.canonical import canonical_json
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouterConfig
+from remit.kernel.canonical import canonical_json
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.routing import (
@@ -39,7 +39,7 @@ from remit.routing import (
     load_rules,
     route_request,
 )
-from remit.trail import create_thought_record, hash_thought
+from remit.routing.trail import create_thought_record, hash_thought
 from tests.support.postgres import PostgresServer
 from tests.support.requests import prompt_request
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.contracts import ContractLoader
-from remit.errors import InvalidInputError
 from remit.gateway import LLMGateway
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,
@@ -211,7 +211,7 @@ def test_an_ensemble_of_which_nobody_answers(ledger: LedgerClient, upstream: Ups
 def test_each_member_counts_as_a_turn_and_the_ledger_agrees(
     ledger: LedgerClient, upstream: Upstream
 ) -> None:
-    from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
+    from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
 
     budgeter = TokenBudgeter(ledger)
     scope = BudgetScope("SES-TESTTEST")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.config import load_settings
 from remit.gateway import CircuitBreakerConfig
+from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
 from remit.routing import (
     Candidate,

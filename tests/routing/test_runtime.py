@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import remit
-from remit.budget import BudgetScope
-from remit.exchange import RouteOutcome
-from remit.root import Root
+from remit.gateway.budget import BudgetScope
+from remit.kernel.exchange import RouteOutcome
+from remit.kernel.root import Root
 from remit.routing import RULES_UNAVAILABLE
 from remit.runtime import make_root
 from tests.support.requests import prompt_request

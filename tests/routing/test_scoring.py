@@ -12,8 +12,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.canonical import sha256_hex
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.routing import (
     RULES_UNAVAILABLE,
     Candidate,

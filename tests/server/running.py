@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from remit.auth import KeyStore, NewKey
-from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.gateway.auth import KeyStore, NewKey
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 __all__ = ["Served", "new_session", "serving", "until"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from remit.config import default_settings
+from remit.kernel.settings import default_settings
 from remit.ledger import LedgerEntry
 from tests.server.running import Served
 

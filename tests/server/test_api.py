@@ -13,13 +13,13 @@ from urllib.parse import quote, unquote, urlencode
 
 import pytest
 
-from remit.auth import ROLES, AuthLimits, KeyStore
-from remit.budget import BudgetLimits, BudgetScope
+from remit.gateway.auth import ROLES, AuthLimits, KeyStore
+from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.ledger import LedgerEntry
+from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.door import Door
-from remit.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.stores import conversation, outside
 from tests.support.wire import message, tool_use

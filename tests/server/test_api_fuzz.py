@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from remit.auth import AuthLimits, KeyStore
+from remit.agents.sessions import SessionManager
+from remit.gateway.auth import AuthLimits, KeyStore
 from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.door import Door
-from remit.sessions import SessionManager
 from tests.support.stores import conversation
 
 MODES = pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])

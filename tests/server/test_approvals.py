@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit.auth import ROLES, KeyStore
+from remit.gateway.auth import ROLES, KeyStore
 from remit.ledger import LedgerClient
 from remit.runtime import Conversation
 from tests.server.test_api import LIMITS, Api

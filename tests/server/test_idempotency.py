@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.budget import BudgetScope, TokenBudgeter
+from remit.gateway.budget import BudgetScope, TokenBudgeter
 from tests.server.events import PATHS, ended_well, failed, said, streaming
 from tests.server.running import Served, new_session
 from tests.server.sdks import MODELS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.config import default_settings
-from remit.models import ModelError
+from remit.kernel.settings import default_settings
+from remit.providers.weights import ModelError
 from remit.runtime import weight_store
 from tests.server.running import Served, new_session, serving
 

@@ -9,12 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from remit.canonical import sha256_hex
-from remit.config import load_settings
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
 from remit.packages import InstalledPackage, Offer, pack
 from remit.packages.manifest_checks import PLACES
-from remit.root import Root
 from remit.runtime import package_manager
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.config import ProviderSettings, default_settings
-from remit.exchange import PromptRequest
+from remit.kernel.exchange import PromptRequest
+from remit.kernel.settings import ProviderSettings, default_settings
 from remit.providers import AnthropicProvider, OpenAIProvider, ProviderRequest
 
 

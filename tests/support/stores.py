@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.tlog import Signer
+from remit.ledger.tlog import Signer
 from tests.support.postgres import run_sql
 
 __all__ = ["SIGNER", "conversation", "files_hold", "outside"]

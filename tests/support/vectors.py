@@ -1,7 +1,7 @@
 """Writes ``docs/vectors``: ``python -m tests.support.vectors``. The same bytes every time.
 
 Records, commitments, steps and exports are computed here from the specification, without
-``remit.ledger``; tree hashes, proofs and notes with ``remit.tlog``. The tests hold both sides
+the ledger; tree hashes, proofs and notes with ``remit.ledger.tlog``. The tests hold both sides
 against each other.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from remit.tlog import (
+from remit.ledger.tlog import (
     Checkpoint,
     Signer,
     TlogProof,
@@ -27,7 +27,7 @@ from remit.tlog import (
     leaf_hash,
     tree_root,
 )
-from remit.tlog.note import COSIGNATURE
+from remit.ledger.tlog.note import COSIGNATURE
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
 SEED = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"

@@ -13,7 +13,7 @@ import click
 from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads, say
 
 if TYPE_CHECKING:
-    from remit.approvals import Approval
+    from remit.agents.approvals import Approval
     from remit.ledger import LedgerClient
 
 __all__ = ["approve", "ask_person", "call_text", "print_waiting", "whoami"]
@@ -42,7 +42,7 @@ def approve(
     model: str | None,
 ) -> None:
     """Let a tool run that waits for a person, or not. Without an ID: what waits."""
-    from remit.approvals import ApprovalDesk
+    from remit.agents.approvals import ApprovalDesk
 
     if request_id is None:
         if deny or run or by or reason:
@@ -76,7 +76,7 @@ def approve(
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     """A line for each request; those of ``session_id`` are marked."""
-    from remit.journeys.wording import moment
+    from remit.views.wording import moment
 
     if not waiting:
         click.echo("Nothing waits for a person.")
@@ -93,7 +93,7 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
 
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
     """A tool's call as people write one: ``refund(order=12)``; cut above ``most`` characters."""
-    from remit.journeys.wording import json_text, visible
+    from remit.views.wording import json_text, visible
 
     if isinstance(arguments, Mapping):
         told = ", ".join(f"{_name(key)}={json_text(value)}" for key, value in arguments.items())
@@ -105,7 +105,7 @@ def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
 
 def _name(key: Any) -> str:
     """An argument's name; one that could be taken for more than a name stands in quotes."""
-    from remit.journeys.wording import json_text
+    from remit.views.wording import json_text
 
     return key if isinstance(key, str) and key.isidentifier() else json_text(str(key))
 
@@ -148,14 +148,14 @@ def whoami() -> str:
 
 def _agent_of(client: LedgerClient, request: Approval) -> str:
     """The agent of the request's session: who can go on with it."""
-    from remit.sessions import session_overview
+    from remit.agents.sessions import session_overview
 
     overview = session_overview(client, request.session_id)
     return overview.agent_id if overview is not None else request.agent_id
 
 
 def _print_request(request: Approval, agent_id: str) -> None:
-    from remit.journeys.wording import moment, pretty_json, visible
+    from remit.views.wording import moment, pretty_json, visible
 
     say(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
     say(f"session    {request.session_id} of {visible(agent_id)}")

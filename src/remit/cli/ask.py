@@ -25,9 +25,9 @@ def ask(
 
     Exit 1 when no answer passed the quality gate, or when a tool waits for a person.
     """
+    from remit.agents.supervisor import TurnPendingError
     from remit.cli.printing import TurnPrinter, turn_data
     from remit.runtime import Runtime
-    from remit.supervisor import TurnPendingError
 
     with Runtime.open(root, model=model, create=True) as runtime:
         runtime.require_model()

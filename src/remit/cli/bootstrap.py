@@ -10,13 +10,13 @@ import click
 
 from remit.cli.approve import whoami
 from remit.cli.shared import echo_json, note, reads, say
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remit.bootstrap.report import InstallReport
     from remit.packages import ArchiveLimits
+    from remit.packages.bootstrap.report import InstallReport
 
 __all__ = ["bootstrap"]
 
@@ -33,8 +33,8 @@ def bootstrap() -> None:
 @reads
 def build(root: Path | None, as_json: bool, out: Path) -> None:
     """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages, the same bytes on any machine."""
-    from remit.bootstrap import bundled
-    from remit.distribution import repack_wheel
+    from remit.packages.bootstrap import bundled
+    from remit.packages.distribution import repack_wheel
     from remit.packages.shipped import shipped_archives
 
     made = bundled(repack_wheel(), shipped_archives(), _limits(root))
@@ -67,7 +67,7 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
 @reads
 def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> None:
     """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
-    from remit.bootstrap import install_bundle
+    from remit.packages.bootstrap import install_bundle
 
     if root is None and os.environ.get("REMIT_ROOT"):
         root = Path(os.environ["REMIT_ROOT"])
@@ -86,16 +86,16 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
 
 def _install(root: Path, archives: Sequence[Path], dev: bool) -> InstallReport:
     """Make the root, install the archives, run all gates."""
-    from remit.root import Root
+    from remit.kernel.root import Root
     from remit.runtime.governing import install_bootstrap
 
     return install_bootstrap(Root(root), archives, dev=dev, by=whoami())
 
 
 def _limits(root: Path | None) -> ArchiveLimits:
-    from remit.config import load_settings
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
     from remit.packages import ArchiveLimits
-    from remit.root import find_root
 
     return ArchiveLimits.from_settings(load_settings(find_root(root).config).settings.packages)
 

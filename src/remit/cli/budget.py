@@ -12,7 +12,7 @@ import click
 from remit.cli.shared import echo_json, open_ledger, progress, reads
 
 if TYPE_CHECKING:
-    from remit.budget import BudgetScope, BudgetStatus
+    from remit.gateway.budget import BudgetScope, BudgetStatus
     from remit.ledger import LedgerClient
 
 __all__ = ["budget", "limits_of"]
@@ -41,7 +41,7 @@ def _scoped(function: Any) -> Any:
 @reads
 def show(root: Path | None, as_json: bool, **named: str | None) -> None:
     """What was spent, is held, and may be spent; everything when nothing is named."""
-    from remit.budget import TokenBudgeter, usd_of
+    from remit.gateway.budget import TokenBudgeter, usd_of
 
     with open_ledger(root) as client:
         budgeter = TokenBudgeter(client)
@@ -94,7 +94,7 @@ def set_(
     **named: str | None,
 ) -> None:
     """Give a scope these limits, and no others. Opens one that a bill had closed."""
-    from remit.budget import TokenBudgeter
+    from remit.gateway.budget import TokenBudgeter
 
     with open_ledger(root, signing=True) as client:
         wanted = _names(client, named)
@@ -115,8 +115,8 @@ def set_(
 @reads
 def check(root: Path | None, as_json: bool, repair: bool) -> None:
     """Add up the ledger and hold the live state against it; exit 1 when they differ."""
-    from remit.budget import TokenBudgeter, audit_budgets
     from remit.gateway import InFlightCalls
+    from remit.gateway.budget import TokenBudgeter, audit_budgets
 
     with open_ledger(root, signing=repair) as client:
         InFlightCalls(client, TokenBudgeter(client), charging=False)  # makes what is not there
@@ -146,7 +146,7 @@ def check(root: Path | None, as_json: bool, repair: bool) -> None:
 
 def limits_of(given: dict[str, Any]) -> Any:
     """Limits from options: ``usd``, ``tokens``, ``turns``, ``rpm``, ``tpm``, each or ``None``."""
-    from remit.budget import BudgetLimits, nano_of
+    from remit.gateway.budget import BudgetLimits, nano_of
 
     usd = given.get("usd")
     return BudgetLimits(
@@ -159,8 +159,8 @@ def limits_of(given: dict[str, Any]) -> Any:
 
 
 def _names(client: LedgerClient, named: dict[str, str | None]) -> list[BudgetScope]:
-    from remit.auth import KeyStore
-    from remit.budget import BudgetScope
+    from remit.gateway.auth import KeyStore
+    from remit.gateway.budget import BudgetScope
 
     given = {name: value for name, value in named.items() if value}
     if len(given) > 1:
@@ -197,7 +197,7 @@ def _sums(states: list[BudgetStatus], *, several: bool) -> tuple[int, int, int, 
 
 
 def _plain(state: BudgetStatus) -> dict[str, Any]:
-    from remit.budget import usd_of
+    from remit.gateway.budget import usd_of
 
     told = asdict(state)
     for name in ("spent_nano", "reserved_nano"):
@@ -209,7 +209,7 @@ def _plain(state: BudgetStatus) -> dict[str, Any]:
 
 
 def _line(state: BudgetStatus) -> str:
-    from remit.budget import usd_of
+    from remit.gateway.budget import usd_of
 
     money = f"{usd_of(state.spent_nano):.6f} USD spent"
     if state.nano_limit is not None:

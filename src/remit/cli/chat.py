@@ -13,9 +13,9 @@ import click
 from remit.cli.shared import common, note, say
 
 if TYPE_CHECKING:
-    from remit.approvals import Approval
+    from remit.agents.approvals import Approval
+    from remit.agents.supervisor import TurnResult
     from remit.runtime import Conversation, Runtime
-    from remit.supervisor import TurnResult
 
 __all__ = ["Shell", "chat", "run_chat"]
 
@@ -133,10 +133,10 @@ class Shell:
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """What a person can do something about is told, and the shell goes on."""
-        from remit.approvals import ApprovalError
-        from remit.errors import InvalidInputError
-        from remit.leases import LeaseBusyError
-        from remit.supervisor import TurnCancelledError, TurnPendingError
+        from remit.agents.approvals import ApprovalError
+        from remit.agents.supervisor import TurnCancelledError, TurnPendingError
+        from remit.gateway.leases import LeaseBusyError
+        from remit.kernel.errors import InvalidInputError
 
         try:
             work()
@@ -224,7 +224,7 @@ class Shell:
 
     def _show_trace(self, _: str) -> None:
         from remit.cli.trace import print_trace
-        from remit.journeys import open_journey
+        from remit.views import open_journey
 
         last = self._conversation.turn_count + (self._conversation.unfinished() is not None)
         if not last:

@@ -19,7 +19,7 @@ def config() -> None:
 @reads
 def show(root: Path | None, as_json: bool, meaning: bool) -> None:
     """Every setting, its value, and where that came from."""
-    from remit.config import describe
+    from remit.kernel.settings import describe
 
     _, loaded = open_settings(root)
     meanings = describe()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.shared import common, echo_json, note, open_ledger, reads
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from remit.ledger import ErasureReport

@@ -93,8 +93,8 @@ def _opened(file: Path) -> IO[bytes]:
 
 def _weights(file: Path | None, root: Path | None) -> Weights:
     """The rules named, else the root's, else those that come with Remit."""
-    from remit.config import load_settings
-    from remit.root import find_root
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
     from remit.routing.weights import Weights
 
     if file is None:
@@ -108,9 +108,9 @@ def _candidates(
     file: Path | None, data: Path | None, root: Path | None, among: Sequence[str]
 ) -> Sequence[Candidate]:
     """What the file named states; else of the shipped set; else the root's settings."""
-    from remit.config import load_settings
-    from remit.prices import PriceTable
-    from remit.root import find_root
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
+    from remit.providers.prices import PriceTable
     from remit.routing.evaluation import read_candidates, shipped_candidates, stated_candidates
 
     if data is None and file is None:

@@ -14,7 +14,7 @@ from remit.cli.shared import echo_json, note, progress, reads, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remit.gates import GateContext, GateReport
+    from remit.packages.gates import GateContext, GateReport
 
 __all__ = ["gate"]
 
@@ -40,8 +40,8 @@ def check(
 ) -> None:
     """Look through gates; what they say is told and recorded. Without --enforce the exit is 0."""
     from remit.cli.approve import whoami
-    from remit.gates import GATES, GateReport, check_gates
     from remit.ledger import LedgerError
+    from remit.packages.gates import GATES, GateReport, check_gates
 
     if every == bool(names):
         raise click.UsageError(f"Give --all, or --gate with one of {', '.join(GATES)}.")
@@ -70,11 +70,11 @@ def check(
 def _context(root: Path | None) -> Iterator[GateContext]:
     """A root to be looked through, however damaged its settings are."""
     from remit.cli.shared import open_settings
-    from remit.config import LoadedSettings, default_settings, load_settings
-    from remit.errors import ConfigError, RemitError
-    from remit.installed import ChangedFileError
+    from remit.kernel.errors import ConfigError, RemitError
+    from remit.kernel.installed import ChangedFileError
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import LoadedSettings, default_settings, load_settings
     from remit.ledger import open_root_ledger
-    from remit.root import find_root
     from remit.runtime.governing import gate_context, recover_packages
 
     problem: RemitError | None = None

@@ -17,7 +17,7 @@ from remit.cli.budget import limits_of
 from remit.cli.shared import echo_json, note, open_ledger, print_json_list, reads
 
 if TYPE_CHECKING:
-    from remit.auth import KeyStore, NewKey, VirtualKey
+    from remit.gateway.auth import KeyStore, NewKey, VirtualKey
     from remit.ledger import LedgerClient, Transaction
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
@@ -115,7 +115,7 @@ def create(
     """Make a key. It is shown this once."""
     given = {"usd": budget_usd, "tokens": budget_tokens, "rpm": rpm, "tpm": tpm}
     limits = limits_of(given)
-    from remit.budget import BudgetScope, TokenBudgeter
+    from remit.gateway.budget import BudgetScope, TokenBudgeter
 
     with _keys(root) as (client, keys):
         budgeter = TokenBudgeter(client)
@@ -184,7 +184,7 @@ def rotate(root: Path | None, as_json: bool, name_or_id: str, grace: timedelta) 
 
 @contextmanager
 def _keys(root: Path | None, *, signing: bool = True) -> Iterator[tuple[LedgerClient, KeyStore]]:
-    from remit.auth import KeyStore
+    from remit.gateway.auth import KeyStore
 
     with open_ledger(root, signing=signing) as client, KeyStore(client) as keys:
         yield client, keys

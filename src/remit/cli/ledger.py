@@ -144,8 +144,8 @@ def _by_number(result: dict[str, Any]) -> list[tuple[str, int]]:
 @reads
 def recover(root: Path | None, as_json: bool) -> None:
     """Settle calls whose process died before their answer was on record."""
-    from remit.budget import TokenBudgeter
     from remit.gateway import InFlightCalls
+    from remit.gateway.budget import TokenBudgeter
 
     _, loaded = open_settings(root)
     with open_ledger(root) as client:

@@ -10,7 +10,7 @@ import sys
 import click
 
 from remit._version import __version__
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 __all__ = ["main"]
 

@@ -33,7 +33,7 @@ def mcp(
     Over stdio for a client that starts it, which then acts as the local operator; with --http
     for clients that come with a key of `remit key create`.
     """
-    from remit.root import RootError, find_root
+    from remit.kernel.root import RootError, find_root
 
     if not http and (dev or host is not None or port is not None):
         raise click.UsageError("--host, --port and --dev go with --http.")
@@ -45,7 +45,7 @@ def mcp(
         )
     path = place.path.resolve()
     if not http:
-        from remit.mcp import serve_stdio
+        from remit.server.mcp import serve_stdio
 
         serve_stdio(path, model=model)
         return
@@ -70,9 +70,9 @@ def mcp(
 
 
 def _listen(path: Path, dev: bool, flags: dict[str, Any], ready: Any) -> None:
-    from remit.config import load_settings
-    from remit.mcp import serve_http
-    from remit.root import Root
+    from remit.kernel.root import Root
+    from remit.kernel.settings import load_settings
+    from remit.server.mcp import serve_http
     from remit.server.protocol import GuardedProtocol
 
     limits = load_settings(Root(path).config, flags=flags).settings.server

@@ -10,13 +10,13 @@ import click
 from remit.cli.shared import common, echo_json, note, progress, reads
 
 if TYPE_CHECKING:
-    from remit.config import Settings
-    from remit.models import WeightStore
+    from remit.kernel.settings import Settings
+    from remit.providers.weights import WeightStore
 
 
 def _settings(root: Path | None) -> Settings:
-    from remit.config import load_settings
-    from remit.root import find_root
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
 
     return load_settings(find_root(root).config).settings
 
@@ -36,7 +36,7 @@ def model() -> None:
 @reads
 def list_models(root: Path | None, as_json: bool) -> None:
     """Models that are here, and those that can be pulled."""
-    from remit.models import known_models
+    from remit.providers.weights import known_models
 
     here = {item.name: item for item in _store(root).list()}
     rows: list[dict[str, Any]] = [

@@ -19,8 +19,8 @@ from remit.cli.package_trust import key, trust
 from remit.cli.shared import echo_json, note, open_root, reads, say
 
 if TYPE_CHECKING:
+    from remit.kernel.root import Root
     from remit.packages import InstalledPackage, Offer, PackageManager
-    from remit.root import Root
 
 __all__ = ["package"]
 

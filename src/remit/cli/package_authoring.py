@@ -10,7 +10,7 @@ import click
 from remit.cli.shared import common, echo_json, note, open_root, open_settings, reads, say
 
 if TYPE_CHECKING:
-    from remit.config import PackageSettings
+    from remit.kernel.settings import PackageSettings
     from remit.packages.manifest import Manifest
     from remit.packages.view import PackageView
 
@@ -47,7 +47,7 @@ def pack_(
     """Make a package's archive: the same bytes for the same content, on any machine."""
     import io
 
-    from remit.canonical import sha256_hex
+    from remit.kernel.canonical import sha256_hex
     from remit.packages import ArchiveLimits, PackError, pack, read_archive
     from remit.packages.authoring import update_hashes
     from remit.packages.journal import replace_file
@@ -155,8 +155,8 @@ def _kept_archive(package_id: str, root: Path | None) -> Path:
 
 def package_settings(root: Path | None) -> PackageSettings:
     """``[packages]`` of the root; the defaults where there is none, as packing needs none."""
-    from remit.config import load_settings
-    from remit.root import find_root
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
 
     if root is not None or find_root().exists():
         return open_settings(root)[1].settings.packages

@@ -30,7 +30,7 @@ def sign(
     import io
     from datetime import UTC
 
-    from remit.config import default_settings
+    from remit.kernel.settings import default_settings
     from remit.packages import ArchiveLimits, Offer, PackageKey, add_signature, read_archive
     from remit.packages import sign as sign_archive
     from remit.packages.journal import replace_file

@@ -8,11 +8,8 @@ from typing import Any
 import click
 import orjson
 
-from remit.cli.approve import call_text
-from remit.cli.shared import note, say
-from remit.journeys.wording import dollars, visible
-from remit.supervisor import TurnResult
-from remit.workorders import (
+from remit.agents.supervisor import TurnResult
+from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
     Degraded,
@@ -21,6 +18,9 @@ from remit.workorders import (
     TurnEvent,
     TurnResumed,
 )
+from remit.cli.approve import call_text
+from remit.cli.shared import note, say
+from remit.views.wording import dollars, visible
 
 __all__ = ["TurnPrinter", "cost_text", "turn_data"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from remit.cli.shared import common, echo_json, note, open_ledger, progress, reads
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 __all__ = ["checkpoint", "export", "import_", "key", "prove", "verify"]
 
@@ -52,7 +52,7 @@ def verify(
     witnesses: tuple[str, ...],
 ) -> None:
     """Check records, chain, tree, content, erasures and checkpoints; exit 1 when one is wrong."""
-    from remit.tlog import SignedCheckpoint, TlogError, VerifierKey
+    from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey
 
     held = _read_checkpoint(source) if source else None
     keys = [VerifierKey.parse(text) for text in witnesses]
@@ -157,7 +157,7 @@ def key(root: Path | None) -> None:
 @common
 def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, str], ...]) -> None:
     """Sign the ledger as it stands. Keep the checkpoint where the operator cannot reach it."""
-    from remit.tlog import SignedCheckpoint, VerifierKey
+    from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
     keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
     with open_ledger(root, signing=True) as client:
@@ -170,8 +170,8 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
 
 
 def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
-    from remit.blocking import run_blocking
-    from remit.witness import request_cosignature
+    from remit.kernel.blocking import run_blocking
+    from remit.ledger.witness import request_cosignature
 
     for url, witness in keys:
         signed = run_blocking(request_cosignature(url, signed, witness, client.prove_consistency))
@@ -228,7 +228,7 @@ def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
 @reads
 def import_(root: Path | None, as_json: bool, source: Path, text: str | None, again: bool) -> None:
     """Read an export (jsonl) into an empty ledger: all of it, every line checked, or nothing."""
-    from remit.tlog import VerifierKey
+    from remit.ledger.tlog import VerifierKey
 
     with open_ledger(root, signing=True) as client:
         report = client.import_jsonl(

@@ -33,7 +33,7 @@ def serve(
     Point a client at http://HOST:PORT/v1 (OpenAI) or http://HOST:PORT (Anthropic), with a key
     of `remit key create`.
     """
-    from remit.root import RootError, find_root
+    from remit.kernel.root import RootError, find_root
     from remit.server import serve as run
 
     place = find_root(root)

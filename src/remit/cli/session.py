@@ -10,8 +10,8 @@ import click
 from remit.cli.shared import common, echo_json, open_ledger, print_json_list, reads, say
 
 if TYPE_CHECKING:
+    from remit.agents.sessions import SessionOverview
     from remit.ledger import LedgerClient
-    from remit.sessions import SessionOverview
 
 _UNKNOWN = "The ledger has no such session; see `remit session list`."
 
@@ -26,7 +26,7 @@ def session() -> None:
 @reads
 def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
     """Sessions, the latest first."""
-    from remit.sessions import list_sessions
+    from remit.agents.sessions import list_sessions
 
     with open_ledger(root) as client:
         found = (item.to_dict() for item in list_sessions(client, limit=limit))
@@ -44,7 +44,7 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
 @reads
 def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -> None:
     """Both sides of every turn of a session."""
-    from remit.sessions import list_sessions, session_overview
+    from remit.agents.sessions import list_sessions, session_overview
 
     if (session_id is None) != last:
         raise click.UsageError("Give a session id, or --last.")
@@ -83,8 +83,8 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
 @reads
 def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
     """End the turn of a session that runs, waits, or was interrupted."""
+    from remit.agents.sessions import session_overview
     from remit.runtime import Runtime
-    from remit.sessions import session_overview
 
     with Runtime.open(root) as runtime:
         overview = session_overview(runtime.ledger, session_id)
@@ -113,8 +113,8 @@ def resume(root: Path | None, session_id: str, model: str | None) -> None:
 
 def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:
     """The session's turn that began and has no end."""
-    from remit.approvals import ApprovalDesk
-    from remit.supervisor import unfinished_turn
+    from remit.agents.approvals import ApprovalDesk
+    from remit.agents.supervisor import unfinished_turn
 
     ledger = client.scoped(tier="ho2")
     turn = unfinished_turn(ledger, overview.session_id, overview.turns)

@@ -13,7 +13,7 @@ import click
 
 from remit.cli.approve import whoami
 from remit.cli.shared import common, echo_json, note, open_ledger, open_settings, reads
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 
 @click.command()
@@ -29,9 +29,9 @@ from remit.errors import RemitError
 @common
 def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
-    from remit.installed import InstalledFiles
+    from remit.kernel.installed import InstalledFiles
+    from remit.kernel.root import Root, find_root
     from remit.packages.aside import ASIDE_FOLDER
-    from remit.root import Root, find_root
     from remit.runtime import make_root
 
     if bare and new_ledger:
@@ -65,7 +65,7 @@ def _step(name: str) -> None:
 @reads
 def doctor(root: Path | None, as_json: bool) -> None:
     """Check that everything a conversation needs is there; exit 1 when something is not."""
-    from remit.installed import InstalledFiles
+    from remit.kernel.installed import InstalledFiles
     from remit.routing import RULES_UNAVAILABLE
     from remit.runtime import require_reachable, resolve_model
     from remit.runtime.routing import rules_of

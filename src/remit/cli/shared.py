@@ -14,9 +14,9 @@ import click
 import orjson
 
 if TYPE_CHECKING:
-    from remit.config import LoadedSettings
+    from remit.kernel.root import Root
+    from remit.kernel.settings import LoadedSettings
     from remit.ledger import LedgerClient
-    from remit.root import Root
 
 __all__ = [
     "common",
@@ -85,7 +85,7 @@ def print_json_list(key: str, items: Iterable[Any]) -> None:
 def say(text: str, *, nl: bool = True) -> None:
     """Text of the record, a model, a tool or a user, on standard output.
 
-    A terminal shows it and never obeys it (:func:`remit.journeys.wording.visible`); what reads
+    A terminal shows it and never obeys it (:func:`remit.views.wording.visible`); what reads
     from a pipe or a file gets it as it is.
     """
     click.echo(_shown(text) if sys.stdout.isatty() else text, nl=nl, color=True)
@@ -112,8 +112,8 @@ def progress(label: str) -> Callable[[int, int], None]:
 
 def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
     """The root that a command means, and its settings."""
-    from remit.config import load_settings
-    from remit.root import RootError, find_root
+    from remit.kernel.root import RootError, find_root
+    from remit.kernel.settings import load_settings
 
     place = find_root(root)
     if not place.exists():
@@ -127,10 +127,10 @@ def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
 def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
     """A root, its settings and its ledger, to mend it: where the installed defaults were changed,
     those that come with Remit are in force."""
-    from remit.config import load_settings
-    from remit.installed import ChangedFileError
+    from remit.kernel.installed import ChangedFileError
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
     from remit.ledger import open_root_ledger
-    from remit.root import find_root
 
     try:
         place, loaded = open_settings(root)
@@ -152,7 +152,7 @@ def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
 def _shown(text: str) -> str:
     if text.isprintable():  # most is, and the words' own module is not loaded for it
         return text
-    from remit.journeys.wording import visible
+    from remit.views.wording import visible
 
     return visible(text, lines=True)
 
@@ -161,7 +161,7 @@ def _json(value: Any, *, indent: bool) -> str:
     text = _dump(value, indent=indent)
     if not sys.stdout.isatty():
         return text
-    from remit.journeys.wording import visible_json
+    from remit.views.wording import visible_json
 
     return visible_json(text)
 

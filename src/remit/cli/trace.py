@@ -11,11 +11,11 @@ from typing import IO, Any
 
 import click
 
+from remit.agents.sessions import list_sessions
+from remit.agents.workorders import trace_hash
 from remit.cli.shared import echo_json_line, note, open_ledger, reads
-from remit.journeys import journey_text, open_journey, page_parts
 from remit.ledger import LedgerClient
-from remit.sessions import list_sessions
-from remit.workorders import trace_hash
+from remit.views import journey_text, open_journey, page_parts
 
 __all__ = ["print_trace", "session_trace", "trace"]
 

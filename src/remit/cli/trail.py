@@ -20,10 +20,10 @@ from remit.cli.shared import (
     reads,
     say,
 )
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 if TYPE_CHECKING:
-    from remit.trail import ThoughtRecord
+    from remit.routing.trail import ThoughtRecord
 
 _TYPES = ["plan", "analysis", "decision", "reflection"]
 _LINE_CHARS = 100
@@ -40,7 +40,7 @@ def trail() -> None:
 @reads
 def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int | None) -> None:
     """Thoughts in the order in which they were recorded."""
-    from remit.trail import iter_thought_records
+    from remit.routing.trail import iter_thought_records
 
     with open_ledger(root) as client:
         found = iter_thought_records(client, task_id, limit)
@@ -58,7 +58,7 @@ def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int |
 @reads
 def show(root: Path | None, as_json: bool, thought_id: str) -> None:
     """One thought, whole."""
-    from remit.trail import get_thought_record
+    from remit.routing.trail import get_thought_record
 
     with open_ledger(root) as client:
         record = get_thought_record(client, thought_id)
@@ -73,7 +73,7 @@ def show(root: Path | None, as_json: bool, thought_id: str) -> None:
 @reads
 def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
     """Hash every thought again and check that each follows the one before; exit 1 if not."""
-    from remit.trail import verify_trail
+    from remit.routing.trail import verify_trail
 
     with open_ledger(root) as client:
         report = verify_trail(client, task_id, progress=progress("verifying"))
@@ -105,7 +105,7 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
 @common
 def export(root: Path | None, out: Path, task_id: str | None) -> None:
     """Write thoughts as JSON lines."""
-    from remit.trail import export_thought_records
+    from remit.routing.trail import export_thought_records
 
     with open_ledger(root) as client:
         if str(out) == "-":
@@ -128,7 +128,7 @@ def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
 
     In a restored ledger, thoughts that lost their places in a chain get them back.
     """
-    from remit.trail import import_thought_records
+    from remit.routing.trail import import_thought_records
 
     with open_ledger(root, signing=True) as client:
         count = import_thought_records(client, source)
@@ -147,7 +147,7 @@ def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
 @reads
 def add(root: Path | None, as_json: bool, text: str, kind: Any, **ids: str) -> None:
     """Put a thought on record."""
-    from remit.trail import ThoughtInput, create_thought_record
+    from remit.routing.trail import ThoughtInput, create_thought_record
 
     with open_ledger(root, signing=True) as client:
         record = create_thought_record(client, ThoughtInput(type=kind, content=text, **ids))

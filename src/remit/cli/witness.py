@@ -13,7 +13,7 @@ import click
 from remit.cli.shared import echo_json, note
 
 if TYPE_CHECKING:
-    from remit.tlog import VerifierKey
+    from remit.ledger.tlog import VerifierKey
 
 __all__ = ["witness"]
 
@@ -50,7 +50,7 @@ def witness() -> None:
 @_common
 def init(directory: Path, name: str) -> None:
     """Make a witness: its key and an empty record. Prints the verifier key."""
-    from remit.witness import WitnessDirectory
+    from remit.ledger.witness import WitnessDirectory
 
     made = WitnessDirectory(directory).create(name)
     click.echo(str(made))
@@ -61,7 +61,7 @@ def init(directory: Path, name: str) -> None:
 @_common
 def key(directory: Path) -> None:
     """Print the verifier key that logs need."""
-    from remit.witness import WitnessDirectory
+    from remit.ledger.witness import WitnessDirectory
 
     click.echo(str(WitnessDirectory(directory).verifier_key()))
 
@@ -85,7 +85,7 @@ def run(
     import asyncio
     import signal
 
-    from remit.witness import Witness, WitnessDirectory, WitnessState, serve
+    from remit.ledger.witness import Witness, WitnessDirectory, WitnessState, serve
 
     keys = _log_keys(logs, files)
     place = WitnessDirectory(directory)
@@ -115,8 +115,8 @@ def run(
 @_common
 def status(directory: Path, as_json: bool) -> None:
     """What was cosigned of each log, and how much evidence is kept against it."""
-    from remit.witness import WitnessDirectory, WitnessState
-    from remit.witness.state import FORK, UNPROVEN
+    from remit.ledger.witness import WitnessDirectory, WitnessState
+    from remit.ledger.witness.state import FORK, UNPROVEN
 
     place = WitnessDirectory(directory)
     own = place.verifier_key()
@@ -153,7 +153,7 @@ def status(directory: Path, as_json: bool) -> None:
 
 
 def _log_keys(logs: tuple[str, ...], files: tuple[Path, ...]) -> list[VerifierKey]:
-    from remit.tlog import TlogError, VerifierKey
+    from remit.ledger.tlog import TlogError, VerifierKey
 
     texts = [(text, "--log") for text in logs]
     for path in files:

@@ -12,8 +12,8 @@ import orjson
 from remit.contracts.contract import PromptContract
 from remit.contracts.errors import RequiredContextError
 from remit.contracts.file import UnusableFileError, read_inside, text_of
-from remit.errors import InvalidInputError
-from remit.installed import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
 
 __all__ = ["required_context"]

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from remit.canonical import canonical_json, sha256_hex
 from remit.contracts.errors import ContractError
 from remit.contracts.file import UnusableFileError, text_of
 from remit.contracts.schema import unusable
-from remit.errors import InvalidInputError
-from remit.schemas import first_problem, shipped_schema
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import first_problem, shipped_schema
 
 __all__ = ["Boundary", "PromptContract"]
 

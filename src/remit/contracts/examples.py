@@ -8,7 +8,7 @@ from typing import Any
 from remit.contracts.contract import PromptContract
 from remit.contracts.errors import ContractError
 from remit.contracts.pack import PromptPack
-from remit.schemas import first_problem
+from remit.kernel.schemas import first_problem
 
 __all__ = ["check_examples"]
 

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 __all__ = ["UnusableFileError", "read_inside", "text_of"]
 

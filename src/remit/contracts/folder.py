@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from remit.contracts.errors import ContractError
 from remit.contracts.file import UnusableFileError, read_inside
-from remit.installed import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 
 __all__ = ["MAX_BYTES", "Folder"]
 

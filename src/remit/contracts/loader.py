@@ -13,7 +13,7 @@ from remit.contracts.errors import ContractError
 from remit.contracts.file import text_of
 from remit.contracts.folder import Folder
 from remit.contracts.pack import PromptPack
-from remit.installed import InstalledFiles
+from remit.kernel.installed import InstalledFiles
 
 __all__ = ["ContractLoader"]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from jinja2 import Template, TemplateError
 
-from remit.canonical import sha256_hex
 from remit.contracts.errors import ContractError
 from remit.contracts.language import Value, compile_section, pieces
-from remit.exchange import Message
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.exchange import Message
 
 __all__ = ["PromptPack"]
 

@@ -10,7 +10,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from remit.schemas import schema_problem
+from remit.kernel.schemas import schema_problem
 
 __all__ = ["unusable"]
 

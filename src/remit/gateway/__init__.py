@@ -1,6 +1,5 @@
 """The one door to models: authenticated, budgeted, recorded before and after (SPEC 4)."""
 
-from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import CircuitBreaker
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
@@ -9,6 +8,7 @@ from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, Lease
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import Dispatched
 from remit.gateway.validation import MAX_ID_CHARS
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 
 PromptRouter = LLMGateway
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from remit.auth import Identity
-from remit.budget import Amount
-from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.gateway.auth import Identity
 from remit.gateway.billing import Bill, Billing, estimate, thinks_unseen
 from remit.gateway.breaker import Permit
+from remit.gateway.budget import Amount
 from remit.gateway.config import RouterConfig
 from remit.gateway.durable import CancelledMeanwhileError, whole
 from remit.gateway.inflight import Begin, Claim, End, Ended, InFlightCalls
@@ -30,6 +29,7 @@ from remit.gateway.records import (
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite, send
 from remit.gateway.validation import Sent, check_output, response_schema
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient, LedgerEntry, utc_now
 from remit.providers import (
     CODES,

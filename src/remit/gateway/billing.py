@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from remit.budget import Amount, TokenUsage, usd_of
-from remit.canonical import MAX_SAFE_INTEGER
-from remit.errors import RemitError
-from remit.exchange import PromptRequest
+from remit.gateway.budget import Amount, TokenUsage, usd_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import Sent, response_schema
-from remit.prices import Price, PriceTable, Usage
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest
 from remit.providers import ProviderResponse
+from remit.providers.prices import Price, PriceTable, Usage
 
 __all__ = ["Bill", "Billing", "estimate", "input_bound"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from remit.errors import RemitError
 from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
 from remit.gateway.config import CircuitBreakerConfig
 from remit.gateway.durable import CancelledMeanwhileError, whole
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerError, Transaction
 
 __all__ = ["Breakers", "CircuitBreaker"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remit.auth import AuthProvider
-from remit.budget import BudgetScope
-from remit.errors import RemitError
 from remit.gateway.attempts import Call
+from remit.gateway.auth import AuthProvider
+from remit.gateway.budget import BudgetScope
+from remit.kernel.errors import RemitError
 
 __all__ = ["authenticate", "caller_of", "path_of"]
 

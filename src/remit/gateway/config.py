@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from remit.config import Settings, default_settings
+from remit.kernel.settings import Settings, default_settings
 
 __all__ = ["CircuitBreakerConfig", "RouterConfig"]
 

@@ -11,21 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from remit.auth import AuthProvider, Identity
-from remit.blocking import run_blocking
-from remit.budget import BudgetRefusedError, TokenBudgeter
-from remit.errors import InvalidInputError, RemitError
-from remit.exchange import (
-    ModelCapabilities,
-    PromptRequest,
-    PromptResponse,
-    RouteOutcome,
-    TextSink,
-)
 from remit.gateway.attempts import Attempts, Call
+from remit.gateway.auth import AuthProvider, Identity
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
+from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.callers import authenticate, caller_of, path_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
@@ -36,9 +27,18 @@ from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite
 from remit.gateway.tenancy import SessionOwners
 from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
+from remit.kernel.blocking import run_blocking
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.exchange import (
+    ModelCapabilities,
+    PromptRequest,
+    PromptResponse,
+    RouteOutcome,
+    TextSink,
+)
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
-from remit.prices import PriceTable
 from remit.providers import AsyncProvider, EventSink, Provider, ProviderError, StreamingProvider
+from remit.providers.prices import PriceTable
 
 __all__ = ["CallReport", "LLMGateway"]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
-from remit.errors import RemitError
-from remit.leases import Owner
+from remit.gateway.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
+from remit.gateway.leases import Owner
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Prepared, Stage, Transaction
 
 __all__ = [
@@ -160,7 +160,7 @@ class InFlightCalls:
         """What :meth:`~remit.ledger.LedgerClient.step` needs for :class:`Begin` and :class:`End`.
 
         A ``Begin`` gives the dispatch's id and its hold; raises
-        :class:`~remit.budget.BudgetRefusedError` or :class:`IdempotencyKeyUsedError`. An ``End``
+        :class:`BudgetRefusedError` or :class:`IdempotencyKeyUsedError`. An ``End``
         gives :class:`Ended`; raises :class:`LeaseLostError`.
         """
         return _Calls(self, self._budgeter.book(tx), tx, steps)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-from remit.auth import Identity
-from remit.exchange import PromptRequest
+from remit.gateway.auth import Identity
 from remit.gateway.config import RouterConfig
 from remit.gateway.routed import RequestRouter, Routed
+from remit.kernel.exchange import PromptRequest
 
 __all__ = ["Names", "candidates", "resolve"]
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.auth import Identity
-from remit.budget import Hold
-from remit.canonical import MAX_SAFE_INTEGER
-from remit.errors import InvalidInputError
-from remit.exchange import PromptRequest, RouteOutcome
+from remit.gateway.auth import Identity
+from remit.gateway.budget import Hold
 from remit.gateway.validation import MAX_ID_CHARS, Sent
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
 from remit.providers import ProviderResponse
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.gateway.records import sent_parameters
 from remit.gateway.validation import Sent
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import Erased, LedgerEntry
 
 __all__ = ["recorded_answer"]

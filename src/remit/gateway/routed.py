@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from remit.auth import Identity
-from remit.exchange import ModelCapabilities, PromptRequest, PromptResponse, TextSink
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import ModelCapabilities, PromptRequest, PromptResponse, TextSink
 from remit.providers import EventSink
 
 __all__ = ["RequestRouter", "Routed"]

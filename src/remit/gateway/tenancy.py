@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remit.auth import Identity
-from remit.exchange import PromptRequest
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient, Transaction
 
 __all__ = ["SessionOwners"]

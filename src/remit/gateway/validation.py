@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from remit.canonical import canonical_json
-from remit.exchange import Message, PromptRequest, check_messages
+from remit.kernel.canonical import canonical_json
+from remit.kernel.exchange import Message, PromptRequest, check_messages
+from remit.kernel.schemas import problems
 from remit.ledger import is_plain_text
-from remit.schemas import problems
 
 __all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent"]
 

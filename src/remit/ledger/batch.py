@@ -18,8 +18,8 @@ from remit.ledger.layout import TABLES
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
 from remit.ledger.store import Stage, StageOpener, Unit
-from remit.tlog.merkle import leaf_hash, tree_root
-from remit.tlog.tiles import TILE_WIDTH
+from remit.ledger.tlog.merkle import leaf_hash, tree_root
+from remit.ledger.tlog.tiles import TILE_WIDTH
 
 __all__ = ["Batch", "Head", "Key", "keys_of"]
 

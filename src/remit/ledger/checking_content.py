@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from remit.canonical import canonical_json
-from remit.errors import RemitError
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import RemitError
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.reader import Reader
 from remit.ledger.store import RawContent, RawStep, Store

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from remit.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.ledger.checking_content import Damage
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
@@ -28,8 +28,8 @@ from remit.ledger.record import (
 )
 from remit.ledger.report import VerificationReport
 from remit.ledger.store import RawEntry, Store
-from remit.tlog.merkle import leaf_hash, tree_root
-from remit.tlog.tiles import TILE_WIDTH
+from remit.ledger.tlog.merkle import leaf_hash, tree_root
+from remit.ledger.tlog.tiles import TILE_WIDTH
 
 __all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound"]
 

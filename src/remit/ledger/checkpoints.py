@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger.entry import utc_now
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerKeyError
 from remit.ledger.store import Store, Transaction
+from remit.ledger.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError, VerifierKey
 from remit.ledger.tree import LedgerTree
-from remit.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError, VerifierKey
 
 __all__ = [
     "CheckpointKeeper",

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar, Unpack
 
-from remit.config import LedgerSettings, default_settings
+from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import (
     CheckpointKeeper,
     Checkpoints,
@@ -32,8 +32,8 @@ from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.scoped import ScopedLedger
 from remit.ledger.search import TextIndex
 from remit.ledger.store import EntryRow, StageOpener, Transaction, Unit
+from remit.ledger.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, VerifierKey
 from remit.ledger.tree import LedgerTree
-from remit.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, VerifierKey
 
 __all__ = ["LedgerClient"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from remit.canonical import canonical_json
+from remit.kernel.canonical import canonical_json
 from remit.ledger.errors import LedgerFormatError
 
 __all__ = [

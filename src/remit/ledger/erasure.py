@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import StoredValue
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import ErasureError

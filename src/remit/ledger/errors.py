@@ -1,6 +1,6 @@
 """Errors of the ledger."""
 
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 
 __all__ = [
     "EntryNotFoundError",

@@ -22,8 +22,8 @@ from remit.ledger.reader import Reader
 from remit.ledger.report import Progress
 from remit.ledger.store import EntryRow, Filter, Store
 from remit.ledger.telling import Teller
+from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 from remit.ledger.tree import LedgerTree
-from remit.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 
 __all__ = ["EXPORT_FORMAT", "ErasedMeanwhileError", "Exporter", "export_ledger"]
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import orjson
 
-from remit.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
@@ -21,8 +21,8 @@ from remit.ledger.exporting import EXPORT_FORMAT
 from remit.ledger.record import columns_of, commitments_in, content_scope, record_problem
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
+from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tree import LedgerTree
-from remit.tlog import SignedCheckpoint, TlogError, VerifierKey
 
 __all__ = ["ImportReport", "Importer"]
 

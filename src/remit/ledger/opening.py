@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.config import LedgerSettings
+from remit.kernel.settings import LedgerSettings
 from remit.ledger.errors import LedgerError
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.store import Store

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, TypedDict
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.reader import Reader, decode_record
 from remit.ledger.record import is_plain_text

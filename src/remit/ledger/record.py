@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import rfc8785
 
-from remit.canonical import (
+from remit.kernel.canonical import (
     MAX_SAFE_INTEGER,
     NotCanonicalError,
     canonical_json,
@@ -24,7 +24,7 @@ from remit.canonical import (
     sha256_hex,
     surrogate_error,
 )
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import (
     Content,
     ContentText,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger.client import LedgerClient
 
 __all__ = ["RetentionSchedule"]

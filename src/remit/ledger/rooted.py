@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from remit.config import LedgerSettings
+from remit.kernel.root import Root
+from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
 from remit.ledger.signing import LedgerKey
-from remit.root import Root
 
 __all__ = ["ledger_key", "open_root_ledger"]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
 from remit.ledger.record import columns_of

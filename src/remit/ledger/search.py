@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger.content import StoredValue
 from remit.ledger.store import Store, Transaction
 

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from remit.ledger.errors import LedgerKeyError
-from remit.tlog import Signer, TlogError, VerifierKey
+from remit.ledger.tlog import Signer, TlogError, VerifierKey
 
 __all__ = ["LedgerKey"]
 

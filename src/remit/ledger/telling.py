@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from remit.canonical import canonical_json
+from remit.kernel.canonical import canonical_json
 from remit.ledger.content import NO_STEP, StoredValue
 from remit.ledger.entry import entry_id
 from remit.ledger.reader import Reader, decode_record

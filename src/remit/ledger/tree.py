@@ -13,7 +13,7 @@ from typing import Any
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import as_bytes
 from remit.ledger.store import Store
-from remit.tlog import (
+from remit.ledger.tlog import (
     TILE_WIDTH,
     consistency_proof,
     inclusion_proof,
@@ -54,11 +54,11 @@ class LedgerTree:
         return self._range(0, size)
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """The inclusion proof of a leaf; raises :class:`~remit.tlog.ProofError`."""
+        """The inclusion proof of a leaf; raises :class:`~remit.ledger.tlog.ProofError`."""
         return inclusion_proof(index, size, self._range)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """The consistency proof of two sizes; raises :class:`~remit.tlog.ProofError`."""
+        """The consistency proof of two sizes; raises :class:`~remit.ledger.tlog.ProofError`."""
         return consistency_proof(old, new, self._range)
 
     def tile(self, level: int, index: int) -> list[bytes]:

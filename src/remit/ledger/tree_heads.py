@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from remit.ledger.report import VerificationReport
-from remit.tlog import (
+from remit.ledger.tlog import (
     EMPTY_ROOT,
     TILE_WIDTH,
     NoteError,

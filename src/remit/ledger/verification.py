@@ -18,9 +18,9 @@ from remit.ledger.opening import StoreAddress
 from remit.ledger.reader import Reader, chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
+from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 from remit.ledger.tree_heads import TreeHeads
 from remit.ledger.work import Work
-from remit.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
 
 __all__ = ["Verifier"]
 

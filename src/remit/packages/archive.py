@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.packages.directory import read_directory
 from remit.packages.limits import ArchiveLimits
 from remit.packages.manifest import MANIFEST_NAME, Manifest

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.packages.directory import paths_in, plain_file
 from remit.packages.errors import PackError
 from remit.packages.journal import replace_file

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.packages.errors import PackError
 from remit.packages.manifest import MANIFEST_NAME, Manifest
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import orjson
 
+from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 from remit.packages.errors import PackageError
-from remit.schemas import first_problem, schema_problem, shipped_schema
 
 __all__ = [
     "Acceptance",

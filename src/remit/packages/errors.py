@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 __all__ = [
     "ArchiveError",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from remit.distribution import Distribution
+from remit.kernel.root import Root
 from remit.ledger import LedgerClient
+from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
 from remit.packages.lock import package_lock
 from remit.packages.manager import PackageManager
@@ -16,7 +17,6 @@ from remit.packages.registry import InstalledPackage
 from remit.packages.shipped import is_root_key, root_key_path, shipped_archives, shipped_ids
 from remit.packages.trust import TrustPolicy, change_trust, read_trust, recorded_trust
 from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
-from remit.root import Root
 
 __all__ = ["found_packages", "install_shipped"]
 

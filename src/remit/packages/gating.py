@@ -13,7 +13,7 @@ from remit.packages.checks.ownership import check_ownership, check_registries
 from remit.packages.checks.resolution import check_resolution, resolve
 from remit.packages.errors import PackageError
 from remit.packages.registry import REGISTRY_FOLDER, Registry
-from remit.prices import PriceTable
+from remit.providers.prices import PriceTable
 
 __all__ = ["check_before", "check_whole"]
 

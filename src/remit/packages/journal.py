@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from remit.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json, sha256_hex
 
 __all__ = [
     "INSTALLED_FOLDER",

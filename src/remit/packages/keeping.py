@@ -9,8 +9,9 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from remit.canonical import sha256_hex
-from remit.config import PackageSettings
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.root import Root
+from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
 from remit.packages.errors import PackageError
 from remit.packages.journal import INSTALLED_FOLDER, Step, put_file, remove_file
@@ -22,7 +23,6 @@ from remit.packages.receipts import archive_path, envelope_path
 from remit.packages.recording import documents
 from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Registry
 from remit.packages.trust import TrustPolicy, settle_trust
-from remit.root import Root
 
 __all__ = ["KeptArchives", "holds"]
 

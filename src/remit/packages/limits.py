@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from remit.config import PackageSettings
+    from remit.kernel.settings import PackageSettings
 
 __all__ = ["ArchiveLimits"]
 

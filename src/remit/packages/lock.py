@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from remit.installed import LOCK_FILE
+from remit.kernel.installed import LOCK_FILE
 from remit.packages.errors import PackageError
 
 __all__ = ["package_lock"]

@@ -6,8 +6,9 @@ import contextlib
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from remit.canonical import sha256_hex
-from remit.config import PackageSettings
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.root import Root
+from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
 from remit.packages.archive import Archive
 from remit.packages.checks.files import Overlay, RootDisk
@@ -35,7 +36,6 @@ from remit.packages.recording import Change, documents, is_recorded, record
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import ShippedPackages
 from remit.packages.trust import TrustPolicy, settle_trust
-from remit.root import Root
 
 __all__ = ["PackageManager"]
 

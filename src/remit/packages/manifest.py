@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from remit.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.packages.manifest_checks import check_manifest
 from remit.packages.manifest_text import ManifestText
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from remit.kernel.schemas import first_problem, shipped_schema
 from remit.packages.manifest_text import ManifestText, Place, shown
 from remit.packages.paths import folded, path_problem
-from remit.schemas import first_problem, shipped_schema
 
 __all__ = ["PLACES", "check_manifest"]
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from remit.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.packages.errors import PackageKeyError
 
 __all__ = ["PackageKey", "key_name_problem", "public_key"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from remit.canonical import canonical_json
+from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
 from remit.packages.errors import PackageError
 from remit.packages.offer import Candidate

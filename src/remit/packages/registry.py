@@ -8,8 +8,8 @@ from heapq import merge
 from types import MappingProxyType
 from typing import Any, Self
 
-from remit.canonical import canonical_json, sha256_hex
-from remit.errors import RemitError
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remit.installed import OWNERSHIP_FILE
+from remit.kernel.installed import OWNERSHIP_FILE
 from remit.ledger import LedgerClient
 from remit.packages.errors import PackageError
 from remit.packages.lock import package_lock

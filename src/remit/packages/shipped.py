@@ -6,15 +6,15 @@ import functools
 from importlib import resources
 from pathlib import Path
 
-from remit.distribution import Distribution
+from remit.kernel.root import Root
 from remit.packages.archive import Archive, pack
+from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.offer import Offer
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import sign
 from remit.packages.trust_policy import TrustPolicy
-from remit.root import Root
 
 __all__ = ["ShippedPackages", "is_root_key", "root_key_path", "shipped_archives", "shipped_ids"]
 

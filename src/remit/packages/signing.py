@@ -10,8 +10,8 @@ from typing import Any
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import Signature
 
-from remit.canonical import canonical_json
-from remit.errors import InvalidInputError
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
 from remit.packages.envelope import (
     PAYLOAD_TYPE,
     PREDICATE_TYPE,

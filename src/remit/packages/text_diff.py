@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from remit.config import PackageSettings
+    from remit.kernel.settings import PackageSettings
 
 __all__ = ["DiffLimits", "json_of", "text_diff"]
 

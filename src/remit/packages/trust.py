@@ -10,7 +10,7 @@ from typing import NoReturn
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Signature
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.packages.envelope import check_statement, read_envelope, read_statement
 from remit.packages.errors import SignatureError
 from remit.packages.manifest import Manifest

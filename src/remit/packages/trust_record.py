@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.ledger import LedgerClient, LedgerEntry, RecordTooLargeError, Transaction, parse_entry_id
 from remit.packages.errors import TrustError
 from remit.packages.trust_policy import TRUST_FILE, TrustedKey, TrustPolicy

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remit.canonical import MAX_SAFE_INTEGER
-from remit.exchange import TextDelta, TextSink
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.exchange import TextDelta, TextSink
 from remit.providers.protocol import EventSink, ProviderError
 
 __all__ = ["count", "free", "number_or_none", "texts_of", "well_formed"]

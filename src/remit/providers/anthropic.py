@@ -6,11 +6,7 @@ from typing import Any
 
 import orjson
 
-from remit.config import ProviderSettings
-from remit.dialects.anthropic import anthropic_messages, anthropic_tools
-from remit.dialects.call import Dialect, DialectError
-from remit.dialects.parameters import translate_parameters
-from remit.exchange import (
+from remit.kernel.exchange import (
     ModelCapabilities,
     TextDelta,
     TextSink,
@@ -19,8 +15,12 @@ from remit.exchange import (
     ToolUseStart,
     text_of,
 )
+from remit.kernel.settings import ProviderSettings
 from remit.providers._http import JsonHttpClient
 from remit.providers._wire import count, free, number_or_none, texts_of, well_formed
+from remit.providers.dialects.anthropic import anthropic_messages, anthropic_tools
+from remit.providers.dialects.call import Dialect, DialectError
+from remit.providers.dialects.parameters import translate_parameters
 from remit.providers.protocol import (
     EventSink,
     ProviderError,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from remit.errors import RemitError
-from remit.exchange import Message, StreamEvent, TextSink
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import Message, StreamEvent, TextSink
 
 __all__ = [
     "AsyncProvider",
@@ -35,7 +35,7 @@ CODES = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One call in neutral form (messages as in :mod:`remit.exchange.messages`).
+    """One call in neutral form (messages as in :mod:`remit.kernel.exchange.messages`).
 
     Attributes:
         max_tokens: ``None`` leaves the end to the model.

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from remit.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.gateway import CircuitState, Dispatched, Routed
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.providers import EventSink, UsageTold, WireChunk
 from remit.routing.candidate import Candidate
 from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 
 __all__ = ["GENERAL", "Candidate"]
 

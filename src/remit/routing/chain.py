@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remit.exchange import PromptRequest, PromptResponse
+from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.routing.calling import Asking, Listeners
 from remit.routing.candidate import Candidate
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from remit.canonical import canonical_json
-from remit.errors import InvalidInputError, RemitError
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.routing.candidate import Candidate
 from remit.routing.errors import RoutingError
 from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, chain_of, score_candidates

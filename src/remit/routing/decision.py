@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from remit.canonical import canonical_json
-from remit.errors import InvalidInputError
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
 
 __all__ = [
     "RULES_UNAVAILABLE",

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from remit.blocking import call_in_thread
-from remit.canonical import canonical_json
+from remit.kernel.blocking import call_in_thread
+from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerClient
 from remit.routing.decision import RoutingDecision
-from remit.trail import ThoughtInput, ThoughtRecord, acreate_thought_record
+from remit.routing.trail import ThoughtInput, ThoughtRecord, acreate_thought_record
 
 __all__ = [
     "NO_OP_DECISION_EMITTER",

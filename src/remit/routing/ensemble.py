@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from remit.errors import RemitError
-from remit.exchange import PromptRequest, PromptResponse
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.routing.calling import Asking
 from remit.routing.candidate import Candidate
 from remit.routing.chain import walk

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remit.errors import RemitError
-from remit.exchange import PromptResponse
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptResponse
 
 __all__ = [
     "CircuitOpenError",

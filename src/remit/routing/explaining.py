@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.candidate import Candidate
 from remit.routing.errors import DecisionNotFoundError
 from remit.routing.intent import Intent, read_intent
 from remit.routing.scoring import ANY_TASK, score_parts
+from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import Weights
-from remit.trail import ThoughtNotFoundError, get_thought_record
 
 __all__ = ["JUDGE_PART", "explain", "find_decision", "record_in"]
 

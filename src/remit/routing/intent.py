@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.canonical import canonical_json
-from remit.exchange import text_of
+from remit.kernel.canonical import canonical_json
+from remit.kernel.exchange import text_of
 from remit.routing.weights import Weights
 
 __all__ = ["CHAT", "Intent", "read_intent", "text_asked"]

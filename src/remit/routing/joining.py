@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from remit.canonical import canonical_json
-from remit.errors import RemitError
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import RemitError
 
 __all__ = ["join_by_fields", "join_by_vote", "plain_answer"]
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from remit.auth import Identity
-from remit.config import default_settings
-from remit.errors import InvalidInputError
-from remit.exchange import PromptRequest, PromptResponse, TextSink
 from remit.gateway import LLMGateway
+from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest, PromptResponse, TextSink
+from remit.kernel.settings import default_settings
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.emitting import NO_OP_DECISION_EMITTER, DecisionEmitter

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remit.errors import RemitError
-from remit.exchange import PromptRequest, PromptResponse
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.routing.calling import Asking, Listeners
 from remit.routing.candidate import Candidate
 from remit.routing.chain import walk

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from remit.contracts import ContractLoader
-from remit.exchange import PromptRequest
+from remit.kernel.exchange import PromptRequest
 
 __all__ = ["PromptMaker", "StagePrompts"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from remit.config import RoutedModelSettings, RoutingSettings, default_settings
-from remit.errors import ConfigError
-from remit.prices import PriceTable
+from remit.kernel.errors import ConfigError
+from remit.kernel.settings import RoutedModelSettings, RoutingSettings, default_settings
+from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.reliability import USUAL, Reliability
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry
 
 __all__ = ["USUAL", "Reliability"]

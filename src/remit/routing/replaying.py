@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerEntry
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.auth import Identity
-from remit.config import RoutingSettings
-from remit.errors import InvalidInputError
-from remit.exchange import (
+from remit.gateway import CircuitState, LLMGateway
+from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import (
     ModelCapabilities,
     PromptRequest,
     PromptResponse,
     RouteOutcome,
     TextSink,
 )
-from remit.gateway import CircuitState, LLMGateway
+from remit.kernel.settings import RoutingSettings
 from remit.ledger import LedgerClient
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
@@ -33,8 +33,8 @@ from remit.routing.replaying import replay
 from remit.routing.route import Outcome, route_and_tell
 from remit.routing.routes import Route, read_routes
 from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
-from remit.trail import ThoughtRecord
 
 __all__ = ["Router"]
 

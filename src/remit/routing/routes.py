@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remit.config import RouteSettings, RoutingSettings
-from remit.errors import ConfigError, RemitError
+from remit.kernel.errors import ConfigError, RemitError
+from remit.kernel.settings import RouteSettings, RoutingSettings
 from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.options import EnsembleOptions, Stage
 from remit.routing.prompts import PromptMaker
@@ -20,7 +20,7 @@ __all__ = ["Route", "read_routes"]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route: :class:`remit.config.RouteSettings`, checked against registry and rules."""
+    """One named route, checked against the registry and the rules."""
 
     name: str
     settings: RouteSettings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.routing.candidate import GENERAL, Candidate
 from remit.routing.intent import Intent, read_intent
 from remit.routing.weights import MILLION, Weights

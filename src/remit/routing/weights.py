@@ -16,9 +16,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Self
 
-from remit.canonical import canonical_json, sha256_hex
-from remit.errors import InvalidInputError
-from remit.installed import (
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import (
     ChangedFileError,
     InstalledFiles,
     NotInstalledError,

@@ -7,18 +7,8 @@ import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from remit.blocking import run_blocking
-from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
-from remit.config import Settings, SupervisorSettings
-from remit.contracts import ContractLoader
-from remit.errors import InvalidInputError
-from remit.exchange import GatewayPort
-from remit.leases import LeaseOffice
-from remit.ledger import LedgerClient, Transaction
-from remit.runtime.conversation import Conversation
-from remit.runtime.pushing import KernelContext
-from remit.sessions import SessionManager
-from remit.supervisor import (
+from remit.agents.sessions import SessionManager
+from remit.agents.supervisor import (
     HO2Supervisor,
     Planner,
     PlanStep,
@@ -27,9 +17,19 @@ from remit.supervisor import (
     TurnResult,
     consolidate,
 )
-from remit.tools import ToolDispatcher
-from remit.worker import HO1Executor
-from remit.workorders import EventSink
+from remit.agents.tools import ToolDispatcher
+from remit.agents.worker import HO1Executor
+from remit.agents.workorders import EventSink
+from remit.contracts import ContractLoader
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
+from remit.gateway.leases import LeaseOffice
+from remit.kernel.blocking import run_blocking
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import GatewayPort
+from remit.kernel.settings import Settings, SupervisorSettings
+from remit.ledger import LedgerClient, Transaction
+from remit.runtime.conversation import Conversation
+from remit.runtime.pushing import KernelContext
 
 __all__ = ["Agent", "AgentParts", "AgentShape"]
 

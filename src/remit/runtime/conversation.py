@@ -9,13 +9,19 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from remit.blocking import run_blocking, start_background
-from remit.errors import InvalidInputError
-from remit.leases import LeaseOffice
-from remit.sessions import SessionManager
-from remit.supervisor import HO2Supervisor, PlanStep, SingleOrders, TurnResult, UnfinishedTurn
-from remit.tools import current_call
-from remit.workorders import EventSink, TurnEvent, WorkOrder
+from remit.agents.sessions import SessionManager
+from remit.agents.supervisor import (
+    HO2Supervisor,
+    PlanStep,
+    SingleOrders,
+    TurnResult,
+    UnfinishedTurn,
+)
+from remit.agents.tools import current_call
+from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
+from remit.gateway.leases import LeaseOffice
+from remit.kernel.blocking import run_blocking, start_background
+from remit.kernel.errors import InvalidInputError
 
 __all__ = ["Conversation", "TurnEnded"]
 
@@ -86,7 +92,7 @@ class Conversation:
     # -- turns -------------------------------------------------------------------------------
 
     def turn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """Answer one message; see :meth:`remit.supervisor.HO2Supervisor.ahandle_turn`."""
+        """Answer one message; see :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`."""
         return run_blocking(self.aturn(message, on_event=on_event))
 
     async def aturn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:

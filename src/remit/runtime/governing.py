@@ -8,23 +8,30 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.admin import admin_tools
-from remit.config import LoadedSettings, load_settings
-from remit.errors import RemitError
-from remit.gates import GateContext
+from remit.agents.admin import admin_tools
+from remit.agents.supervisor import thread_tools
+from remit.agents.tools.installed import GROUP
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root, RootError
+from remit.kernel.settings import LoadedSettings, load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
-from remit.root import Root, RootError
+from remit.packages.gates import GateContext, GateView
 from remit.runtime.providers import resolve_model
-from remit.supervisor import thread_tools
-from remit.tools.installed import GROUP
 
 if TYPE_CHECKING:
-    from remit.bootstrap.report import InstallReport
     from remit.packages import PackageManager
+    from remit.packages.bootstrap.report import InstallReport
 
 Step = Callable[[str], None]
 
-__all__ = ["gate_context", "known_tools", "make_root", "package_manager", "recover_packages"]
+__all__ = [
+    "gate_context",
+    "gate_view",
+    "known_tools",
+    "make_root",
+    "package_manager",
+    "recover_packages",
+]
 
 
 def package_manager(
@@ -119,9 +126,9 @@ def install_bootstrap(
     Raises:
         RemitError: as :func:`make_root`.
     """
-    from remit.bootstrap.report import GateLine, InstallReport, ReceiptLine
-    from remit.gates import check_gates
     from remit.packages import Offer
+    from remit.packages.bootstrap.report import GateLine, InstallReport, ReceiptLine
+    from remit.packages.gates import check_gates
     from remit.packages.receipts import receipt_path
 
     with _founding(root, None, by, step) as (manager, ledger, _):
@@ -236,13 +243,16 @@ def gate_context(
     )
 
 
+def gate_view(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> GateView:
+    """The gates of a root, for ADMIN's tools."""
+    return GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
+
+
 def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> frozenset[str]:
     """Ids of the tools that agents of this root can be given: ADMIN's, the supervisor's, and
     those of installed distributions."""
     settings = loaded.settings.tools
-    admin = admin_tools(
-        ledger, root.path, settings, loaded, gates=lambda: gate_context(root, ledger, loaded)
-    )
+    admin = admin_tools(ledger, root.path, settings, loaded, gates=gate_view(root, ledger, loaded))
     own = [*admin, *thread_tools()]
     return frozenset([one.tool_id for one in own] + [one.name for one in entry_points(group=GROUP)])
 

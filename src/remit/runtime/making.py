@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from remit.admin import admin_tools
-from remit.budget import TokenBudgeter
-from remit.config import LoadedSettings
+from remit.agents.admin import admin_tools
+from remit.agents.supervisor import PlanStep, thread_tools
+from remit.agents.tools import Tool, ToolDispatcher, ToolError, tool
+from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.errors import ConfigError
-from remit.gates import GateContext
 from remit.gateway import LLMGateway
-from remit.leases import LeaseOffice
+from remit.gateway.budget import TokenBudgeter
+from remit.gateway.leases import LeaseOffice
+from remit.kernel.errors import ConfigError
+from remit.kernel.root import Root
+from remit.kernel.settings import LoadedSettings
 from remit.ledger import LedgerClient
-from remit.root import Root
 from remit.runtime.agent import Agent, AgentParts, AgentShape
-from remit.runtime.governing import gate_context
+from remit.runtime.governing import gate_view
 from remit.runtime.pushing import KernelContext
-from remit.supervisor import PlanStep, thread_tools
-from remit.tools import Tool, ToolDispatcher, ToolError, tool
-from remit.workorders import WorkOrderType
 
 __all__ = ["AgentMaker"]
 
@@ -102,7 +101,11 @@ class AgentMaker:
         looking = [
             one
             for one in admin_tools(
-                self._ledger, self._root.path, settings.tools, self._loaded, gates=self._gates
+                self._ledger,
+                self._root.path,
+                settings.tools,
+                self._loaded,
+                gates=gate_view(self._root, self._ledger, self._loaded),
             )
             if one.tool_id in shape.answer.tools and one.tool_id not in names
         ]
@@ -117,9 +120,6 @@ class AgentMaker:
             context,
         )  # fmt: skip
         return Agent(parts, shape)
-
-    def _gates(self) -> GateContext:
-        return gate_context(self._root, self._ledger, self._loaded)
 
     def tools_of(
         self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]
@@ -147,7 +147,7 @@ class AgentMaker:
     def _server(self, name: str) -> Any:
         """An MCP server of the configuration, started when it is first used."""
         if name not in self._servers:
-            from remit.tools.mcp import McpServer
+            from remit.agents.tools.mcp import McpServer
 
             known = self._settings.mcp
             if name not in known:

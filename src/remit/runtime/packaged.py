@@ -8,8 +8,8 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 
 from remit.contracts import PromptContract
-from remit.errors import RemitError
-from remit.installed import InstalledFiles
+from remit.kernel.errors import RemitError
+from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import Permissions, Registry
 from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.config import ProviderSettings, Settings
-from remit.errors import ConfigError
-from remit.models import ModelError, WeightStore, known_models
+from remit.kernel.errors import ConfigError
+from remit.kernel.root import RootError
+from remit.kernel.settings import ProviderSettings, Settings
 from remit.providers import AnthropicProvider, AsyncProvider, LocalProvider, OpenAIProvider
-from remit.root import RootError
+from remit.providers.weights import ModelError, WeightStore, known_models
 
 __all__ = ["Providers", "assemble_providers", "choose_model", "require_reachable", "resolve_model",
            "weight_store"]  # fmt: skip

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from remit.config import Settings
+from remit.agents.supervisor import Candidate, open_threads
 from remit.contracts import ContractLoader, required_context
-from remit.errors import RemitError
-from remit.installed import InstalledFiles
+from remit.kernel.errors import RemitError
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.root import Root
+from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient
-from remit.root import Root
-from remit.supervisor import Candidate, open_threads
 
 __all__ = ["KernelContext"]
 

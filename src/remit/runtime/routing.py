@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from remit.config import ProviderSettings, RoutingSettings, Settings, default_settings
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
-from remit.installed import InstalledFiles
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.root import Root
+from remit.kernel.settings import ProviderSettings, RoutingSettings, Settings, default_settings
 from remit.ledger import LedgerClient
-from remit.prices import PriceTable
-from remit.root import Root
+from remit.providers.prices import PriceTable
 from remit.routing import (
     Reach,
     Registry,

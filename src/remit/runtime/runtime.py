@@ -8,30 +8,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from remit.approvals import ApprovalDesk
-from remit.auth import Identity, LocalOperator
-from remit.blocking import run_blocking
-from remit.budget import BudgetScope, TokenBudgeter
-from remit.config import LoadedSettings, Settings, load_settings
+from remit.agents.approvals import ApprovalDesk
+from remit.agents.sessions import list_sessions
+from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
+from remit.agents.tools import Tool, UnknownToolError
+from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.gates import GateContext
 from remit.gateway import LLMGateway, RouterConfig
-from remit.installed import InstalledFiles
-from remit.leases import LeaseOffice
+from remit.gateway.auth import Identity, LocalOperator
+from remit.gateway.budget import BudgetScope, TokenBudgeter
+from remit.gateway.leases import LeaseOffice
+from remit.kernel.blocking import run_blocking
+from remit.kernel.installed import InstalledFiles
+from remit.kernel.root import Root, RootError, find_root
+from remit.kernel.settings import LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.packages import require_ownership
-from remit.prices import PriceTable
-from remit.root import Root, RootError, find_root
+from remit.packages.gates import GateContext
+from remit.providers.prices import PriceTable
 from remit.runtime.agent import Agent, AgentShape
 from remit.runtime.conversation import Conversation
 from remit.runtime.governing import gate_context, make_root, recover_packages
 from remit.runtime.making import AgentMaker
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import is_own, make_router
-from remit.sessions import list_sessions
-from remit.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
-from remit.tools import Tool, UnknownToolError
-from remit.workorders import WorkOrderType
 
 __all__ = ["Runtime"]
 
@@ -210,7 +210,7 @@ class Runtime:
             agent_id: its name on the record.
             instructions: what it is for; the ``instructions`` of its contract's template.
             tools: :class:`remit.Tool` values, functions (see :func:`remit.tool`), or ids of
-                ADMIN's tools and of installed ones (entry points of ``remit.tools``).
+                ADMIN's tools and of installed ones (entry points of ``remit.agents.tools``).
             mcp: names of MCP servers in the configuration (``[mcp.NAME]``), all of whose allowed
                 tools it may use.
             approve: ids of tools that a person must release each time.
@@ -220,7 +220,7 @@ class Runtime:
             model: which model answers, as ``--model`` takes it, or a route, such as ``auto``,
                 that chooses one for each call; the root's default when left out.
             planner: makes a plan of steps for each turn, instead of one answering step.
-            acceptance: criteria of the quality gate (:mod:`remit.supervisor.quality`).
+            acceptance: criteria of the quality gate (:mod:`remit.agents.supervisor.quality`).
             classify: classify each message first.
             verify: have answers judged under PRC-VERIFY-001; as configured when left out.
             max_retries: further attempts after a rejected answer; as configured when left out.

@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from remit.config import ServerSettings
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
+from remit.kernel.settings import ServerSettings
 from remit.runtime import Runtime
 from remit.server.calls import ModelCalls
 from remit.server.door import Door
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json
-from remit.telemetry import CallMetrics, context_from_headers, with_parent
+from remit.server.telemetry import CallMetrics, context_from_headers, with_parent
 
 __all__ = ["App"]
 

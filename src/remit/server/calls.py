@@ -12,13 +12,13 @@ from typing import Any
 
 import orjson
 
-from remit.config import ServerSettings
-from remit.dialects.anthropic import messages_answer, parse_messages
-from remit.dialects.call import ClientCall, DialectError
-from remit.dialects.openai import chat_answer, parse_chat
-from remit.errors import InvalidInputError, RemitError
-from remit.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.gateway import LLMGateway
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.settings import ServerSettings
+from remit.providers.dialects.anthropic import messages_answer, parse_messages
+from remit.providers.dialects.call import ClientCall, DialectError
+from remit.providers.dialects.openai import chat_answer, parse_chat
 from remit.server.door import Door, Visit
 from remit.server.refusals import HttpError, Shape, status_of
 from remit.server.relay import Relay

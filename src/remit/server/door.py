@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from remit.auth import AuthProvider, AuthUnavailableError, Identity, token_from_headers
-from remit.dialects.call import ClientCall
-from remit.errors import RemitError
-from remit.exchange import PromptRequest
 from remit.gateway import MAX_ID_CHARS
+from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity, token_from_headers
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest
+from remit.providers.dialects.call import ClientCall
 from remit.server.refusals import HttpError
 
 __all__ = ["DEVELOPER", "Door", "Visit"]

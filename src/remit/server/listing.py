@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from remit.dialects.openai import model_list
+from remit.providers.dialects.openai import model_list
 from remit.runtime import Runtime
 from remit.server.door import Door, Visit
 from remit.server.refusals import HttpError, Shape

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from remit.dialects.anthropic import messages_error
-from remit.dialects.openai import chat_error
-from remit.exchange import PromptResponse, RouteOutcome
+from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.providers.dialects.anthropic import messages_error
+from remit.providers.dialects.openai import chat_error
 
 __all__ = ["HttpError", "error_body", "status_of"]
 

@@ -12,12 +12,18 @@ import time
 from collections import deque
 from typing import Any
 
-from remit.dialects.anthropic import MessagesStream
-from remit.dialects.call import ClientCall
-from remit.dialects.openai import ChatStream
-from remit.exchange import PromptResponse, RouteOutcome, TextDelta, ToolInputDelta, ToolUseStart
 from remit.gateway import Dispatched
+from remit.kernel.exchange import (
+    PromptResponse,
+    RouteOutcome,
+    TextDelta,
+    ToolInputDelta,
+    ToolUseStart,
+)
 from remit.providers import UsageTold, WireChunk
+from remit.providers.dialects.anthropic import MessagesStream
+from remit.providers.dialects.call import ClientCall
+from remit.providers.dialects.openai import ChatStream
 from remit.server.refusals import Shape, status_of
 from remit.server.replies import Send
 

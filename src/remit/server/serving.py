@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
 
 __all__ = ["ServerError", "application", "serve"]
 
@@ -44,8 +44,8 @@ def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> Non
     from uvicorn import Config, Server
     from uvicorn.supervisors import Multiprocess
 
-    from remit.config import load_settings
-    from remit.root import Root
+    from remit.kernel.root import Root
+    from remit.kernel.settings import load_settings
 
     settings = load_settings(Root(root).config, flags=flags).settings.server
     if dev and not _is_loopback(settings.host):
@@ -88,7 +88,7 @@ def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> Non
 
 def application() -> Any:
     """The application of one process, as :func:`serve` was told to make it."""
-    from remit.auth import (
+    from remit.gateway.auth import (
         AgentTokenProvider,
         AgentTokens,
         AuthLimits,
@@ -101,7 +101,7 @@ def application() -> Any:
     from remit.server.app import App
     from remit.server.door import DEVELOPER, Door
     from remit.server.protocol import GuardedProtocol
-    from remit.telemetry import (
+    from remit.server.telemetry import (
         CallLog,
         CallMetrics,
         set_up_logging,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.packages.checks import Overlay, RootDisk
 from remit.packages.manifest import Manifest
 from remit.packages.registry import InstalledPackage, Registry

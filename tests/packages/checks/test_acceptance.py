@@ -9,7 +9,7 @@ import pytest
 
 from remit.packages.checks import check_acceptance
 from remit.packages.registry import Registry
-from remit.prices import PriceTable
+from remit.providers.prices import PriceTable
 from tests.packages.checks.building import CASES, CONTRACT, Small
 
 CASES_FILE = "HOT/acceptance/PKG-GREET-001.json"

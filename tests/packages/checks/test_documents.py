@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remit.kernel.schemas import schema_problem, shipped_schema
 from remit.packages.documents import (
     Acceptance,
     AgentDocument,
@@ -14,7 +15,6 @@ from remit.packages.documents import (
     Specification,
     read_schema,
 )
-from remit.schemas import schema_problem, shipped_schema
 from tests.packages.checks.building import AGENT, CASES, FRAMEWORK, SPEC, encoded
 
 _READERS: dict[str, tuple[Any, Any, str]] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.packages import ArchiveError
 from remit.packages.errors import PackageIndexError
 from remit.packages.index import (

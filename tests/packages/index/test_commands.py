@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from remit.cli.package_index import index
-from remit.config import load_settings
-from remit.errors import RemitError
+from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
 from remit.packages.errors import PackageIndexError
 from remit.packages.index import IndexLimits, Lifetimes
-from remit.root import Root
 from tests.packages.index.making import Handler, archive, publisher, root_json, serving
 from tests.packages.index.test_publisher import signature
 from tests.packages.making import sha256

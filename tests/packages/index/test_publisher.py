@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tuf.api.metadata import Metadata, Targets
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.packages import ArchiveError, Manifest
 from remit.packages.errors import PackageIndexError, SignatureError
 from remit.packages.index import IndexPublisher, PackageIndex

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.root import Root
+from remit.kernel.root import Root
 from remit.runtime import make_root
 from tests.packages.hostile import Stage
 from tests.packages.install.world import small_root

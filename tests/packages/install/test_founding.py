@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from remit.config import load_settings
-from remit.gates import check_gates
+from remit.kernel.root import Root, RootError
+from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
 from remit.packages import PackageError, PackageKey, found_packages
+from remit.packages.gates import check_gates
 from remit.packages.shipped import root_key_path, shipped_ids
 from remit.packages.trust import TrustPolicy, change_trust, read_trust
-from remit.root import Root, RootError
 from remit.runtime import Runtime, make_root
 from remit.runtime.governing import gate_context
 from tests.packages.install.world import managing, opened, tree

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from remit.canonical import sha256_hex
-from remit.installed import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.packages import InstalledPackage, Manifest, Offer, PackageError, Registry
 from tests.packages.hostile import Stage
 from tests.packages.install.killing import packed
@@ -346,7 +346,7 @@ def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -
     """In another process: a lock goes to children that are forked while it is held."""
     put(small, one(scratch))
     program = (
-        "import sys; from pathlib import Path; from remit.installed import InstalledFiles\n"
+        "import sys; from pathlib import Path; from remit.kernel.installed import InstalledFiles\n"
         "files = InstalledFiles(Path(sys.argv[1])); print('begun', flush=True)\n"
         "print(files.read('HO1/data/x.txt').decode(), flush=True)"
     )

@@ -14,8 +14,8 @@ import pytest
 
 import remit
 from remit.contracts import ContractError, ContractLoader
-from remit.errors import RemitError
-from remit.installed import ChangedFileError, InstalledFiles
+from remit.kernel.errors import RemitError
+from remit.kernel.installed import ChangedFileError, InstalledFiles
 from remit.packages import Offer
 from tests.packages.hostile import Stage
 from tests.packages.install.killing import forked

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit.installed import InstalledFiles
+from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import ManifestError, PackageError
 from remit.runtime.packaged import AgentNotInstalledError, PackagedAgent, packaged_agent

@@ -11,8 +11,8 @@ from remit.ledger.content import NO_STEP
 from remit.ledger.layout import LAYOUT_VERSION
 from remit.ledger.record import commitments_in
 from remit.ledger.sqlite.schema import CONTENT_TABLES, VIEWS
-from remit.tlog.merkle import leaf_hash, tree_root
-from remit.tlog.tiles import TILE_WIDTH
+from remit.ledger.tlog.merkle import leaf_hash, tree_root
+from remit.ledger.tlog.tiles import TILE_WIDTH
 
 __all__ = ["migrate"]
 

@@ -8,14 +8,14 @@ from decimal import Decimal
 from typing import Any
 
 from remit.contracts import check_examples
+from remit.kernel.schemas import first_problem
 from remit.packages.checks.files import Files
 from remit.packages.checks.finding import Checked, Finding
 from remit.packages.checks.shapes import Shapes, read_shapes
 from remit.packages.documents import Acceptance, AcceptanceCase, read_schema
 from remit.packages.errors import PackageError
 from remit.packages.registry import Registry
-from remit.prices import Price, PriceTable, Usage
-from remit.schemas import first_problem
+from remit.providers.prices import Price, PriceTable, Usage
 
 __all__ = ["check_acceptance"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from remit.config import default_settings
 from remit.contracts import PromptContract
+from remit.kernel.settings import default_settings
 from remit.packages.checks.finding import Checked, Finding
 from remit.packages.checks.patterns import allows_model, allows_named, budget_problem
 from remit.packages.checks.resolution import Resolved

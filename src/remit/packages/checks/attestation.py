@@ -6,7 +6,8 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages.checks.files import RootDisk
 from remit.packages.checks.finding import Checked, Finding
@@ -16,7 +17,6 @@ from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.trust import TRUST_FILE, TrustPolicy, check_envelope, read_trust, trust_problem
-from remit.root import Root
 
 __all__ = ["check_attestation"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from remit.canonical import sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.packages.checks.files import Files, reserved
 from remit.packages.checks.finding import Checked, Finding
 from remit.packages.errors import PackageError
@@ -28,7 +28,7 @@ _RESTORE = (
 
 
 class RunningCode(Protocol):
-    """The distribution that runs, as :class:`remit.distribution.Distribution` tells of it."""
+    """The distribution that is running."""
 
     @property
     def version(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tuf.ngclient.config import UpdaterConfig
 from tuf.ngclient.updater import Updater
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.packages.errors import PackageIndexError
 from remit.packages.index.failures import told
 from remit.packages.index.fetcher import fetcher_for

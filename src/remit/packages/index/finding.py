@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remit.config import load_settings
+from remit.kernel.settings import load_settings
 from remit.packages.archive import read_archive
 from remit.packages.errors import PackageError, PackageIndexError
 from remit.packages.index.client import Fetched, PackageIndex, index_name

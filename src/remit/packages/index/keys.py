@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.packages.errors import PackageIndexError
 from remit.packages.index.files import clear_drafts, write_whole
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 
 __all__ = ["Location", "is_loopback"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remit.config import RoutedModelSettings
-from remit.prices import PriceTable
+from remit.kernel.settings import RoutedModelSettings
+from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
 from remit.routing.evaluation.errors import EvaluationError
 from remit.routing.evaluation.shipped import settings, shipped_text

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from remit.auth import Identity
+from remit.gateway.auth import Identity
 from remit.server.api.guard import IDENTITY
 from remit.server.api.shapes import Error
 from remit.server.refusals import HttpError

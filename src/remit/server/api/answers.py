@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import orjson
 from fastapi import Response
 
-from remit.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, LedgerEntry
 
 __all__ = ["Listed", "answer", "page_of", "part_of"]

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from remit import __version__
-from remit.auth import KeyStore
-from remit.errors import RemitError
+from remit.gateway.auth import KeyStore
+from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server.api.access import allow, failures
 from remit.server.api.answers import answer

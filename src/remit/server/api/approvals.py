@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from remit.approvals import Approval, ApprovalDesk, ApprovalError
+from remit.agents.approvals import Approval, ApprovalDesk, ApprovalError
 from remit.ledger import LedgerClient
 from remit.server.api.access import Caller, allow, failures, name_of
 from remit.server.api.answers import Listed, answer, page_of

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from remit.auth import KeyStore
-from remit.budget import (
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import (
     BudgetLimits,
     BudgetScope,
     BudgetStatus,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.approvals import ApprovalError
-from remit.auth import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
-from remit.errors import InvalidInputError, RemitError
+from remit.agents.approvals import ApprovalError
+from remit.agents.sessions.manager import SessionNotFoundError
+from remit.gateway.auth import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import (
     EntryNotFoundError,
     LedgerClosedError,
@@ -14,7 +15,6 @@ from remit.ledger import (
     NoSignerError,
 )
 from remit.server.refusals import HttpError
-from remit.sessions.manager import SessionNotFoundError
 
 __all__ = ["Headers", "error_body", "told"]
 

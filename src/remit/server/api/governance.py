@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from remit.gates import GATES, GateContext, check_gates
 from remit.ledger import LedgerClient
 from remit.packages import InstalledPackage, Registry
+from remit.packages.gates import GATES, GateContext, check_gates
 from remit.server.api.access import Caller, allow, failures, name_of
 from remit.server.api.answers import answer, part_of
 from remit.server.api.questions import GateRequest, Page

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from remit.auth import ROLES, Identity, KeyStore, NewKey, VirtualKey
-from remit.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
-from remit.errors import InvalidInputError
+from remit.gateway.auth import ROLES, Identity, KeyStore, NewKey, VirtualKey
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import Transaction
 from remit.server.api.access import Caller, allow, failures
 from remit.server.api.answers import answer, part_of

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
+from remit.agents.sessions import session_overview
+from remit.agents.sessions.manager import SessionNotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.server.api.access import allow, failures
 from remit.server.api.answers import Listed, answer, page_of
 from remit.server.api.questions import Page
 from remit.server.api.shapes import SessionDetail, SessionPage, Trace
 from remit.server.refusals import HttpError
-from remit.sessions import session_overview
-from remit.sessions.manager import SessionNotFoundError
 
 __all__ = ["session_routes"]
 

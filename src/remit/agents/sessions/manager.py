@@ -1,0 +1,219 @@
+"""One session. Nothing of it is remembered here that the ledger does not say."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.agents.sessions.totals import SessionTotals
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger import LedgerEntry, LedgerPort
+
+__all__ = ["SessionManager", "SessionNotFoundError", "Turn", "new_session_id"]
+
+_SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
+
+
+class SessionNotFoundError(RemitError):
+    """The ledger knows no such session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Both sides of one turn, whole."""
+
+    turn_number: int
+    user_message: str
+    response: str
+    timestamp: str
+    entry_id: str
+
+
+def new_session_id() -> str:
+    """``SES-`` and 16 random upper-case letters and digits (80 bits)."""
+    return f"SES-{base64.b32encode(secrets.token_bytes(10)).decode()}"
+
+
+class SessionManager:
+    """Starts, continues and ends a session.
+
+    Args:
+        ledger: where it is recorded; a handle of tier ``ho2`` in a wired runtime.
+        session_id: the session to continue; a new one when left out.
+        agent_id: whose conversation it is.
+        agent_class: of what class.
+
+    Raises:
+        InvalidInputError: the id is not of the form ``SES-…``.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerPort,
+        session_id: str | None = None,
+        *,
+        agent_id: str = "admin-001",
+        agent_class: str = "ADMIN",
+    ) -> None:
+        if session_id is not None and not _SESSION_ID.fullmatch(session_id):
+            raise InvalidInputError(
+                f"{session_id!r} is not a session id.",
+                next_step="They look like SES-7K2M4QX9; `remit session list` shows them.",
+            )
+        self._ledger = ledger
+        self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
+        self.session_id = session_id or new_session_id()
+        self._turn_count: int | None = None if session_id else 0
+        self._totals = SessionTotals(ledger, self.session_id)
+
+    def exists(self) -> bool:
+        """Whether the ledger has this session."""
+        return any(True for _ in self._started())
+
+    def _started(self) -> Iterator[LedgerEntry]:
+        return self._ledger.query(
+            session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
+        )
+
+    def require(self) -> None:
+        """Make sure that the session exists, and is this agent's.
+
+        Raises:
+            SessionNotFoundError: it does not, or is another agent's: whose tools and contract are
+                not these.
+        """
+        started = next(self._started(), None)
+        if started is None:
+            raise SessionNotFoundError(
+                f"The ledger has no session {self.session_id}.",
+                next_step="`remit session list` shows what there is.",
+            )
+        provenance = started.metadata.get("provenance") or {}
+        owner, own = provenance.get("agent_id"), self._provenance["agent_id"]
+        if owner != own:
+            raise SessionNotFoundError(
+                f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
+                next_step=f"Go on with it by the program that makes the agent {owner}.",
+            )
+
+    def start(self) -> str:
+        """Write ``SESSION_START``; returns its id."""
+        return self._ledger.write(self.start_entry())
+
+    def start_entry(self) -> LedgerEntry:
+        """The ``SESSION_START``, for whoever writes it together with something else."""
+        return self._entry("SESSION_START", "STARTED", "Session started")
+
+    @property
+    def turn_count(self) -> int:
+        """Turns recorded so far."""
+        if self._turn_count is None:
+            latest = self._ledger.query(
+                session_id=self.session_id, event_type="TURN_RECORDED", order="desc", limit=1,
+                with_content=False,
+            )  # fmt: skip
+            self._turn_count = max((entry.metadata["turn_number"] for entry in latest), default=0)
+        return self._turn_count
+
+    def refresh(self) -> None:
+        """Read anew what another process may have added; call it while the session is held."""
+        self._turn_count = None
+
+    def add_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
+        """Write ``TURN_RECORDED`` with both sides whole; returns its id.
+
+        Args:
+            user_message: what the user said.
+            response: what was delivered, or a word about why nothing was.
+            outcome: ``cancelled`` or ``abandoned`` of a turn that ended without an answer.
+        """
+        entry_id = self._ledger.write(self._turn_entry(user_message, response, outcome))
+        self._turn_count = self.turn_count + 1
+        return entry_id
+
+    async def aadd_turn(
+        self,
+        user_message: str,
+        response: str,
+        *,
+        outcome: str = "",
+        after: Sequence[LedgerEntry] = (),
+    ) -> str:
+        """:meth:`add_turn` without blocking the event loop.
+
+        Args:
+            user_message: what the user said.
+            response: what was delivered.
+            outcome: see :meth:`add_turn`.
+            after: entries that are written in the same transaction, before it.
+        """
+        entry = self._turn_entry(user_message, response, outcome)
+        entry_id = (await self._ledger.awrite_many([*after, entry]))[-1]
+        self._turn_count = self.turn_count + 1
+        return entry_id
+
+    def recent_turns(self, limit: int) -> list[Turn]:
+        """The latest turns, oldest of them first."""
+        found = self._ledger.query(
+            session_id=self.session_id, event_type="TURN_RECORDED", order="desc", limit=limit
+        )
+        turns = [
+            Turn(
+                entry.metadata["turn_number"],
+                str(entry.metadata["user_message"]),
+                str(entry.metadata["response"]),
+                entry.timestamp,
+                entry.id,
+            )
+            for entry in found
+        ]
+        return turns[::-1]
+
+    def total_cost(self) -> dict[str, Any]:
+        """What the session's exchanges used, from the ledger.
+
+        ``cost_usd`` is ``None`` as soon as the price of one of them is not known. Read on from
+        where the last call stopped.
+        """
+        return self._totals.read()
+
+    def end(self) -> str:
+        """Write ``SESSION_END`` with turn count and cost; returns its id."""
+        entry = self._entry(
+            "SESSION_END",
+            "ENDED",
+            "Session ended",
+            turn_count=self.turn_count,
+            total_cost=self.total_cost(),
+        )
+        return self._ledger.write(entry)
+
+    def _turn_entry(self, user_message: str, response: str, outcome: str) -> LedgerEntry:
+        number = self.turn_count + 1
+        further = {"outcome": outcome} if outcome else {}
+        return self._entry(
+            "TURN_RECORDED",
+            "RECORDED",
+            f"Turn {number} recorded",
+            turn_number=number,
+            user_message=user_message,
+            response=response,
+            **further,
+        )
+
+    def _entry(self, event_type: str, decision: str, reason: str, **metadata: Any) -> LedgerEntry:
+        return LedgerEntry(
+            event_type=event_type,
+            submission_id=self.session_id,
+            decision=decision,
+            reason=reason,
+            metadata={
+                "provenance": {**self._provenance, "session_id": self.session_id},
+                "scope": {"tier": "ho2"},
+                **metadata,
+            },
+        )

@@ -1,0 +1,172 @@
+"""What a turn is shown of all that is known, within a budget; what is left out is told.
+
+The conversation's own latest turns come whole and in order. Beside them stand candidates:
+open threads of the session, and what the tier above pushes down of other sessions and adopted
+policy. They are scored by commitment, time and recency and taken from the best down, as long as
+they fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from remit.agents.sessions import Turn
+from remit.kernel.settings import AttentionSettings
+
+__all__ = ["Attention", "Candidate", "choose", "tokens_of"]
+
+_D = TypeVar("_D", datetime, None)
+_BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly by the budget
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that may be worth showing.
+
+    Attributes:
+        kind: ``policy``, ``thread``, or ``session`` (an open thread of another session).
+        ref: where it stands: an entry id, a thread id, a file.
+        text: what is shown.
+        commitment: 0 to 1: how much somebody has promised, or is bound by it.
+        at: when it was said, ISO 8601.
+        due: until when it matters most, ISO 8601; empty where there is no such time.
+    """
+
+    kind: str
+    ref: str
+    text: str
+    commitment: float
+    at: str
+    due: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What was chosen.
+
+    Attributes:
+        turns: of the conversation, oldest first.
+        chosen: candidates, best first.
+        record: what is put on record: refs, scores, tokens, and why the rest was left out.
+    """
+
+    turns: Sequence[Turn]
+    chosen: Sequence[Candidate]
+    record: dict[str, Any]
+
+    def context(self) -> dict[str, Any]:
+        """As a template is given it."""
+        return {
+            "turns": [
+                {"user_message": turn.user_message, "response": turn.response}
+                for turn in self.turns
+            ],
+            "pushed": [
+                {"kind": one.kind, "text": one.text} for one in self.chosen if one.kind != "thread"
+            ],
+            "threads": [
+                {"id": one.ref, "title": one.text} for one in self.chosen if one.kind == "thread"
+            ],
+        }
+
+
+def tokens_of(text: str) -> int:
+    """About how many tokens a text has."""
+    return -(-len(text.encode()) // _BYTES_PER_TOKEN)
+
+
+def choose(
+    turns: Sequence[Turn],
+    older_turns: int,
+    candidates: Sequence[Candidate],
+    settings: AttentionSettings,
+    turn_tokens: int,
+    now: datetime,
+) -> Attention:
+    """Choose what to show.
+
+    Args:
+        turns: the latest, oldest first.
+        older_turns: how many there are before them.
+        candidates: all that may matter.
+        settings: weights and the budget of candidates.
+        turn_tokens: the budget of turns.
+        now: the moment that time and recency are measured from.
+    """
+    kept, dropped = _fitting(turns, turn_tokens)
+    shown: list[dict[str, Any]] = []
+    left_out: list[dict[str, Any]] = []
+    if older_turns:
+        left_out.append({"kind": "turn", "ref": f"{older_turns} before", "why": "window"})
+    left_out += [
+        {"kind": "turn", "ref": turn.entry_id, "why": "budget", "tokens": _turn_tokens(turn)}
+        for turn in dropped
+    ]
+    chosen: list[Candidate] = []
+    left = settings.tokens
+    scored = sorted(
+        ((_score(one, settings, now), one) for one in candidates),
+        key=lambda pair: (-pair[0], pair[1].kind, pair[1].ref),
+    )
+    for score, one in scored:
+        tokens = tokens_of(one.text)
+        told = {"kind": one.kind, "ref": one.ref, "score": score, "tokens": tokens}
+        if score < settings.min_score:
+            left_out.append({**told, "why": "score"})
+        elif tokens > left:
+            left_out.append({**told, "why": "budget"})
+        else:
+            left -= tokens
+            chosen.append(one)
+            shown.append(told)
+    more = max(0, len(left_out) - settings.most_told)
+    record: dict[str, Any] = {
+        "turns_shown": len(kept),
+        "shown": shown,
+        "left_out": left_out[: settings.most_told],
+    }
+    if more:
+        record["left_out_more"] = more
+    return Attention(kept, chosen, record)
+
+
+def _score(one: Candidate, settings: AttentionSettings, now: datetime) -> float:
+    """0 to the sum of the weights, rounded so that it reads the same everywhere."""
+    age_h = max(0.0, (now - _moment(one.at, now)).total_seconds() / 3600)
+    recency: float = 0.5 ** (age_h / settings.half_life_hours)
+    pressure = 0.0
+    due = _moment(one.due, None) if one.due else None
+    if due is not None:
+        left_h = (due - now).total_seconds() / 3600
+        pressure = min(1.0, max(0.0, 1.0 - left_h / settings.horizon_hours))
+    score = (
+        settings.commitment_weight * one.commitment
+        + settings.time_weight * pressure
+        + settings.recency_weight * recency
+    )
+    return round(score, 4)
+
+
+def _moment(text: str, default: _D) -> datetime | _D:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return default
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _fitting(turns: Sequence[Turn], budget: int) -> tuple[list[Turn], list[Turn]]:
+    """The latest turns that fit, and the earlier ones that do not."""
+    left = budget
+    for index in range(len(turns) - 1, -1, -1):
+        left -= _turn_tokens(turns[index])
+        if left < 0:
+            return list(turns[index + 1 :]), list(turns[: index + 1])
+    return list(turns), []
+
+
+def _turn_tokens(turn: Turn) -> int:
+    return tokens_of(turn.user_message) + tokens_of(turn.response)

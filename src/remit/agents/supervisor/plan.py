@@ -1,0 +1,167 @@
+"""What a turn is made of: steps, and which of them wait for which."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from remit.agents.supervisor.quality import check_criteria
+from remit.agents.workorders import WorkOrder, WorkOrderType
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.errors import InvalidInputError
+
+__all__ = ["RESERVED", "Plan", "PlanStep", "Planner", "TurnContext", "held_to"]
+
+_MOST = 1_000_000_000
+"""No limit in dollars or seconds is above this: what is, is a mistake."""
+
+RESERVED = ("scope", "verify", "consolidate")
+"""Names of the steps that the supervisor adds by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One work order of a plan.
+
+    Attributes:
+        name: unique in its plan.
+        contract_id: the order's contract; empty for ``tool_call``.
+        input: joins the turn's context as the order's ``input_context``; a ``tool_call`` finds
+            ``tool_id`` and ``arguments``, or ``tool_calls``, there.
+        tools: ids that it may use.
+        approve: of these, the ones that a person must release first.
+        depends_on: names of steps that must be completed before; their results become the order's
+            ``prior_results``. Steps that wait for nobody run at once.
+        acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality`.
+
+    Raises:
+        InvalidInputError: a limit is not one.
+    """
+
+    name: str
+    contract_id: str = ""
+    wo_type: WorkOrderType = WorkOrderType.EXECUTE
+    input: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    approve: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    acceptance: Mapping[str, Any] = field(default_factory=dict)
+    token_budget: int | None = None
+    usd_budget: float | None = None
+    turn_limit: int = 0
+    timeout_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("token_budget", "turn_limit"):
+            value = getattr(self, name)
+            if value is None and name == "token_budget":
+                continue
+            if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
+                raise InvalidInputError(f"{name} is {value!r}; it takes a whole number from 0 on.")
+        for name in ("usd_budget", "timeout_seconds"):
+            value = getattr(self, name)
+            if value is None and name == "usd_budget":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InvalidInputError(f"{name} is {value!r}; it takes a number.")
+            if not 0 <= value <= _MOST:
+                raise InvalidInputError(f"{name} is {value!r}; it must be from 0 to {_MOST:,}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps, of which one gives the answer.
+
+    Attributes:
+        answer: the name of that step; the last one when left out.
+
+    Raises:
+        InvalidInputError: there is no step, two have one name, one waits for a step that is not
+            there or, in the end, for itself, or a criterion does not exist.
+    """
+
+    steps: tuple[PlanStep, ...]
+    answer: str = ""
+
+    def __post_init__(self) -> None:
+        names = [step.name for step in self.steps]
+        if not names:
+            raise InvalidInputError("The plan has no step.")
+        if len(set(names)) < len(names):
+            raise InvalidInputError("Two steps of the plan have the same name.")
+        if taken := sorted(set(names) & set(RESERVED)):
+            raise InvalidInputError(f"The name {taken[0]!r} is the supervisor's own.")
+        if self.answer and self.answer not in names:
+            raise InvalidInputError(
+                f"The plan has no step {self.answer!r} to take the answer from."
+            )
+        for step in self.steps:
+            if unknown := set(step.depends_on) - set(names):
+                raise InvalidInputError(
+                    f"The step {step.name!r} waits for {min(unknown)!r}, which is not in the plan."
+                )
+            check_criteria(step.acceptance)
+        done: set[str] = set()
+        while ready := [s for s in self.steps if s.name not in done and done >= {*s.depends_on}]:
+            done.update(step.name for step in ready)
+        if circle := sorted(set(names) - done):
+            raise InvalidInputError(f"The steps {', '.join(circle)} wait for each other.")
+
+    def within(self, agent: PlanStep) -> Plan:
+        """The plan, held to what the agent may use and must have approved, with its instructions.
+
+        Raises:
+            InvalidInputError: a step uses a tool that the agent may not.
+        """
+        steps = []
+        for step in self.steps:
+            if strange := sorted(set(step.tools) - set(agent.tools)):
+                raise InvalidInputError(
+                    f"The plan's step {step.name!r} may not use {strange[0]!r}: the agent may not.",
+                    next_step=f"It may use {', '.join(agent.tools) or 'no tools'}.",
+                )
+            needed = [tool_id for tool_id in agent.approve if tool_id in step.tools]
+            given = step.input
+            if step.wo_type is not WorkOrderType.TOOL_CALL:
+                given = {**agent.input, **given}
+            approve = tuple(dict.fromkeys([*step.approve, *needed]))
+            steps.append(replace(step, approve=approve, input=given))
+        return replace(self, steps=tuple(steps))
+
+    @property
+    def answering(self) -> PlanStep:
+        """The step that gives the answer."""
+        wanted = self.answer or self.steps[-1].name
+        return next(step for step in self.steps if step.name == wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What a planner is given.
+
+    Attributes:
+        message: what the user said.
+        classification: what it was taken for; ``None`` when it was not classified.
+        assembled: what attention chose to show.
+        tools: ids that the agent may use.
+    """
+
+    message: str
+    classification: Mapping[str, Any] | None
+    assembled: Mapping[str, Any]
+    tools: Sequence[str]
+
+
+def held_to(order: WorkOrder, agent: PlanStep) -> WorkOrder:
+    """An order from the record, held to what the agent may use and must have approved by now."""
+    limits = order.constraints
+    tools = tuple(tool_id for tool_id in limits.tools_allowed if tool_id in agent.tools)
+    wanted = (*limits.tools_requiring_approval, *agent.approve)
+    approve = tuple(dict.fromkeys(tool_id for tool_id in wanted if tool_id in tools))
+    limits = replace(limits, tools_allowed=tools, tools_requiring_approval=approve)
+    return replace(order, constraints=limits)
+
+
+Planner = Callable[[TurnContext], Plan | Awaitable[Plan]]
+"""Makes the plan of a turn."""

@@ -1,0 +1,156 @@
+"""Is an answer fit to be delivered?
+
+Criteria of a plan, all optional:
+
+``non_empty``, ``no_error_marker``, ``claims_need_tools``
+    booleans: there is a text; it does not begin like a failure; it does not claim to have read or
+    checked something when no tool gave a result in this order;
+``min_chars``, ``max_chars``
+    integers, of the text;
+``must_contain``, ``must_not_contain``
+    lists of texts, looked for without regard to case;
+``tools_used``
+    list of tool ids that must have given a result;
+``output_schema``
+    JSON Schema of the order's output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from remit.agents.workorders import WorkOrder, WorkOrderState
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.schemas import first_problem, schema_problem
+
+__all__ = ["DEFAULT_CRITERIA", "QualityGate", "answer_text", "check_criteria"]
+
+DEFAULT_CRITERIA: Mapping[str, Any] = {
+    "non_empty": True,
+    "no_error_marker": True,
+    "claims_need_tools": True,
+}
+_KINDS: Mapping[str, type] = {
+    "non_empty": bool,
+    "no_error_marker": bool,
+    "claims_need_tools": bool,
+    "min_chars": int,
+    "max_chars": int,
+    "must_contain": list,
+    "must_not_contain": list,
+    "tools_used": list,
+    "output_schema": dict,
+}
+
+
+def check_criteria(criteria: Mapping[str, Any]) -> None:
+    """Make sure that the gate understands every criterion.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    for name, value in criteria.items():
+        kind = _KINDS.get(name)
+        if kind is None:
+            raise InvalidInputError(
+                f"There is no acceptance criterion {name!r}.",
+                next_step=f"There are {', '.join(_KINDS)}.",
+            )
+        if type(value) is not kind and not (kind is list and isinstance(value, tuple)):
+            raise InvalidInputError(
+                f"The acceptance criterion {name!r} takes a {kind.__name__}, not {value!r}."
+            )
+    if problem := schema_problem(criteria.get("output_schema", {})):
+        raise InvalidInputError(f"The acceptance criterion output_schema is {problem}.")
+
+
+def answer_text(order: WorkOrder) -> str:
+    """The text of an order's result; data is told as JSON."""
+    result: Any = order.output_result
+    if isinstance(result, Mapping) and isinstance(result.get("text"), str):
+        return str(result["text"]).strip()
+    return "" if result is None else orjson.dumps(result).decode()
+
+
+class QualityGate:
+    """Looks at ended orders.
+
+    Args:
+        error_markers: texts that mark a failed answer at its start.
+        claim_patterns: regular expressions of sentences that claim to have looked at something.
+
+    Raises:
+        InvalidInputError: one of them is not a regular expression.
+    """
+
+    def __init__(self, error_markers: Sequence[str], claim_patterns: Sequence[str]) -> None:
+        self._markers = tuple(error_markers)
+        try:
+            self._claims = [re.compile(pattern, re.IGNORECASE) for pattern in claim_patterns]
+        except re.error as error:
+            raise InvalidInputError(
+                f"[supervisor] claim_patterns: {error.pattern!r} is not a regular expression."
+            ) from error
+
+    def reasons(self, order: WorkOrder) -> list[str]:
+        """Why the order's result must not be delivered; empty when it may."""
+        if order.state is not WorkOrderState.COMPLETED:
+            error = order.error or {}
+            return [f"{error.get('code', 'failed')}: {error.get('message', 'the order failed')}"]
+        criteria = {**DEFAULT_CRITERIA, **order.acceptance_criteria}
+        text = answer_text(order)
+        if criteria["non_empty"] and not text:
+            return ["the answer is empty"]
+        result = order.output_result if isinstance(order.output_result, Mapping) else {}
+        reasons = []
+        if result.get("finish_reason") == "content_filter":
+            reasons.append("the provider filtered the answer")
+        if criteria["no_error_marker"]:
+            reasons += [
+                f"the answer begins with the error marker {marker!r}"
+                for marker in self._markers
+                if text.startswith(marker)
+            ]
+        used = {
+            tool["tool_id"] for tool in result.get("tool_results", ()) if tool["status"] == "ok"
+        }
+        if criteria["claims_need_tools"] and not used and (claim := self._claim(text)):
+            reasons.append(f"the answer claims {claim!r}, but no tool gave a result")
+        return reasons + _unmet(criteria, text, used, order.output_result)
+
+    def _claim(self, text: str) -> str:
+        for pattern in self._claims:
+            if found := pattern.search(text):
+                return found.group(0)
+        return ""
+
+
+def _unmet(criteria: Mapping[str, Any], text: str, used: set[str], output: Any) -> list[str]:
+    folded = text.casefold()
+    reasons = []
+    if len(text) < criteria.get("min_chars", 0):
+        reasons.append(f"the answer is shorter than {criteria['min_chars']} characters")
+    if "max_chars" in criteria and len(text) > criteria["max_chars"]:
+        reasons.append(f"the answer is longer than {criteria['max_chars']} characters")
+    reasons += [
+        f"the answer does not contain {wanted!r}"
+        for wanted in criteria.get("must_contain", ())
+        if str(wanted).casefold() not in folded
+    ]
+    reasons += [
+        f"the answer contains {unwanted!r}"
+        for unwanted in criteria.get("must_not_contain", ())
+        if str(unwanted).casefold() in folded
+    ]
+    reasons += [
+        f"the tool {tool_id} gave no result"
+        for tool_id in criteria.get("tools_used", ())
+        if tool_id not in used
+    ]
+    if problem := first_problem(criteria.get("output_schema", {}), output):
+        reasons.append(f"the output does not fit: {problem}")
+    return reasons

@@ -1,0 +1,176 @@
+"""Orders by themselves: work that is no turn of a conversation, such as one row of a batch."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.plan import PlanStep, held_to
+from remit.agents.supervisor.ports import Lease, LeasePort, WorkerPort
+from remit.agents.workorders import (
+    Actor,
+    EventSink,
+    WorkOrder,
+    WorkOrderState,
+    recorded_order,
+)
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
+
+__all__ = ["SingleOrders"]
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class SingleOrders:
+    """Plans, dispatches and waits for orders of one session, each by itself.
+
+    Args:
+        worker: executes them.
+        journal: of the session.
+        leases: see to it that one process at a time works on an order.
+        wait_s: how long to wait for another process that works on the same order.
+        work_order_tokens: token budget of an order whose step names none.
+        starting: waits for the write that begins the session, where it is still under way.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerPort,
+        journal: SupervisorJournal,
+        leases: LeasePort,
+        wait_s: float,
+        work_order_tokens: int,
+        starting: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._worker = worker
+        self._journal = journal
+        self._leases = leases
+        self._wait_s = wait_s
+        self._tokens = work_order_tokens
+        self._starting = starting
+
+    async def arun(
+        self,
+        step: PlanStep,
+        context: Mapping[str, Any],
+        *,
+        key: str | None,
+        on_event: EventSink | None = None,
+        same_input: bool = True,
+        retry_failed: bool = False,
+    ) -> WorkOrder:
+        """Have one order worked on.
+
+        Args:
+            step: contract, tools, limits.
+            context: joins the step's own input.
+            key: names the order within the session. An order with that key that has ended is
+                given back as it ended, one that was interrupted is gone on with.
+            on_event: hears text and tools as they come.
+            same_input: refuse an order of that key that had another input.
+            retry_failed: make another attempt, an order of its own, where that of the key failed.
+
+        Raises:
+            InvalidInputError: the key is not one, or belongs to other work.
+            LeaseBusyError: another process works on it.
+        """
+        wo_id = self.order_id(key or secrets.token_hex(8))
+        while key is not None and retry_failed and self._has_failed(wo_id):
+            wo_id = _next_attempt(wo_id)
+        order = self._journal.order(wo_id, step, context, self._tokens)
+        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
+            if self._starting is not None:
+                await self._starting()
+            known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
+            if known is None:
+                entries = [
+                    self._journal.planned(order, {"step": step.name}),
+                    self._journal.entry("WO_DISPATCHED", wo_id, {}),
+                ]
+                await self._journal.write_all(entries)
+                known = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+            elif same_input and _work_of(known) != _work_of(order):
+                raise InvalidInputError(
+                    f"The key {key!r} belongs to an order that asked for something else.",
+                    next_step="Use a key that names the input, such as the row's own id.",
+                )
+            return await self._go_on(held_to(known, step), lease, on_event)
+
+    async def aresume(
+        self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
+    ) -> WorkOrder:
+        """Go on with an order that was interrupted or waited, by its id.
+
+        Args:
+            wo_id: of the order.
+            step: what its agent may use now.
+            on_event: hears text and tools as they come.
+
+        Raises:
+            InvalidInputError: this session has no such order by itself.
+            LeaseBusyError: another process works on it.
+        """
+        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
+            return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
+
+    async def acancel(self, wo_id: str) -> WorkOrder:
+        """End an order that nobody will go on with.
+
+        Raises:
+            InvalidInputError: this session has no such order by itself.
+            LeaseBusyError: another process works on it.
+        """
+        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s):
+            order = self._known(wo_id)
+            return order if order.ended else await self._worker.acancel(order)
+
+    async def _go_on(self, order: WorkOrder, lease: Lease, on_event: EventSink | None) -> WorkOrder:
+        if order.ended:
+            return order
+        if order.state is WorkOrderState.PLANNED:
+            await self._journal.write("WO_DISPATCHED", order.wo_id)
+            order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+        return await self._worker.aexecute(order, on_event=on_event, guard=lease.check)
+
+    def _known(self, wo_id: str) -> WorkOrder:
+        known = None
+        if wo_id.startswith(f"WO-{self._journal.session_id}-key-"):
+            known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
+        if known is None:
+            raise InvalidInputError(
+                f"The session {self._journal.session_id} has no order {wo_id!r} by itself."
+            )
+        return known
+
+    def order_id(self, key: str) -> str:
+        """The id of the order with that key.
+
+        Raises:
+            InvalidInputError: it cannot be one.
+        """
+        if not _KEY.fullmatch(key):
+            raise InvalidInputError(
+                f"{key!r} cannot name an order.",
+                next_step="Use letters, digits, '_', '-' and '.', at most 100.",
+            )
+        return f"WO-{self._journal.session_id}-key-{key}"
+
+    def _has_failed(self, wo_id: str) -> bool:
+        known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
+        return known is not None and known.state is WorkOrderState.FAILED
+
+
+def _next_attempt(wo_id: str) -> str:
+    """The id of the attempt after that one; no key holds the sign between."""
+    head, mark, number = wo_id.partition("~")
+    return f"{head}~{int(number) + 1 if mark else 2}"
+
+
+def _work_of(order: WorkOrder) -> tuple[Any, ...]:
+    """What is to be done; how much it may cost can change between two attempts."""
+    limits = order.constraints
+    return order.wo_type, limits.prompt_contract_id, canonical_json(dict(order.input_context))

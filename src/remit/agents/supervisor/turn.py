@@ -1,0 +1,69 @@
+"""What a turn comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remit.agents.workorders import ApprovalNeeded
+from remit.kernel.errors import RemitError
+
+__all__ = ["TurnCancelledError", "TurnPendingError", "TurnResult"]
+
+
+class TurnPendingError(RemitError):
+    """The session's last turn waits for a person; a new one cannot begin before it ends.
+
+    Attributes:
+        request_ids: what it waits for.
+    """
+
+    def __init__(self, request_ids: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The last turn of this session waits for {', '.join(request_ids)}.",
+            next_step="Decide with `remit approve`, then resume the session; or cancel the turn.",
+        )
+        self.request_ids = request_ids
+
+
+class TurnCancelledError(RemitError):
+    """Somebody asked the turn to stop; what was done is on record."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """A turn that was delivered, or that waits for a person.
+
+    Attributes:
+        response: the text for the user: the model's, or an honest word that there is none.
+        wo_chain_summary: per work order its id, type, state, error and cost.
+        cost_summary: the sum of the orders' costs.
+        quality_gate_passed: whether the answer passed the check.
+        tool_results: what tools gave back in this turn, as data.
+        classification: what the message was taken for, when it was classified.
+        degraded: whether a direct call answered because the loop failed.
+        turn_entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
+        turn_number: counted from 1 in the session.
+        output: the answering order's result, where its contract gives data.
+        waiting_for: the tool calls that wait for a person; the turn goes on with
+            ``resume()`` once they are decided, in this process or another.
+    """
+
+    response: str
+    wo_chain_summary: tuple[Mapping[str, Any], ...]
+    cost_summary: Mapping[str, Any]
+    session_id: str
+    quality_gate_passed: bool
+    tool_results: tuple[Mapping[str, Any], ...] = ()
+    classification: Mapping[str, Any] | None = None
+    degraded: bool = False
+    turn_entry_id: str = ""
+    turn_number: int = 0
+    output: Any = None
+    waiting_for: tuple[ApprovalNeeded, ...] = ()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the turn waits for a person."""
+        return bool(self.waiting_for)

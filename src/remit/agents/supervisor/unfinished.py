@@ -1,0 +1,178 @@
+"""A turn that began and has no end, as the ledger tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.agents.workorders import WorkOrder, WorkOrderState, recorded_order
+from remit.ledger import Erased, LedgerEntry, LedgerPort
+
+__all__ = ["RecordedOrder", "UnfinishedTurn", "unfinished_turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOrder:
+    """An order of a turn, as it stands.
+
+    Attributes:
+        step: the name of its step in the plan.
+        attempt: which attempt of that step it is, from 1.
+        depends_on: names of the steps that it waits for.
+        planned: the ``WO_PLANNED``.
+    """
+
+    order: WorkOrder
+    step: str
+    attempt: int
+    depends_on: tuple[str, ...]
+    planned: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedTurn:
+    """What is on record of a turn that has no ``TURN_RECORDED``.
+
+    Attributes:
+        message: what the user said; empty where it was erased.
+        orders: in the order in which they were planned.
+        verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
+        requests: the ``APPROVAL_REQUESTED`` entries that a person has not decided yet.
+        idle: whether nothing was decided since it was last gone on with: nothing can be done.
+        erased: what it began with was erased: it can be ended, not gone on with.
+    """
+
+    turn_number: int
+    message: str
+    orders: tuple[RecordedOrder, ...]
+    verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    requests: tuple[LedgerEntry, ...] = ()
+    idle: bool = False
+    erased: bool = False
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Ids of the requests that it waits for."""
+        return tuple(entry.id for entry in self.requests)
+
+    @property
+    def first(self) -> str:
+        """Id of the entry that the turn began with."""
+        return self.orders[0].planned.id
+
+    def find(self, step: str, attempt: int) -> RecordedOrder | None:
+        """The order of that step and attempt."""
+        for one in self.orders:
+            if (one.step, one.attempt) == (step, attempt):
+                return one
+        return None
+
+
+def unfinished_turn(
+    ledger: LedgerPort,
+    session_id: str,
+    turns_recorded: int,
+    latest: LedgerEntry | None = None,
+) -> UnfinishedTurn | None:
+    """The session's turn that has not ended, if there is one.
+
+    Args:
+        ledger: a handle that sees the supervisor's and the worker's entries.
+        session_id: whose.
+        turns_recorded: how many turns have ended.
+        latest: the session's latest ``WO_PLANNED``, where the caller has read it.
+    """
+    number = turns_recorded + 1
+    latest = latest or next(
+        ledger.query(
+            session_id=session_id, event_type="WO_PLANNED", order="desc", limit=1,
+            with_content=False,
+        ),
+        None,
+    )  # fmt: skip
+    if latest is None or latest.metadata.get("turn_number") not in (None, number):
+        return None  # nearly always
+    planned: list[LedgerEntry] = []
+    for entry in ledger.query(
+        session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
+    ):
+        told = entry.metadata.get("turn_number")
+        if told is None:
+            continue  # an order by itself, of no turn
+        if told != number:
+            break
+        planned.append(entry)
+    if not planned:
+        return None
+    orders = []
+    message: Any = ""
+    erased = False
+    for light in reversed(planned):
+        entry = ledger.read(light.id)
+        order = recorded_order(ledger, entry.submission_id, allow_erased=True)
+        erased = erased or isinstance(entry.metadata["input_context"], Erased)
+        assert order is not None  # it was planned
+        message = message or order.input_context.get("user_input", "")
+        orders.append(
+            RecordedOrder(
+                order,
+                str(entry.metadata.get("step", "")),
+                int(entry.metadata.get("attempt", 1)),
+                tuple(entry.metadata.get("depends_on", ())),
+                entry,
+            )
+        )
+    verdicts = {
+        gate.submission_id: tuple(_reasons(gate.metadata["reasons"]))
+        for one in orders
+        for gate in ledger.query(work_order_id=one.order.wo_id, event_type="WO_QUALITY_GATE")
+    }
+    return UnfinishedTurn(
+        number,
+        "" if isinstance(message, Erased) else str(message),
+        tuple(orders),
+        verdicts,
+        tuple(request for one in orders for request in _undecided(ledger, one.order)),
+        bool(orders) and all(_is_idle(ledger, one.order) for one in orders),
+        erased,
+    )
+
+
+def _is_idle(ledger: LedgerPort, order: WorkOrder) -> bool:
+    """Whether there is nothing to do for an order: ended, not begun, or nothing newly decided."""
+    if order.state is not WorkOrderState.EXECUTING:
+        return order.ended or order.state is WorkOrderState.PLANNED
+
+    def latest(event_type: str) -> int:
+        for entry in ledger.query(
+            work_order_id=order.wo_id, event_type=event_type, order="desc", limit=1,
+            with_content=False,
+        ):  # fmt: skip
+            return int(entry.id[4:], 16)
+        return -1
+
+    taken_up, asked = latest("WO_EXECUTING"), latest("APPROVAL_REQUESTED")
+    decided = max(latest("APPROVAL_GRANTED"), latest("APPROVAL_DENIED"))
+    return decided < taken_up and bool(_undecided(ledger, order)) and asked >= 0
+
+
+def _undecided(ledger: LedgerPort, order: WorkOrder) -> list[LedgerEntry]:
+    """Requests of an order that nobody has decided."""
+    if order.state is not WorkOrderState.EXECUTING:
+        return []
+    asked = list(ledger.query(work_order_id=order.wo_id, event_type="APPROVAL_REQUESTED"))
+    if not asked:
+        return []
+    decided = {
+        entry.submission_id
+        for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED")
+        for entry in ledger.query(
+            work_order_id=order.wo_id, event_type=event_type, with_content=False
+        )
+    }
+    return [request for request in asked if request.id not in decided]
+
+
+def _reasons(told: Any) -> list[str]:
+    return ["its reasons were erased"] if isinstance(told, Erased) else list(told)

@@ -1,0 +1,22 @@
+"""Tools: callables under an id, with a schema, a time limit and an output limit (SPEC 8.3).
+
+``@tool`` makes one of a function; ``remit.agents.tools.mcp`` brings those of MCP servers; installed
+distributions offer theirs as entry points of the group ``remit.agents.tools``.
+"""
+
+from remit.agents.tools.call import ToolCall, current_call
+from remit.agents.tools.decorator import tool
+from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
+from remit.agents.tools.tool import OnUnknown, Tool, ToolError, UnknownToolError
+
+__all__ = [
+    "OnUnknown",
+    "Tool",
+    "ToolCall",
+    "ToolDispatcher",
+    "ToolError",
+    "ToolResult",
+    "UnknownToolError",
+    "current_call",
+    "tool",
+]

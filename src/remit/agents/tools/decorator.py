@@ -1,0 +1,236 @@
+"""``@tool``: a tool made of a Python function, its schema read from the signature."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, overload
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from remit.agents.tools.docstring import told
+from remit.agents.tools.tool import OnUnknown, Tool, ToolError
+from remit.kernel.schemas import schema_problem
+
+__all__ = ["tool"]
+
+_Function = Callable[..., Any]
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SHOWN_PROBLEMS = 3
+
+
+@overload
+def tool(function: _Function, /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    tool_id: str = "",
+    description: str = "",
+    label: str = "",
+    examples: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    describe: Callable[[Any], str] | None = None,
+    on_unknown: OnUnknown = "ask",
+    timeout_s: float | None = None,
+    max_output_bytes: int | None = None,
+) -> Callable[[_Function], Tool]: ...
+
+
+def tool(
+    function: _Function | None = None,
+    /,
+    *,
+    tool_id: str = "",
+    description: str = "",
+    label: str = "",
+    examples: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    describe: Callable[[Any], str] | None = None,
+    on_unknown: OnUnknown = "ask",
+    timeout_s: float | None = None,
+    max_output_bytes: int | None = None,
+) -> Tool | Callable[[_Function], Tool]:
+    """Make a :class:`Tool` of a function, plain or ``async``: ``@tool`` or ``@tool(…)``.
+
+    Every parameter needs a type; arguments are turned into it before the call. The first
+    paragraph of the docstring describes the tool, its ``Args:`` section the parameters. What
+    the parameters here mean is told at :class:`Tool`.
+
+    Args:
+        function: what to call; the decorator itself is given back when left out.
+        tool_id: the function's name when left out.
+        description: instead of the docstring's.
+        label: one plain word for small models.
+        examples: phrases of a user with the arguments they mean.
+        describe: says an output in one sentence.
+        on_unknown: ``retry``, ``ask`` or ``fail`` after a crash.
+        timeout_s: longest run, seconds.
+        max_output_bytes: longest output.
+
+    Raises:
+        ToolError: a parameter has no type, or one that JSON cannot carry; ``*args`` and the
+            like; an id or an example that cannot be used.
+    """
+    names = sys._getframe(1).f_locals  # types may be local where the decorator stands
+
+    def made(function: _Function) -> Tool:
+        signature = _Signature(function, names)
+        text = told(inspect.getdoc(function) or "")
+        identity = tool_id or getattr(function, "__name__", "")
+        if not _ID.fullmatch(identity):
+            raise ToolError(
+                f"{identity!r} cannot be a tool's id.",
+                next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
+            )
+        if on_unknown not in typing.get_args(OnUnknown):
+            raise ToolError(
+                f"on_unknown of the tool {identity!r} is {on_unknown!r}.",
+                next_step="Use 'retry', 'ask' or 'fail'.",
+            )
+        model = signature.model(text.parameters)
+        result = Tool(
+            identity,
+            description or text.summary or identity.replace("_", " "),
+            signature.schema(model),
+            function,
+            tuple(examples),
+            describe,
+            label,
+            on_unknown=on_unknown,
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+            prepare=lambda arguments: _prepared(model, arguments),
+        )
+        for phrase, arguments in result.examples:
+            try:
+                _prepared(model, arguments)
+            except ToolError as error:
+                raise ToolError(f"The example {phrase!r} does not fit: {error.message}") from error
+        return result
+
+    return made if function is None else made(function)
+
+
+class _Schema(GenerateJsonSchema):
+    # A default that JSON cannot show is left out of the schema; the function still has it.
+    ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment]
+
+
+class _Signature:
+    """A function's parameters, as a pydantic model and as a JSON Schema."""
+
+    def __init__(self, function: _Function, names: Mapping[str, Any]) -> None:
+        self._name = getattr(function, "__qualname__", type(function).__name__)
+        if not callable(function) or inspect.isclass(function):
+            raise ToolError(f"{self._name} is not a function, so it cannot be a tool.")
+        try:
+            self._parameters = inspect.signature(function).parameters
+            self._types = _types(function, names)
+        except (TypeError, ValueError, NameError) as error:
+            raise ToolError(
+                f"The types of {self._name} cannot be read: {error}.",
+                next_step="Use types that are known where the function is defined.",
+            ) from error
+
+    def model(self, descriptions: Mapping[str, str]) -> type[BaseModel]:
+        """A model whose fields are the parameters, under names that cannot clash."""
+        fields: dict[str, Any] = {}
+        for number, parameter in enumerate(self._parameters.values()):
+            self._check(parameter)
+            wanted = self._types[parameter.name]
+            field = Field(
+                ... if parameter.default is parameter.empty else parameter.default,
+                alias=parameter.name,
+                description=_own_description(wanted) or descriptions.get(parameter.name),
+            )
+            fields[f"p{number}"] = (wanted, field)
+            self._build({"p": fields[f"p{number}"]}, f"the parameter {parameter.name!r}")
+        return self._build(fields, "the parameters")
+
+    def schema(self, model: type[BaseModel]) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        schema = self._schema_of(model, "the parameters")
+        schema.pop("title", None)
+        for shown in schema.setdefault("properties", {}).values():
+            shown.pop("title", None)
+        if problem := schema_problem(schema):
+            raise ToolError(f"The parameters of {self._name} give {problem}.")
+        return schema
+
+    def _check(self, parameter: inspect.Parameter) -> None:
+        named = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if parameter.kind not in named:
+            raise ToolError(
+                f"{self._name} has {str(parameter)!r}: {parameter.kind.description}.",
+                next_step="A tool is called by name: give each parameter a name of its own.",
+            )
+        if isinstance(parameter.default, FieldInfo):
+            raise ToolError(
+                f"The default of {parameter.name!r} of {self._name} is a pydantic Field.",
+                next_step=f"Write {parameter.name}: Annotated[…, Field(…)] = default.",
+            )
+        if parameter.name not in self._types:
+            raise ToolError(
+                f"The parameter {parameter.name!r} of {self._name} has no type.",
+                next_step=f"Write {parameter.name}: str, or whatever it is.",
+            )
+
+    def _build(self, fields: dict[str, Any], what: str) -> type[BaseModel]:
+        try:
+            model: type[BaseModel] = create_model(
+                "Arguments", __config__=ConfigDict(extra="forbid", frozen=True), **fields
+            )
+        except (PydanticUserError, TypeError, ValueError) as error:
+            raise self._unsupported(what, error) from error
+        self._schema_of(model, what)
+        return model
+
+    def _schema_of(self, model: type[BaseModel], what: str) -> dict[str, Any]:
+        try:
+            return model.model_json_schema(schema_generator=_Schema)
+        except (PydanticUserError, TypeError, ValueError) as error:
+            raise self._unsupported(what, error) from error
+
+    def _unsupported(self, what: str, error: Exception) -> ToolError:
+        first = str(error).partition("\n")[0]
+        return ToolError(
+            f"The type of {what} of {self._name} cannot come from JSON: {first}",
+            next_step="Use numbers, texts, lists, dicts, enums, dates, dataclasses or pydantic "
+            "models.",
+        )
+
+
+def _types(function: _Function, names: Mapping[str, Any]) -> dict[str, Any]:
+    own = function if inspect.isroutine(function) else getattr(function, "func", None)
+    source: Any = own or type(function).__call__
+    return typing.get_type_hints(source, localns=dict(names), include_extras=True)
+
+
+def _own_description(wanted: Any) -> str | None:
+    """What ``Annotated[…, Field(description=…)]`` says."""
+    for extra in getattr(wanted, "__metadata__", ()):
+        if isinstance(extra, FieldInfo) and extra.description:
+            return extra.description
+    return None
+
+
+def _prepared(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the function takes them; those left out keep its own defaults."""
+    try:
+        checked = model.model_validate(dict(arguments))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        shown = "; ".join(
+            f"{'/'.join(map(str, one['loc'])) or 'value'}: {one['msg']}"
+            for one in found[:_SHOWN_PROBLEMS]
+        )
+        more = len(found) - _SHOWN_PROBLEMS
+        raise ToolError(f"{shown}{f'; and {more} more' if more > 0 else ''}") from error
+    fields = type(checked).model_fields
+    return {str(fields[name].alias): getattr(checked, name) for name in checked.model_fields_set}

@@ -1,0 +1,224 @@
+"""Runs tools: arguments checked, time and output bounded, exceptions contained."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from remit.agents.tools.call import ToolCall, calling
+from remit.agents.tools.installed import GROUP, installed_tool
+from remit.agents.tools.output import OutputError, json_output
+from remit.agents.tools.tool import Tool, ToolError, UnknownToolError
+from remit.kernel.blocking import call_in_thread, run_blocking
+from remit.kernel.errors import RemitError
+from remit.kernel.schemas import first_problem
+from remit.kernel.settings import ToolSettings
+
+__all__ = ["ToolDispatcher", "ToolResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of a tool call.
+
+    Attributes:
+        status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``, or
+            ``refused`` (it was not allowed).
+        output: a JSON value; ``None`` unless ``ok``.
+        error: a sentence for the model; empty when ``ok``.
+    """
+
+    status: Literal["ok", "error", "timeout", "refused"]
+    output: Any = None
+    error: str = ""
+
+
+class ToolDispatcher:
+    """The tools of one runtime: those it is given, and those of installed distributions.
+
+    Args:
+        tools: what there is. Ids that are not among them are looked up as entry points of the
+            group ``remit.agents.tools``, whose code is imported when an id is first asked for.
+        settings: time and output limits of tools that have none of their own.
+    """
+
+    def __init__(self, tools: Iterable[Tool], settings: ToolSettings) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.tool_id in self._tools:
+                raise ToolError(f"There are two tools {tool.tool_id!r}.")
+            self._tools[tool.tool_id] = tool
+        self._settings = settings
+        self._running: set[asyncio.Task[ToolResult]] = set()
+
+    def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
+        """The tools with these ids, in this order.
+
+        Raises:
+            UnknownToolError: one of them does not exist.
+            ToolError: an installed distribution offers one that cannot be used.
+        """
+        return [self._tool(tool_id) for tool_id in tool_ids]
+
+    def execute(
+        self, tool_id: str, arguments: Mapping[str, Any], *, call: ToolCall | None = None
+    ) -> ToolResult:
+        """:meth:`aexecute` for callers without an event loop."""
+        return run_blocking(self.aexecute(tool_id, arguments, call=call))
+
+    async def aexecute(
+        self, tool_id: str, arguments: Mapping[str, Any], *, call: ToolCall | None = None
+    ) -> ToolResult:
+        """Run one tool. Never raises but for its own cancellation: the rest is in the result.
+
+        A tool that outlives its time is abandoned: a function's thread runs on, a coroutine is
+        cancelled, and closed when it will not be. Either may still take effect.
+
+        Args:
+            tool_id: which one.
+            arguments: by name, as JSON values.
+            call: what the tool may learn about this call with :func:`current_call`.
+        """
+        tool = self._tools.get(tool_id)
+        if tool is None:
+            try:  # an import may take its time
+                tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self._tool(tool_id))
+            except RemitError as error:
+                return ToolResult("error", error=str(error))
+        run = _Run(tool, self._settings)
+        try:
+            if problem := run.problem(arguments):
+                return run.failed(problem)
+        except Exception as error:  # noqa: BLE001 - arguments nested beyond Python's stack
+            return run.failed(f"The arguments cannot be checked: {type(error).__name__}.")
+        context = contextvars.copy_context()
+        context.run(calling.set, call)
+        work = run.outcome(arguments)
+        task = asyncio.get_running_loop().create_task(work, context=context)
+        self._running.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(self._running.discard)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=run.timeout_s)
+        except asyncio.CancelledError:
+            _end(task, work, run.timeout_s)
+            raise
+        if not done:
+            _end(task, work, run.timeout_s)
+            return run.late()
+        if task.cancelled():
+            return run.failed(f"{tool_id} cancelled itself.")
+        return task.result()
+
+    def _tool(self, tool_id: str) -> Tool:
+        tool = self._tools.get(tool_id) or installed_tool(tool_id)
+        if tool is None:
+            raise UnknownToolError(
+                f"There is no tool {tool_id!r}.",
+                next_step=f"Known: {', '.join(sorted(self._tools)) or 'none'}; or install a "
+                f"distribution with an entry point of that name in the group {GROUP!r}.",
+            )
+        return self._tools.setdefault(tool_id, tool)
+
+
+def _end(task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s: float) -> None:
+    """Cancel ``task``; one that swallows that is closed after as long again as it had."""
+
+    def close() -> None:
+        if not task.done():
+            # RuntimeError: it awaits even then, or runs at this moment; no more can be done.
+            with contextlib.suppress(RuntimeError, ValueError):
+                work.close()
+            task.cancel()
+
+    task.cancel()
+    task.get_loop().call_later(patience_s, close)
+
+
+class _Run:
+    """One call of one tool, from its arguments to its result."""
+
+    def __init__(self, tool: Tool, settings: ToolSettings) -> None:
+        self._tool = tool
+        self.timeout_s = settings.timeout_s if tool.timeout_s is None else tool.timeout_s
+        limit = tool.max_output_bytes
+        self._limit = settings.max_output_bytes if limit is None else limit
+
+    def problem(self, arguments: Any) -> str:
+        """What keeps ``arguments`` from being used; empty when nothing."""
+        if not isinstance(arguments, Mapping):
+            return f"The arguments are a {type(arguments).__name__}, not an object."
+        return first_problem(self._tool.input_schema, dict(arguments))
+
+    async def outcome(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Run it to its end; what it raises is in the result, save its own cancellation."""
+        try:
+            if not _is_async(self._tool.function):
+                return await call_in_thread(self._thread, lambda: self._contained(arguments))
+            output = await self._tool.function(**self._prepared(arguments))
+            # A large output must not hold up the loop.
+            return await call_in_thread(self._thread, lambda: self._shaped(output))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._raised(error)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a task passes SystemExit on to the loop
+            return self._raised(error)
+
+    def failed(self, text: str) -> ToolResult:
+        """An error that says ``text``, cut at the limit of an output."""
+        text = text.encode("utf-8", "replace")[: self._limit].decode("utf-8", "ignore")
+        return ToolResult("error", error=text)
+
+    def late(self) -> ToolResult:
+        """The result of a run that did not end in time."""
+        return ToolResult(
+            "timeout",
+            error=f"{self._tool.tool_id} did not end within {self.timeout_s:g} s. "
+            "It may still take effect.",
+        )
+
+    @property
+    def _thread(self) -> str:
+        return f"remit-tool-{self._tool.tool_id}"
+
+    def _contained(self, arguments: Mapping[str, Any]) -> ToolResult:
+        try:
+            return self._shaped(self._tool.function(**self._prepared(arguments)))
+        except BaseException as error:  # noqa: BLE001 - a tool must not take the runtime down
+            return self._raised(error)
+
+    def _prepared(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return arguments if self._tool.prepare is None else self._tool.prepare(arguments)
+
+    def _shaped(self, output: Any) -> ToolResult:
+        if inspect.iscoroutine(output):
+            output.close()
+            return self.failed(f"{self._tool.tool_id} gave back a coroutine: make it async.")
+        try:
+            return ToolResult("ok", json_output(output, self._limit))
+        except OutputError as error:
+            return self.failed(f"{self._tool.tool_id} {error}")
+        except BaseException as error:  # noqa: BLE001 - a model's own serializer may raise
+            return self._raised(error)
+
+    def _raised(self, error: BaseException) -> ToolResult:
+        try:
+            text = str(error)
+        except BaseException:  # noqa: BLE001 - even this is the tool's code
+            text = ""
+        if isinstance(error, RemitError):
+            return self.failed(text)
+        return self.failed(f"{self._tool.tool_id} raised {type(error).__name__}: {text}")
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """True when calling ``function`` gives a coroutine, partials and callable objects included."""
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))

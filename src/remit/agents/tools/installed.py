@@ -1,0 +1,68 @@
+"""Tools of installed distributions: entry points of the group ``remit.agents.tools``.
+
+An entry point's name is the tool's id. One is imported only when an agent names that id:
+importing whatever happens to be installed is how somebody else's code gets in.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+
+from remit.agents.tools.decorator import tool
+from remit.agents.tools.tool import Tool, ToolError
+
+__all__ = ["GROUP", "installed_tool"]
+
+GROUP = "remit.tools"
+
+
+def installed_tool(tool_id: str) -> Tool | None:
+    """The tool that an installed distribution offers under this id; ``None`` when none does.
+
+    Its code is imported here, for the first time.
+
+    Raises:
+        ToolError: two distributions offer it, it cannot be imported, or it is not a tool of
+            that id.
+    """
+    offers = list(entry_points(group=GROUP, name=tool_id))
+    if not offers:
+        return None
+    if len({offer.value for offer in offers}) > 1:
+        raise ToolError(
+            f"Several installed distributions offer a tool {tool_id!r}: "
+            f"{', '.join(sorted(_whose(offer) for offer in offers))}.",
+            next_step="Uninstall all but one of them.",
+        )
+    return _loaded(offers[0], tool_id)
+
+
+def _loaded(offer: EntryPoint, tool_id: str) -> Tool:
+    where = f"The tool {tool_id!r} of {_whose(offer)} ({offer.value})"
+    try:
+        found = offer.load()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ToolError(
+            f"{where} cannot be imported: {type(error).__name__}: {error}.",
+            next_step="Mend or uninstall that distribution, or take the tool off the list.",
+        ) from error
+    if isinstance(found, Tool):
+        if found.tool_id != tool_id:
+            raise ToolError(
+                f"{where} calls itself {found.tool_id!r}.",
+                next_step="The entry point's name and the tool's id must be the same.",
+            )
+        return found
+    if not inspect.isfunction(found):
+        raise ToolError(
+            f"{where} is a {type(found).__name__}, neither a Tool nor a function.",
+            next_step="Point the entry point at a function, or at what @remit.tool made of it.",
+        )
+    return tool(tool_id=tool_id)(found)
+
+
+def _whose(offer: EntryPoint) -> str:
+    return offer.dist.name if offer.dist is not None else "an unnamed distribution"

@@ -1,0 +1,24 @@
+"""Tools of MCP servers. Needs the extra ``mcp``; nothing imports this until it is used."""
+
+from __future__ import annotations
+
+import logging
+
+from remit.agents.tools.tool import ToolError
+
+try:
+    import mcp  # noqa: F401 - asked for by name below, so that its absence is told plainly
+except ImportError as error:
+    raise ToolError(
+        "MCP servers need the extra 'mcp', which is not installed.",
+        next_step="pip install 'remit[mcp]'.",
+    ) from error
+
+from remit.agents.tools.mcp.server import McpServer
+
+__all__ = ["McpServer"]
+
+# The SDK logs what servers say, and the HTTP client whole addresses: both may be secret.
+for _name, _level in (("mcp", logging.CRITICAL), ("httpx2", logging.WARNING)):
+    if logging.getLogger(_name).level == logging.NOTSET:
+        logging.getLogger(_name).setLevel(_level)

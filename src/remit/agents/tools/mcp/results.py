@@ -1,0 +1,73 @@
+"""What a server's tools and answers are here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from mcp.types import (
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from remit.agents.tools.tool import ToolError
+
+__all__ = ["identity", "output"]
+
+_LONGEST_ID = 64
+_DIGEST = 8
+
+
+def identity(server: str, name: str) -> str:
+    """The id of a server's tool: ``{server}__{tool}``, in the characters that providers take.
+
+    One that would be too long ends in the start of a hash of the whole.
+    """
+    whole = f"{server}__{name}"
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", whole)
+    if len(plain) <= _LONGEST_ID:
+        return plain
+    digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
+    return f"{plain[: _LONGEST_ID - _DIGEST - 1]}_{digest}"
+
+
+def output(result: CallToolResult) -> Any:
+    """The structured answer where there is one, else its texts; media become a short note.
+
+    Raises:
+        ToolError: the tool says that it failed.
+    """
+    if result.is_error:
+        raise ToolError(_text(result) or "The tool failed and does not say why.")
+    if result.structured_content is not None:
+        return result.structured_content
+    return _text(result)
+
+
+def _text(result: CallToolResult) -> str:
+    return "\n".join(_said(block) for block in result.content)
+
+
+def _said(block: Any) -> str:
+    if isinstance(block, TextContent):
+        return block.text
+    if isinstance(block, (ImageContent, AudioContent)):
+        return _note(block.type, block.mime_type, block.data)
+    if isinstance(block, ResourceLink):
+        return f"[resource {block.name}: {block.uri}]"
+    if isinstance(block, EmbeddedResource):
+        if isinstance(block.resource, TextResourceContents):
+            return block.resource.text
+        return _note("resource", block.resource.mime_type or "binary", block.resource.blob)
+    return f"[{type(block).__name__}]"
+
+
+def _note(kind: str, media_type: str, base64: str) -> str:
+    size = len(base64) * 3 // 4 - base64[-2:].count("=")
+    return f"[{kind}, {media_type}, {size:,} bytes, not shown]"

@@ -1,0 +1,57 @@
+"""Values from the environment for a server, which no error may show."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from pydantic import SecretStr
+
+from remit.agents.tools.tool import ToolError
+from remit.kernel.secrets import redact_secrets
+
+__all__ = ["Secrets"]
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SHORTEST = 6  # what is shorter (a port, "true") is in every other text
+
+
+class Secrets:
+    """The values of a server's ``env`` and ``headers``.
+
+    Args:
+        server: its name, for errors.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._known: set[str] = set()
+
+    def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
+        """The values with each ``${VARIABLE}`` replaced by the environment's.
+
+        Raises:
+            ToolError: a variable is not set.
+        """
+        filled = {name: self._filled(value.get_secret_value()) for name, value in values.items()}
+        for value in filled.values():
+            self._known.update(part for part in (value, *value.split()) if len(part) >= _SHORTEST)
+        return filled
+
+    def blotted(self, text: str) -> str:
+        """``text`` with ``[secret]`` for each of these values, and for what looks like one."""
+        for value in sorted(self._known, key=len, reverse=True):
+            text = text.replace(value, "[secret]")
+        return redact_secrets(text)
+
+    def _filled(self, text: str) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found[1] not in os.environ:
+                raise ToolError(
+                    f"The MCP server {self._server!r} needs the environment variable {found[1]}.",
+                    next_step=f"Set {found[1]}, or take it out of [mcp.{self._server}].",
+                )
+            return os.environ[found[1]]
+
+        return _VARIABLE.sub(value, text)

@@ -1,0 +1,310 @@
+"""An MCP server as a source of tools."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Any, Self
+
+from mcp import Client, MCPError
+from mcp.client.stdio import get_default_environment
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp.types import Tool as Offered
+from pydantic import ValidationError
+
+from remit.agents.tools.call import current_call
+from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Ended
+from remit.agents.tools.mcp.process import ServerProcess
+from remit.agents.tools.mcp.results import identity, output
+from remit.agents.tools.mcp.secrets import Secrets
+from remit.agents.tools.mcp.stdio import stdio_streams
+from remit.agents.tools.mcp.web import web_streams
+from remit.agents.tools.tool import Tool, ToolError
+from remit.kernel.blocking import call_in_thread
+from remit.kernel.schemas import schema_problem
+from remit.kernel.settings import McpServerSettings
+
+__all__ = ["McpServer"]
+
+_log = logging.getLogger("remit.tools")
+_KEY = "remit/idempotency_key"
+# Answers of a server that is well: it knows the call, or says what is wrong with it.
+_OWN_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
+_open: weakref.WeakSet[McpServer] = weakref.WeakSet()
+
+
+class McpServer:
+    """One server of ``[mcp.NAME]``, over stdio or streamable HTTP.
+
+    It starts when its tools are first asked for. One that died is started again by the next
+    call. Nothing that it says of itself is trusted: what may be repeated, and which of its
+    tools are let in, is the operator's to say.
+
+    Args:
+        name: of the server; its tools' ids begin with it.
+        settings: how it is reached, and its limits.
+    """
+
+    def __init__(self, name: str, settings: McpServerSettings) -> None:
+        self.name = name
+        self._settings = settings
+        self._secrets = Secrets(name)
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._process: ServerProcess | None = None
+        self._closed = False
+        _open.add(self)
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def tools(self) -> list[Tool]:
+        """What the server offers now; it is started when it does not run. Blocks until then.
+
+        Raises:
+            ToolError: it does not start or answer in time, or two of its tools would have the
+                same id.
+        """
+        self._closed = False
+        return self._made(self._listed())
+
+    def close(self) -> None:
+        """End the connection, and the server if it was started here, with all its children."""
+        self._end()
+        self._join()
+
+    # -- the connection --------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._closed = True
+        connection = self._connection
+        if connection is not None and connection.process_id == os.getpid():
+            connection.stop()
+
+    def _join(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.process_id == os.getpid():
+            # Each of the three waits for the process, and some for the session's own end.
+            connection.join(4 * self._settings.stop_timeout_s)
+        self._connection = None
+
+    def _running(self) -> Connection:
+        """The connection that takes calls, made anew when there is none; perhaps not ready."""
+        with self._lock:
+            if self._closed:
+                raise ToolError(f"The MCP server {self.name!r} is closed.")
+            old = self._connection
+            if old is None or old.over or old.process_id != os.getpid():
+                self._connection = Connection(self.name, self._transport())
+            assert self._connection is not None
+            return self._connection
+
+    def _connected(self) -> Connection:
+        """The connection, ready. Blocks while it starts."""
+        connection = self._running()
+        try:
+            connection.ready.result(self._settings.start_timeout_s)
+        except TimeoutError:
+            connection.stop()
+            connection.join(4 * self._settings.stop_timeout_s)
+            seconds = f"{self._settings.start_timeout_s:g}"
+            raise self._not_started(f"It did not answer within {seconds} s.") from None
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise self._not_started(self._told(error)) from error
+        return connection
+
+    def _transport(self) -> Callable[[Ended], AbstractAsyncContextManager[Any]]:
+        own = self._settings
+        if own.url:
+            headers = self._secrets.filled(own.headers)
+            return lambda ended: web_streams(
+                own.url, headers, own.max_message_bytes, own.start_timeout_s
+            )
+        environment = {**get_default_environment(), **self._secrets.filled(own.env)}
+
+        def started(ended: Ended) -> AbstractAsyncContextManager[Any]:
+            self._process = ServerProcess(own.command, own.args, environment, own.cwd)
+            return stdio_streams(self._process, own.max_message_bytes, own.stop_timeout_s, ended)
+
+        return started
+
+    # -- its tools -------------------------------------------------------------------------
+
+    def _listed(self) -> list[Offered]:
+        before = self._connection
+        try:
+            return self._list(self._connected())
+        except ToolError:
+            if before is None or before is not self._connection:
+                raise
+        # A connection of before, whose end showed only now: listing twice changes nothing.
+        if before is not None:
+            before.retire()
+        return self._list(self._connected())
+
+    def _list(self, connection: Connection) -> list[Offered]:
+        seconds = self._settings.start_timeout_s
+        future: Future[list[Offered]] = connection.submit(_all_tools)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            future.cancel()
+            raise ToolError(
+                f"The MCP server {self.name!r} did not list its tools within {seconds:g} s."
+            ) from None
+        except Exception as error:
+            raise self._failure(error, connection) from error
+
+    def _made(self, offered: list[Offered]) -> list[Tool]:
+        allowed = self._settings.tools
+        known = {tool.name for tool in offered}
+        for name in allowed:
+            if name not in known:
+                _log.warning("the MCP server %s has no tool %s, which is let in", self.name, name)
+        made: dict[str, Tool] = {}
+        names: dict[str, str] = {}
+        for tool in offered:
+            if allowed and tool.name not in allowed:
+                continue
+            if schema_problem(without_patterns(tool.input_schema)):
+                _log.warning("left out: tool %s of the MCP server %s: its input schema is not a "
+                             "JSON Schema", tool.name, self.name)  # fmt: skip
+                continue
+            tool_id = identity(self.name, tool.name)
+            if tool_id in made:
+                raise ToolError(
+                    f"The tools {names[tool_id]!r} and {tool.name!r} of the MCP server "
+                    f"{self.name!r} would both be {tool_id!r}.",
+                    next_step=f"Let one of them in only: [mcp.{self.name}] tools.",
+                )
+            names[tool_id] = tool.name
+            made[tool_id] = self._tool(tool_id, tool)
+        return [*made.values()]
+
+    def _tool(self, tool_id: str, offered: Offered) -> Tool:
+        name = offered.name
+
+        async def function(**arguments: Any) -> Any:
+            return await self._call(name, arguments)
+
+        repeatable = any(fnmatchcase(name, one) for one in self._settings.idempotent)
+        return Tool(
+            tool_id,
+            offered.description or offered.title or name,
+            without_patterns(offered.input_schema),
+            function,
+            on_unknown="retry" if repeatable else "ask",
+            timeout_s=self._settings.timeout_s,
+        )
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> Any:
+        connection = self._connection
+        if connection is None or connection.over or not connection.ready.done():
+            connection = await call_in_thread(f"remit-mcp-{self.name}-start", self._connected)
+        call = current_call()
+        meta: Any = None if call is None else {_KEY: call.idempotency_key}
+        try:
+            result = await asyncio.wrap_future(
+                connection.submit(lambda client: client.call_tool(name, arguments, meta=meta))
+            )
+        except Exception as error:
+            raise self._failure(error, connection) from error
+        return output(result)
+
+    # -- what went wrong -------------------------------------------------------------------
+
+    def _failure(self, error: BaseException, connection: Connection) -> ToolError:
+        if isinstance(error, ToolError):
+            return error
+        if not (isinstance(error, MCPError) and error.code in _OWN_ERRORS):
+            connection.retire()
+        return ToolError(f"The MCP server {self.name!r} failed: {self._told(error)}")
+
+    def _not_started(self, why: str) -> ToolError:
+        words = self._process.last_words() if self._process is not None else ""
+        tail = f" Its last words: {self._secrets.blotted(words)}" if words else ""
+        return ToolError(
+            f"The MCP server {self.name!r} did not start. {why}{tail}",
+            next_step=f"Check [mcp.{self.name}].",
+        )
+
+    def _told(self, error: BaseException) -> str:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, ConnectionEndedError):
+            return error.message
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            return f"What it sent is not MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+        if isinstance(error, (MCPError, ToolError, RuntimeError)):  # the SDK's own are plain ones
+            return self._secrets.blotted(str(error))
+        return f"{type(error).__name__}."
+
+
+async def _all_tools(client: Client) -> list[Offered]:
+    found: list[Offered] = []
+    cursor: str | None = None
+    seen: set[str] = set()
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if not cursor or cursor in seen:
+            return found
+        seen.add(cursor)
+
+
+@atexit.register
+def _close_all() -> None:
+    servers = [*_open]
+    for server in servers:
+        server._end()
+    for server in servers:
+        server._join()
+
+
+def without_patterns(schema: Any) -> Any:
+    """A server's schema without its regular expressions.
+
+    One that backtracks without end would hold up the whole process, and a server is a stranger.
+    It checks what it gets by itself.
+    """
+    if isinstance(schema, list):
+        return [without_patterns(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in ("pattern", "patternProperties"):
+            continue
+        if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
+            value, dict
+        ):
+            kept[name] = {key: without_patterns(one) for key, one in value.items()}
+        elif name in ("enum", "const", "default", "examples", "required"):
+            kept[name] = value
+        else:
+            kept[name] = without_patterns(value)
+    return kept

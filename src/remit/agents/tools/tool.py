@@ -1,0 +1,82 @@
+"""What a tool is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+from remit.kernel.errors import RemitError
+
+__all__ = ["OnUnknown", "Tool", "ToolError", "UnknownToolError"]
+
+OnUnknown = Literal["retry", "ask", "fail"]
+"""What becomes of a call that began before a crash and whose end nobody knows."""
+
+
+_TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ToolError(RemitError):
+    """A tool cannot do what was asked, or cannot be made; the message goes to the model."""
+
+
+class UnknownToolError(RemitError):
+    """No tool has that id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A callable that agents may use. Called itself, it is its function.
+
+    Attributes:
+        tool_id: letters, digits, ``_`` and ``-``.
+        description: for the model: what it does and when to use it.
+        input_schema: JSON Schema of its arguments, an object.
+        function: called with the arguments by name; may be ``async``; returns a JSON value, or
+            what has one form as JSON: pydantic models, dataclasses, enums, dates and times.
+        examples: phrases of a user that call for it, with the arguments they mean: for models
+            that cannot choose tools by themselves.
+        label: one plain word for it, which a small model picks more surely than an id.
+        describe: says an output in one plain sentence, for models that cannot read data.
+        on_unknown: what becomes of a call that began before a crash and whose end nobody
+            knows: ``retry`` runs it again, because doing it twice changes nothing; ``ask``
+            leaves it to a person; ``fail`` ends the order.
+        timeout_s: longest run, seconds; the setting ``tools.timeout_s`` when left out.
+        max_output_bytes: longest output as JSON; ``tools.max_output_bytes`` when left out.
+        prepare: turns arguments that fit the schema into what the function takes; raises
+            :class:`ToolError` where it cannot. Left out, they are handed over as they are.
+    """
+
+    tool_id: str
+    description: str
+    input_schema: Mapping[str, Any]
+    function: Callable[..., Any]
+    examples: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    describe: Callable[[Any], str] | None = None
+    label: str = ""
+    _: KW_ONLY
+    on_unknown: OnUnknown = "ask"
+    timeout_s: float | None = None
+    max_output_bytes: int | None = None
+    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if not _TOOL_ID.fullmatch(self.tool_id):
+            raise ToolError(
+                f"{self.tool_id!r} cannot name a tool.",
+                next_step="Use letters, digits, '_' and '-', at most 64.",
+            )
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as it was written: no check, no limit, no record."""
+        return self.function(*args, **kwargs)
+
+    def definition(self) -> dict[str, Any]:
+        """What a provider is offered."""
+        return {
+            "name": self.tool_id,
+            "description": self.description,
+            "input_schema": dict(self.input_schema),
+        }

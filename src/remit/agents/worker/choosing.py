@@ -1,0 +1,174 @@
+"""Tools for models that cannot ask for them: a choice held to a schema, then its arguments.
+
+Two small questions under contracts of their own, so that the record says what was asked and
+anyone can replay it. The answer to the user stays the model's, in a later call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from remit.agents.tools import Tool, ToolResult
+from remit.agents.worker.calls import ModelCalls
+from remit.agents.worker.journal import Journal
+from remit.agents.worker.narrowing import narrow, narrowed_schema
+from remit.agents.worker.ports import ContractPort
+from remit.agents.worker.toolbox import Toolbox, result_text
+from remit.kernel.exchange import Message
+from remit.kernel.schemas import first_problem
+
+__all__ = ["ToolChooser"]
+
+_log = logging.getLogger("remit.worker")
+
+_CHOICE = "PRC-TOOLCHOICE-001"
+_ARGUMENTS = "PRC-TOOLARGUMENTS-001"
+_NO_TOOL = "none"
+_LONGEST = 300
+
+
+class ToolChooser:
+    """Finds out which tool a message calls for, and runs it.
+
+    Args:
+        calls: asks the model.
+        contracts: where the two contracts are.
+        toolbox: runs what was chosen.
+        journal: told which pack is in use.
+        wo_id: of the order.
+    """
+
+    def __init__(
+        self,
+        calls: ModelCalls,
+        contracts: ContractPort,
+        toolbox: Toolbox,
+        journal: Journal,
+        wo_id: str,
+    ) -> None:
+        self._calls = calls
+        self._contracts = contracts
+        self._toolbox = toolbox
+        self._journal = journal
+        self._wo_id = wo_id
+        self._asked_in = ""
+
+    async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
+        """At most one tool, run; its result in words for the answer's template."""
+        begun = self._toolbox.begun()
+        if begun is not None:  # what was chosen then stays chosen, whatever tools say now
+            tool_id, arguments, key = begun
+            chosen = next((tool for tool in tools if tool.tool_id == tool_id), None)
+        else:
+            chosen = await self._choice(tools, message)
+            arguments = {} if chosen is None else await self._arguments(chosen, message)
+            key = f"{self._wo_id}/{self._asked_in}/0"
+        if chosen is None:
+            return []
+        result = await self._toolbox.use(chosen.tool_id, arguments, key)
+        return [
+            {
+                "tool_id": chosen.tool_id,
+                "status": result.status,
+                "text": _in_words(chosen, result),
+            }
+        ]
+
+    async def _choice(self, tools: Sequence[Tool], message: str) -> Tool | None:
+        contract = self._contracts.load(_CHOICE)
+        given = Counter(tool.label for tool in tools)
+        labels = {
+            # A label that two tools share tells nobody which of them is meant.
+            tool.tool_id: tool.label if tool.label and given[tool.label] == 1 else tool.tool_id
+            for tool in tools
+        }
+        labels[_NO_TOOL] = str(contract.metadata.get("none_label", _NO_TOOL))
+        about = {tool.tool_id: tool.description for tool in tools}
+        about[_NO_TOOL] = str(contract.metadata.get("none_description", "no tool"))
+        examples = {_NO_TOOL: [str(item["input"]["user_input"]) for item in contract.examples]}
+        examples |= {tool.tool_id: [phrase for phrase, _ in tool.examples] for tool in tools}
+        hints = {tool.tool_id: [tool.tool_id, tool.description] for tool in tools}
+        candidates, shown = narrow(message, examples, hints, _NO_TOOL)
+        answer = await self._ask(
+            _CHOICE,
+            {
+                "user_input": message,
+                "candidates": [
+                    {"label": labels[id_], "about": _one_line(about[id_])} for id_ in candidates
+                ],
+            },
+            _turns((phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in shown),
+            {"enum": [labels[id_] for id_ in candidates]},
+        )
+        by_label = {labels[tool.tool_id]: tool for tool in tools}
+        return by_label.get(answer) if isinstance(answer, str) else None
+
+    async def _arguments(self, tool: Tool, message: str) -> dict[str, Any]:
+        schema = narrowed_schema(tool.input_schema, message)
+        if not schema["properties"]:
+            return {}
+        # With the space after the colon: small models copy what they have seen most.
+        examples = ((phrase, json.dumps(dict(given))) for phrase, given in tool.examples)
+        answer = await self._ask(
+            _ARGUMENTS,
+            {"user_input": message, "tool": tool.definition()},
+            _turns(examples),
+            schema,
+        )
+        return answer if isinstance(answer, dict) else {}
+
+    async def _ask(
+        self,
+        contract_id: str,
+        variables: Mapping[str, Any],
+        history: Sequence[Message],
+        schema: Mapping[str, Any],
+    ) -> Any:
+        """One question; an answer outside the schema counts as none."""
+        answer = self._calls.recorded(contract_id)
+        if answer is None:
+            contract = self._contracts.load(contract_id)
+            pack = self._contracts.load_pack(contract.prompt_pack_id)
+            before = self._journal.prompts_used
+            self._journal.prompts_used = [contract.prompt_pack_id]
+            try:
+                answer = await self._calls.ask(
+                    self._calls.request(contract), pack.render(variables, history), schema=schema
+                )
+            finally:
+                self._journal.prompts_used = before
+        self._asked_in = answer.exchange_entry_id
+        try:
+            value = orjson.loads(answer.text)
+        except orjson.JSONDecodeError:
+            return None
+        return value if not first_problem(schema, value) else None
+
+
+def _one_line(text: str) -> str:
+    """What a tool says of itself, which a stranger may have written: no lines of its own."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _turns(pairs: Any) -> list[Message]:
+    messages: list[Message] = []
+    for asked, answered in pairs:
+        messages.append({"role": "user", "content": asked})
+        messages.append({"role": "assistant", "content": answered})
+    return messages
+
+
+def _in_words(tool: Tool, result: ToolResult) -> str:
+    if result.status == "ok" and tool.describe is not None:
+        try:
+            return str(tool.describe(result.output))
+        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - the tool has run
+            _log.exception("the tool %s cannot describe what it gave", tool.tool_id)
+    return result_text(result)

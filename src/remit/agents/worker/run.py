@@ -1,0 +1,336 @@
+"""One execution of one order: the steps between its beginning and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from remit.agents.worker.calls import ModelCalls
+from remit.agents.worker.choosing import ToolChooser
+from remit.agents.worker.errors import WorkFailedError, WorkLostError
+from remit.agents.worker.journal import Journal
+from remit.agents.worker.ports import BudgetPort, ContractPort, ToolPort
+from remit.agents.worker.recorded import Answer, RecordedRun
+from remit.agents.worker.toolbox import Toolbox, not_run, sendable
+from remit.agents.workorders import (
+    Actor,
+    EventSink,
+    TextDelta,
+    WorkOrder,
+    WorkOrderCost,
+    WorkOrderState,
+    WorkOrderType,
+)
+from remit.contracts import ContractError, PromptContract, PromptPack
+from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import GatewayPort, Message, PromptRequest, TextSink
+from remit.kernel.schemas import first_problem
+from remit.kernel.settings import WorkerSettings
+from remit.ledger import LedgerPort, utc_now
+
+__all__ = ["Means", "Run"]
+
+_CUT_SHORT = ("length", "max_tokens")
+_REFUSALS = ("approval_denied", "tool_not_allowed")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a worker was given to work with; see :class:`remit.agents.worker.HO1Executor`."""
+
+    gateway: GatewayPort
+    ledger: LedgerPort
+    budgeter: BudgetPort | None
+    tools: ToolPort
+    contracts: ContractPort
+    config: WorkerSettings
+    agent_id: str
+    model: tuple[str, str] | None
+
+
+class Run:
+    """See the module.
+
+    Attributes:
+        recorded: what the order did before.
+        check: raises :class:`WorkLostError` when the order is no longer this worker's.
+    """
+
+    def __init__(
+        self,
+        means: Means,
+        order: WorkOrder,
+        on_event: EventSink | None,
+        guard: Callable[[], None],
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self._means = means
+        self._order = order
+        self._on_event = on_event
+        self._journal = Journal(means.ledger, order, means.agent_id, "KERNEL.semantic")
+        self.recorded = recorded = RecordedRun(self._journal.ledger, order.session_id, fresh=fresh)
+
+        def guarded() -> None:
+            try:
+                guard()
+            except RemitError as error:
+                raise WorkLostError(error.message, next_step=error.next_step) from error
+
+        self.check = guarded
+        self._calls = ModelCalls(
+            means.gateway,
+            means.budgeter,
+            order,
+            self._journal,
+            recorded,
+            guarded,
+            means.agent_id,
+            order.constraints.turn_limit or means.config.turn_limit,
+            means.model,
+        )
+        self._toolbox = Toolbox(
+            means.tools, order, self._journal, recorded, guarded, means.config, on_event
+        )
+
+    async def work(self) -> Any:
+        """Do what is left to do; gives the order's result.
+
+        Raises:
+            WorkFailedError: it cannot be completed.
+            WorkParkedError: it waits for a person.
+            ContractError: its contract or pack cannot be used.
+        """
+        order = self._order
+        if order.wo_type is WorkOrderType.TOOL_CALL:
+            self._begin({})
+            return await self._run_tools()
+        try:
+            contract, pack = self._contract()
+        except ContractError:
+            self._begin({})
+            raise
+        self._journal.prompts_used = [contract.prompt_pack_id]
+        pinned = {
+            "contract_version": contract.version,
+            "contract_digest": contract.digest,
+            "prompt_pack_digest": pack.digest,
+        }
+        self._begin(pinned)
+        problem = first_problem(contract.input_schema or {}, dict(order.input_context))
+        if problem:
+            raise WorkFailedError("input_schema_invalid", problem)
+        self._journal.flush()  # it began before it was given anything
+        self._allocate()
+        return await self._ask(contract, pack)
+
+    async def begin_anyway(self) -> None:
+        """Put on record that the order was taken up, when it is only to be ended."""
+        self._begin({})
+
+    async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
+        """Leave the order as it is, waiting."""
+        await self._journal.settle()
+        return replace(self._order, waiting_for=request_ids)
+
+    async def end(
+        self,
+        state: WorkOrderState,
+        output: Any,
+        error: WorkFailedError | None,
+        started: float,
+    ) -> WorkOrder:
+        """Put the end on record, with what it cost."""
+        used = self._journal.usage()
+        cost = WorkOrderCost(
+            used.input_tokens,
+            used.output_tokens,
+            used.input_tokens + used.output_tokens,
+            self._calls.made,
+            self._toolbox.calls,
+            round((time.perf_counter() - started) * 1000, 3),
+            used.cost_usd,
+        )
+        if error is None:
+            await self._journal.write("WO_COMPLETED", output_result=output, cost=cost.to_dict())
+        else:
+            await self._journal.write(
+                "WO_FAILED", error_code=error.code, error_message=error.message,
+                cost=cost.to_dict(),
+            )  # fmt: skip
+        return self._order.moved_to(
+            state,
+            by=Actor.WORKER,
+            output_result=output,
+            error=None if error is None else {"code": error.code, "message": error.message},
+            completed_at=utc_now(),
+            cost=cost,
+        )
+
+    def _begin(self, pinned: Mapping[str, str]) -> None:
+        """Say that the order is worked on; and what is durable but was not told yet."""
+        if self.recorded.began is None:
+            self._journal.note("WO_EXECUTING", **pinned)
+            return
+        for entry in self.recorded.unnoted:
+            told = entry.metadata
+            self._journal.note(
+                "LLM_CALL",
+                exchange_entry_id=entry.id,
+                **{key: told[key] for key in _TOLD_OF_CALLS},
+            )
+        self._journal.note("WO_EXECUTING", **pinned, resumed=True)
+
+    def _contract(self) -> tuple[PromptContract, PromptPack]:
+        """The contract and its pack; of an order that began, the very same.
+
+        Raises:
+            ContractError: it is not there, not usable, or not what the order began with.
+        """
+        contract_id = self._order.constraints.prompt_contract_id
+        began = self.recorded.began.metadata if self.recorded.began is not None else {}
+        contract = self._means.contracts.load(contract_id, began.get("contract_version"))
+        pack = self._means.contracts.load_pack(contract.prompt_pack_id)
+        for what, digest, then in (
+            (contract_id, contract.digest, began.get("contract_digest")),
+            (contract.prompt_pack_id, pack.digest, began.get("prompt_pack_digest")),
+        ):
+            if then is not None and then != digest:
+                raise ContractError(
+                    "contract_schema_invalid",
+                    f"{what} was changed after {self._order.wo_id} began with it.",
+                    next_step="Put it back, or give the change a version of its own.",
+                )
+        return contract, pack
+
+    async def _run_tools(self) -> dict[str, Any]:
+        """The tools of a ``tool_call`` order, one after the other."""
+        self._toolbox.available()  # one that does not exist fails before any runs
+        context = self._order.input_context
+        wanted = context.get("tool_calls") or [context]
+        for number, call in enumerate(wanted):
+            key = f"{self._order.wo_id}/call/{number}"
+            result = await self._toolbox.use(
+                str(call.get("tool_id", "")), call.get("arguments", {}), key
+            )
+            if result.status == "refused":
+                code = result.error.partition(":")[0]
+                raise WorkFailedError(
+                    code if code in _REFUSALS else "tool_not_allowed", result.error
+                )
+        return {"tool_results": self._toolbox.results}
+
+    async def _ask(self, contract: PromptContract, pack: PromptPack) -> Any:
+        request = self._calls.request(contract)
+        tools = self._toolbox.available()
+        variables = dict(self._order.input_context)
+        history = _history(variables)
+        small = self._means.config.small_model
+        native = self._means.gateway.capabilities(request).native_tools
+        variables["native_tools"] = native
+        if not native:
+            most = min(request.max_tokens or small.max_tokens, small.max_tokens)
+            request = replace(request, max_tokens=most)
+        if tools and not native:
+            chooser = ToolChooser(
+                self._calls, self._means.contracts, self._toolbox, self._journal,
+                self._order.wo_id,
+            )  # fmt: skip
+            variables["tool_results"] = await chooser.choose(tools, str(variables["user_input"]))
+            tools = []
+            variables["small_talk"] = not variables["tool_results"]
+            first = max(0, len(history) - 2 * small.context_turns)
+            history = [] if variables["tool_results"] else history[first:]
+        answer = await self._converse(
+            contract, request, lambda: pack.render(variables, history),
+            [tool.definition() for tool in tools],
+        )  # fmt: skip
+        if contract.output_schema is not None:
+            return _checked(contract.output_schema, answer.text)
+        return {
+            "text": answer.text,
+            "finish_reason": answer.finish_reason,
+            "tool_results": self._toolbox.results,
+        }
+
+    async def _converse(
+        self,
+        contract: PromptContract,
+        request: PromptRequest,
+        render: Callable[[], list[Message]],
+        definitions: Sequence[Mapping[str, Any]],
+    ) -> Answer:
+        """Ask, use tools, ask again; from where the record stops."""
+        answer = self._calls.recorded(contract.contract_id)
+        messages = list(answer.messages) if answer is not None else render()
+        while True:
+            if answer is None:
+                answer = await self._calls.ask(
+                    request, messages, tools=definitions, on_text=self._text_sink(contract)
+                )
+            uses = [block for block in answer.blocks if block.get("type") == "tool_use"]
+            if not uses or not definitions:
+                return answer
+            messages.append({"role": "assistant", "content": sendable(answer.blocks)})
+            if answer.finish_reason in _CUT_SHORT:
+                results = not_run(uses)
+            else:
+                results = await self._toolbox.answer(uses, answer.exchange_entry_id)
+            messages.append({"role": "user", "content": results})
+            answer = None
+
+    def _allocate(self) -> None:
+        """Give the order its own limits, when it has any."""
+        constraints = self._order.constraints
+        if not constraints.token_budget and constraints.usd_budget is None:
+            return
+        if self._means.budgeter is None:
+            if constraints.usd_budget is not None:
+                raise WorkFailedError(
+                    "budget_exhausted", "the order has a USD budget, and budgets are off"
+                )
+            return
+        usd = constraints.usd_budget
+        limits = BudgetLimits(
+            constraints.token_budget or None, None if usd is None else nano_of(usd)
+        )
+        scope = BudgetScope(self._order.session_id, self._order.wo_id)
+        self._journal.joined(self._means.budgeter.allocate_soon(scope, limits=limits))
+
+    def _text_sink(self, contract: PromptContract) -> TextSink | None:
+        """Streams what people read; a contract with an output schema gives data."""
+        listener = self._on_event
+        if listener is None or contract.output_schema is not None:
+            return None
+        return lambda text: listener(TextDelta(text))
+
+
+_TOLD_OF_CALLS = (
+    "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
+)  # fmt: skip
+
+
+def _history(variables: Mapping[str, Any]) -> list[Message]:
+    """The turns that the supervisor assembled, as messages."""
+    assembled = variables.get("assembled_context") or {}
+    turns: Sequence[Mapping[str, Any]] = assembled.get("turns") or ()
+    messages: list[Message] = []
+    for turn in turns:
+        messages.append({"role": "user", "content": str(turn["user_message"])})
+        messages.append({"role": "assistant", "content": str(turn["response"])})
+    return messages
+
+
+def _checked(schema: Mapping[str, Any], text: str) -> Any:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise WorkFailedError("output_schema_invalid", "the answer is not JSON") from error
+    if problem := first_problem(schema, value):
+        raise WorkFailedError("output_schema_invalid", problem)
+    return value

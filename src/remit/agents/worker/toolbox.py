@@ -1,0 +1,361 @@
+"""The tools one order may use: intent on record before, result after, refusals told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from remit.agents.tools import Tool, ToolCall, ToolResult
+from remit.agents.worker.errors import WorkFailedError, WorkParkedError
+from remit.agents.worker.journal import Journal
+from remit.agents.worker.ports import ToolPort
+from remit.agents.worker.recorded import RecordedRun
+from remit.agents.workorders import ApprovalNeeded, EventSink, ToolEnded, ToolStarted, WorkOrder
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import WorkerSettings
+from remit.ledger import Erased, LedgerEntry
+
+__all__ = ["UNKNOWN_TOOL", "Toolbox", "not_run", "result_text", "sendable"]
+
+UNKNOWN_TOOL = "unknown"
+"""What the record calls a tool that the order may not use."""
+
+
+class Toolbox:
+    """Runs tools for one order.
+
+    Args:
+        tools: the dispatcher.
+        order: whose constraints say which tools there are.
+        journal: where intent and result are noted.
+        recorded: what the order did before.
+        guard: called before a tool runs; raises when the order is no longer this worker's.
+        config: how many may run, and how many at once.
+        on_event: hears of starts and ends.
+
+    Attributes:
+        calls: how many tools ran.
+    """
+
+    def __init__(
+        self,
+        tools: ToolPort,
+        order: WorkOrder,
+        journal: Journal,
+        recorded: RecordedRun,
+        guard: Callable[[], None],
+        config: WorkerSettings,
+        on_event: EventSink | None,
+    ) -> None:
+        self._port = tools
+        self._order = order
+        self._allowed = order.constraints.tools_allowed
+        self._needs_approval = frozenset(order.constraints.tools_requiring_approval)
+        self._journal = journal
+        self._recorded = recorded
+        self._guard = guard
+        self._limit = config.tool_limit
+        self._at_once = asyncio.Semaphore(config.tools_at_once)
+        self._begun = len(recorded.intents)
+        self._on_event = on_event or (lambda _: None)
+        self.calls = 0
+        self._told: dict[str, dict[str, Any]] = {}
+        for key, entry in recorded.tool_calls.items():
+            self._count(key, entry.metadata, ran=bool(recorded.intents[key]))
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """What tools gave back, as data, in the order in which they were asked for."""
+        return [self._told[key] for key in sorted(self._told, key=_place)]
+
+    def begun(self) -> tuple[str, Any, str] | None:
+        """Tool, arguments and key of the latest call that began or waits; for going on with it."""
+        entry = self._recorded.last_use() if self._recorded.began is not None else None
+        if entry is None or isinstance(entry.metadata["arguments"], Erased):
+            return None
+        told = entry.metadata
+        return told["tool_id"], told["arguments"], told["idempotency_key"]
+
+    def available(self) -> list[Tool]:
+        """The tools the order may use."""
+        return self._port.tools(self._allowed)
+
+    async def answer(
+        self, blocks: Sequence[Mapping[str, Any]], exchange_entry_id: str
+    ) -> list[dict[str, Any]]:
+        """Answer the tool_use blocks of one exchange with tool_result blocks, in their order.
+
+        They run side by side. What needs no person runs also when another needs one.
+
+        Raises:
+            WorkParkedError: some of them wait for a person.
+            WorkFailedError: one must not be run again, and nobody knows whether it took effect.
+        """
+        keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
+        outcomes = await asyncio.gather(
+            *(
+                self.use(str(block.get("name", "")), block.get("input"), key)
+                for block, key in zip(blocks, keys, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        results = _whole(outcomes)
+        return [
+            {
+                "type": "tool_result",
+                "tool_use_id": str(block.get("id", "")),
+                "content": result_text(result),
+                "is_error": result.status != "ok",
+            }
+            for block, result in zip(blocks, results, strict=True)
+        ]
+
+    async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
+        """Run one tool, or refuse it; either is on record. What is on record is not run again.
+
+        Args:
+            tool_id: as the model or the order named it.
+            arguments: as they came.
+            key: the idempotency key, the same whenever the same step is asked for.
+
+        Raises:
+            WorkParkedError: it waits for a person.
+            WorkFailedError: see :meth:`answer`.
+        """
+        if (before := self._recorded.tool_calls.get(key)) is not None:
+            return _recorded_result(before)
+        given = arguments if isinstance(arguments, dict) else {"_unparsed": str(arguments)}
+        try:
+            size = len(canonical_json(given))
+        except InvalidInputError as error:
+            result = ToolResult("error", error=f"The arguments cannot be recorded: {error.message}")
+            return await self._ended(tool_id, {}, 0, result, key)
+        if tool_id not in self._allowed:
+            allowed = ", ".join(self._allowed) or "none"
+            result = ToolResult(
+                "refused",
+                error=f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}.",
+            )
+            return await self._ended(tool_id, given, size, result, key)
+        if key not in self._recorded.intents:
+            self._begun += 1
+        if self._begun > self._limit:
+            result = ToolResult(
+                "refused",
+                error=f"tool_limit: this work order may make {self._limit} tool calls, and has.",
+            )
+            return await self._ended(tool_id, given, size, result, key)
+        barred = await self._barred(tool_id, given, key)
+        if barred is not None:
+            return await self._ended(tool_id, given, size, barred, key)
+        return await self._run(tool_id, given, size, key)
+
+    async def _barred(self, tool_id: str, given: dict[str, Any], key: str) -> ToolResult | None:
+        """Why the tool must not run; ``None`` when it may."""
+        if tool_id in self._needs_approval:
+            denied = await self._asked(tool_id, given, key, "approval")
+            if denied is not None:
+                return ToolResult("refused", error=f"approval_denied: {_by_whom(denied)}")
+        if not self._recorded.intents[key]:
+            return None
+        (tool,) = self._port.tools([tool_id])
+        if tool.on_unknown == "retry":
+            return None
+        if tool.on_unknown == "fail":
+            raise WorkFailedError(
+                "tool_outcome_unknown",
+                f"{tool_id} had begun when the process died; nobody knows whether it took effect",
+            )
+        denied = await self._asked(tool_id, given, key, "unknown_outcome")
+        if denied is None:
+            return None
+        return ToolResult(
+            "error",
+            error=f"{tool_id} had begun when the process died, and nobody knows whether it took "
+            f"effect. It was not run again: {_by_whom(denied)}",
+        )
+
+    async def _asked(
+        self, tool_id: str, given: dict[str, Any], key: str, kind: str
+    ) -> LedgerEntry | None:
+        """Ask a person: the denial, or ``None`` when it was granted.
+
+        Raises:
+            WorkParkedError: nobody has answered yet.
+        """
+        # A "yes" to an unknown outcome is one to the attempt that was asked about, not to all.
+        attempt = self._recorded.intents[key] if kind == "unknown_outcome" else 0
+        asked = self._recorded.requests.get((key, kind, attempt), ())
+        # It holds for this tool with these arguments: what was granted is what runs.
+        request_id = next(
+            (
+                entry.id
+                for entry in asked
+                if entry.metadata["tool_id"] == tool_id and entry.metadata["arguments"] == given
+            ),
+            None,
+        )
+        if request_id is None:
+            request_id = await self._journal.write(
+                "APPROVAL_REQUESTED",
+                tool_id=tool_id,
+                arguments=given,
+                idempotency_key=key,
+                kind=kind,
+                **({"attempt": attempt} if attempt else {}),
+            )
+        decision = self._recorded.decisions.get(request_id)
+        if decision is None:
+            self._on_event(ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind))
+            raise WorkParkedError((request_id,))
+        return decision if decision.event_type == "APPROVAL_DENIED" else None
+
+    async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
+        attempt = self._recorded.intents[key] + 1
+        again = {"attempt": attempt} if attempt > 1 else {}
+        async with self._at_once:
+            return await self._run_now(tool_id, given, size, key, again)
+
+    async def _run_now(
+        self, tool_id: str, given: dict[str, Any], size: int, key: str, again: dict[str, int]
+    ) -> ToolResult:
+        await self._journal.settle()
+        self._guard()
+        await self._journal.write(
+            "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
+        )
+        self._on_event(ToolStarted(tool_id, given))
+        call = ToolCall(tool_id, key, self._order.wo_id, self._order.session_id)
+        try:
+            result = await self._port.aexecute(tool_id, given, call=call)
+        except asyncio.CancelledError:
+            stopped = ToolResult(
+                "error", error=f"The order ended while {tool_id} ran; it may have taken effect."
+            )
+            await self._ended(tool_id, given, size, stopped, key, ran=True)
+            raise
+        return await self._ended(tool_id, given, size, result, key, ran=True)
+
+    async def _ended(
+        self,
+        tool_id: str,
+        given: dict[str, Any],
+        size: int,
+        result: ToolResult,
+        key: str,
+        *,
+        ran: bool = False,
+    ) -> ToolResult:
+        told = {
+            # A name the model made up is its text, not an id: it stands in tool_error, as content.
+            "tool_id": tool_id if tool_id in self._allowed else UNKNOWN_TOOL,
+            "status": result.status,
+            "arguments": given,
+            "result": result.output,
+            "arguments_bytes": size,
+            "result_bytes": len(canonical_json(result.output)),
+            "tool_error": result.error,
+            "idempotency_key": key,
+        }
+        self._journal.soon("TOOL_CALL", **told)  # the next call of the order waits for it
+        self._count(key, {**told, "tool_id": tool_id}, ran=ran)
+        self._on_event(ToolEnded(tool_id, result.status, result.output, result.error))
+        return result
+
+    def _count(self, key: str, told: Mapping[str, Any], *, ran: bool) -> None:
+        self.calls += ran
+        self._told[key] = {
+            "tool_id": told["tool_id"],
+            "status": told["status"],
+            "arguments": _plain(told["arguments"]),
+            "output": _plain(told["result"]),
+            "error": _plain(told["tool_error"]),
+        }
+
+
+def _place(key: str) -> tuple[str, int]:
+    """Where a call stands: the exchange that asked, and the number in it."""
+    asked_in, _, number = key.rpartition("/")
+    return asked_in, int(number)
+
+
+def _whole(outcomes: Sequence[ToolResult | BaseException]) -> list[ToolResult]:
+    """All results, when there are all; else the gravest reason why not."""
+    problems = [one for one in outcomes if isinstance(one, BaseException)]
+    for problem in problems:
+        if not isinstance(problem, WorkParkedError):
+            raise problem
+    if problems:
+        raise WorkParkedError(
+            tuple(
+                request_id
+                for one in problems
+                if isinstance(one, WorkParkedError)
+                for request_id in one.request_ids
+            )
+        )
+    return [one for one in outcomes if isinstance(one, ToolResult)]
+
+
+def _recorded_result(entry: LedgerEntry) -> ToolResult:
+    told = entry.metadata
+    if isinstance(told["result"], Erased) or isinstance(told["tool_error"], Erased):
+        raise WorkFailedError(
+            "record_erased", f"the order cannot go on: the content of {entry.id} was erased"
+        )
+    return ToolResult(told["status"], told["result"], told["tool_error"])
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, Erased) else value
+
+
+def _by_whom(denied: LedgerEntry) -> str:
+    told = denied.metadata
+    why = told.get("decision_reason")
+    said = f": {why}" if isinstance(why, str) and why else "."
+    return f"{told['decided_by']} said no{said}"
+
+
+def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A model's blocks as they can be sent back to it.
+
+    Arguments that JSON readers cannot keep (an integer beyond 2**53, say) are left out: the
+    tool was not run with them, and the result beside says why.
+    """
+    kept = []
+    for block in blocks:
+        if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict):
+            block = {**block, "input": {}}
+        try:
+            canonical_json(block)
+            kept.append(dict(block))
+        except InvalidInputError:
+            kept.append({**block, "input": {}})
+    return kept
+
+
+def not_run(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Answers to tool_use blocks of an answer that was cut short: who knows what is missing."""
+    return [
+        {
+            "type": "tool_result",
+            "tool_use_id": str(block.get("id", "")),
+            "content": "error: your answer was cut short, so the tool was not run. Ask again.",
+            "is_error": True,
+        }
+        for block in blocks
+    ]
+
+
+def result_text(result: ToolResult) -> str:
+    """A tool's result as the model reads it."""
+    if result.status != "ok":
+        return f"{result.status}: {result.error}"
+    if isinstance(result.output, str):
+        return result.output
+    return orjson.dumps(result.output).decode()

@@ -1,0 +1,59 @@
+"""Work orders: the unit of delegated work, and its one state machine (SPEC 8.2)."""
+
+from remit.agents.workorders.events import (
+    AnswerRejected,
+    ApprovalNeeded,
+    Degraded,
+    EventSink,
+    TextDelta,
+    ToolEnded,
+    ToolStarted,
+    TurnEvent,
+    TurnResumed,
+)
+from remit.agents.workorders.order import (
+    Actor,
+    IllegalTransitionError,
+    WorkOrder,
+    WorkOrderConstraints,
+    WorkOrderCost,
+    WorkOrderState,
+    WorkOrderType,
+    work_order_id,
+)
+from remit.agents.workorders.recorded import (
+    OrderRecordError,
+    constraints_of,
+    moved_by,
+    plan_of,
+    recorded_order,
+    replay,
+)
+from remit.agents.workorders.trace import trace_hash
+
+__all__ = [
+    "Actor",
+    "AnswerRejected",
+    "ApprovalNeeded",
+    "Degraded",
+    "EventSink",
+    "IllegalTransitionError",
+    "OrderRecordError",
+    "TextDelta",
+    "ToolEnded",
+    "ToolStarted",
+    "TurnEvent",
+    "TurnResumed",
+    "WorkOrder",
+    "WorkOrderConstraints",
+    "WorkOrderCost",
+    "WorkOrderState",
+    "WorkOrderType",
+    "constraints_of",
+    "moved_by",
+    "plan_of",
+    "recorded_order",
+    "replay",
+    "trace_hash",
+    "work_order_id",
+]

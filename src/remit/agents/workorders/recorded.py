@@ -1,0 +1,174 @@
+"""Orders as the ledger tells them: what a plan says, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from remit.agents.workorders.order import (
+    Actor,
+    IllegalTransitionError,
+    WorkOrder,
+    WorkOrderConstraints,
+    WorkOrderCost,
+    WorkOrderState,
+    WorkOrderType,
+)
+from remit.kernel.errors import RemitError
+from remit.ledger import Erased, LedgerEntry, LedgerPort
+
+__all__ = ["OrderRecordError", "constraints_of", "moved_by", "plan_of", "recorded_order", "replay"]
+
+_STATES = {
+    "WO_DISPATCHED": WorkOrderState.DISPATCHED,
+    "WO_EXECUTING": WorkOrderState.EXECUTING,
+    "WO_COMPLETED": WorkOrderState.COMPLETED,
+    "WO_FAILED": WorkOrderState.FAILED,
+}
+_ACTORS = {"ho2": Actor.SUPERVISOR, "ho1": Actor.WORKER}
+
+
+class OrderRecordError(RemitError):
+    """What the ledger says of an order does not make an order."""
+
+
+def plan_of(order: WorkOrder) -> dict[str, Any]:
+    """What a ``WO_PLANNED`` says of an order, besides its id: enough to have it worked on."""
+    return {
+        "wo_type": str(order.wo_type),
+        "tier_target": order.tier_target,
+        "parent_wo_id": order.parent_wo_id,
+        "input_context": dict(order.input_context),
+        "acceptance_criteria": dict(order.acceptance_criteria),
+        "constraints": constraints_of(order.constraints),
+    }
+
+
+def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
+    """Constraints as plain data."""
+    plain = {one.name: getattr(limits, one.name) for one in fields(limits)}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
+    }
+
+
+def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> WorkOrder:
+    """The order that its entries tell of, in ledger order.
+
+    Every step goes through the state machine, made by the tier that wrote the entry: an order
+    that went a way that does not exist is not an order.
+
+    Args:
+        entries: of one order; those that are no step of it are passed over.
+        allow_erased: give an order whose input was erased without it, for ending it.
+
+    Raises:
+        IllegalTransitionError: it went a way that does not exist.
+        OrderRecordError: the plan is missing, erased, or not a plan.
+    """
+    order: WorkOrder | None = None
+    for entry in entries:
+        if entry.event_type == "WO_PLANNED":
+            if order is not None:
+                raise IllegalTransitionError(f"{order.wo_id} was planned twice.")
+            order = _planned(entry, allow_erased)
+        elif entry.event_type in _STATES:
+            if order is None:
+                raise OrderRecordError(f"{entry.submission_id} was never planned.")
+            order = moved_by(order, entry)
+    if order is None:
+        raise OrderRecordError("There is no such work order.")
+    return order
+
+
+def recorded_order(
+    ledger: LedgerPort, wo_id: str, *, allow_erased: bool = False
+) -> WorkOrder | None:
+    """The order with that id as it stands; ``None`` when it was never planned.
+
+    Args:
+        ledger: a handle that sees the supervisor's and the worker's entries.
+        wo_id: of the order.
+        allow_erased: see :func:`replay`.
+
+    Raises:
+        OrderRecordError: its plan is not one, or was erased.
+    """
+    steps = [
+        entry
+        for event_type in ("WO_PLANNED", *_STATES)
+        for entry in ledger.query(work_order_id=wo_id, event_type=event_type)
+        if entry.submission_id == wo_id
+    ]
+    if not steps:
+        return None
+    steps.sort(key=lambda entry: int(entry.id[4:], 16))
+    return replay(steps, allow_erased=allow_erased)
+
+
+def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
+    told = dict(entry.metadata)
+    erased = [name for name in ("input_context", "acceptance_criteria")
+              if isinstance(told.get(name), Erased)]  # fmt: skip
+    if erased and not allow_erased:
+        raise OrderRecordError(
+            f"The plan of {entry.submission_id} was erased.",
+            next_step="It cannot be worked on any more; cancel it.",
+        )
+    told.update({name: {} for name in erased})
+    try:
+        limits = dict(told["constraints"])
+        for name in ("tools_allowed", "tools_requiring_approval", "domain_tags"):
+            limits[name] = tuple(limits.get(name) or ())
+        provenance = told["provenance"]
+        return WorkOrder(
+            wo_id=entry.submission_id,
+            session_id=str(provenance["session_id"]),
+            wo_type=WorkOrderType(told["wo_type"]),
+            tier_target=str(told["tier_target"]),
+            parent_wo_id=told.get("parent_wo_id"),
+            created_at=entry.timestamp,
+            created_by=str(provenance["agent_id"]),
+            input_context=told["input_context"],
+            constraints=WorkOrderConstraints(**limits),
+            acceptance_criteria=told["acceptance_criteria"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise OrderRecordError(
+            f"{entry.id} does not hold a plan ({type(error).__name__}: {error})."
+        ) from error
+
+
+def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
+    """The order after the step that ``entry`` puts on record.
+
+    Raises:
+        IllegalTransitionError: the state machine has no such step, or not by that writer.
+    """
+    told: Mapping[str, Any] = entry.metadata
+    state = _STATES[entry.event_type]
+    if state is WorkOrderState.EXECUTING and told.get("resumed"):
+        if order.state is not WorkOrderState.EXECUTING:
+            raise IllegalTransitionError(
+                f"{order.wo_id} is {order.state} and cannot be resumed ({entry.id})."
+            )
+        return order
+    by = _ACTORS.get(str((told.get("scope") or {}).get("tier")))
+    if by is None:
+        raise IllegalTransitionError(f"{entry.id} was written by neither supervisor nor worker.")
+    changes: dict[str, Any] = {}
+    if state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED):
+        cost = told.get("cost") or {}
+        known = {one.name for one in fields(WorkOrderCost)}
+        changes = {
+            "completed_at": entry.timestamp,
+            "cost": WorkOrderCost(**{k: v for k, v in cost.items() if k in known}),
+            "output_result": told.get("output_result"),
+        }
+        if state is WorkOrderState.FAILED:
+            changes["error"] = {
+                "code": told.get("error_code", ""),
+                "message": told.get("error_message", ""),
+            }
+    return order.moved_to(state, by=by, **changes)

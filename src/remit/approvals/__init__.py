@@ -1,6 +1,0 @@
-"""Approvals: what waits for a person, and what the person said (SPEC 8.3)."""
-
-from remit.approvals.desk import ApprovalDesk, ApprovalError
-from remit.approvals.request import Approval
-
-__all__ = ["Approval", "ApprovalDesk", "ApprovalError"]

@@ -1,0 +1,39 @@
+"""Who asks, and what they may: virtual keys, roles, agent tokens (SPEC 6)."""
+
+from remit.gateway.auth.agent_key import agent_secret
+from remit.gateway.auth.errors import (
+    AgentKeyError,
+    AuthenticationError,
+    AuthUnavailableError,
+    VirtualKeyError,
+    VirtualKeyNotFoundError,
+)
+from remit.gateway.auth.headers import token_from_headers
+from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
+from remit.gateway.auth.keys import KeyStore
+from remit.gateway.auth.limits import AuthLimits
+from remit.gateway.auth.tokens import AgentClaims, AgentTokenProvider, AgentTokens, ByTokenKind
+from remit.gateway.auth.virtual_key import NewKey, VirtualKey
+
+__all__ = [
+    "PERMISSIONS",
+    "ROLES",
+    "AgentClaims",
+    "AgentKeyError",
+    "AgentTokenProvider",
+    "AgentTokens",
+    "AuthLimits",
+    "AuthProvider",
+    "AuthUnavailableError",
+    "AuthenticationError",
+    "ByTokenKind",
+    "Identity",
+    "KeyStore",
+    "LocalOperator",
+    "NewKey",
+    "VirtualKey",
+    "VirtualKeyError",
+    "VirtualKeyNotFoundError",
+    "agent_secret",
+    "token_from_headers",
+]

@@ -1,0 +1,120 @@
+"""Identities, what they may do, and the port that tells them (SPEC 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from remit.gateway.auth.errors import AuthenticationError
+from remit.kernel.errors import InvalidInputError
+
+__all__ = [
+    "PERMISSIONS",
+    "ROLES",
+    "AuthProvider",
+    "AuthenticationError",
+    "Identity",
+    "LocalOperator",
+]
+
+ROLES: dict[str, frozenset[str]] = {
+    # An admin changes things through governed verbs only, never by a key of its own making.
+    "admin": frozenset({"call", "read", "verify"}),
+    "operator": frozenset({"call", "read", "verify", "manage_keys", "manage_budgets"}),
+    "agent": frozenset({"call"}),
+    "auditor": frozenset({"read", "verify"}),
+}
+"""The permissions of each role; ``docs/keys.md`` holds the same table."""
+
+PERMISSIONS: frozenset[str] = frozenset().union(*ROLES.values())
+"""Every permission there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Someone who may call. Empty scopes exclude nothing.
+
+    Attributes:
+        name: who, for people to read.
+        role: ``admin``, ``operator``, ``agent`` or ``auditor``.
+        key_id: the virtual key's id; empty without one.
+        user_id: whom the key was given to, and whose budget its calls also use.
+        team_id: the team of that user.
+        organisation_id: the organisation of that team.
+        models: model ids, or patterns of them such as ``gpt-4o*`` (``*``, ``?``, ``[…]``; case
+            counts).
+        agents: agent ids, exact.
+        tiers: ``hot``, ``ho2``, ``ho1``.
+        expires_at: ISO 8601, UTC; empty for never.
+        session_id: the one session, and ``work_order_id`` the one order, that a token was made
+            for; empty for any.
+        within: the identity that handed on a part of what it may; nobody has more than that one.
+    """
+
+    name: str
+    role: str
+    key_id: str = ""
+    user_id: str = ""
+    team_id: str = ""
+    organisation_id: str = ""
+    models: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    expires_at: str = ""
+    session_id: str = ""
+    work_order_id: str = ""
+    within: Identity | None = None
+
+    def may_use_model(self, model_id: str) -> bool:
+        """Whether calls may go to ``model_id``, the full id as the provider knows it."""
+        if self.within is not None and not self.within.may_use_model(model_id):
+            return False
+        return (
+            not self.models
+            or model_id in self.models
+            or any(fnmatchcase(model_id, pattern) for pattern in self.models)
+        )
+
+    def may_act_as(self, agent_id: str) -> bool:
+        """Whether calls may be made in the name of ``agent_id``."""
+        if self.within is not None and not self.within.may_act_as(agent_id):
+            return False
+        return not self.agents or agent_id in self.agents
+
+    def may_use_tier(self, tier: str) -> bool:
+        """Whether calls may be made in ``tier``."""
+        if self.within is not None and not self.within.may_use_tier(tier):
+            return False
+        return not self.tiers or tier in self.tiers
+
+    def may(self, permission: str) -> bool:
+        """Whether the role has a permission of :data:`PERMISSIONS`; an unknown role has none.
+
+        Raises:
+            InvalidInputError: there is no such permission.
+        """
+        if permission not in PERMISSIONS:
+            raise InvalidInputError(
+                f"There is no permission {permission!r}.",
+                next_step=f"Permissions are {', '.join(sorted(PERMISSIONS))}.",
+            )
+        if self.within is not None and not self.within.may(permission):
+            return False
+        return permission in ROLES.get(self.role, frozenset())
+
+
+class AuthProvider(Protocol):
+    """Tells who a token belongs to."""
+
+    def authenticate(self, token: str | None) -> Identity:
+        """The identity behind ``token``, else :class:`AuthenticationError`."""
+        ...
+
+
+class LocalOperator:
+    """Whoever runs this process is its operator: the shell and the Python API (SPEC 4.2)."""
+
+    def authenticate(self, token: str | None) -> Identity:
+        """The local operator, whatever the token."""
+        return Identity("local operator", "operator")

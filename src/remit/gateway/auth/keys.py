@@ -1,0 +1,340 @@
+"""Virtual keys, kept in the ledger's own database (SPEC 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError, VirtualKeyError
+from remit.gateway.auth.identity import Identity
+from remit.gateway.auth.limits import AuthLimits
+from remit.gateway.auth.live_keys import LiveKeys
+from remit.gateway.auth.refusals import Refusals
+from remit.gateway.auth.virtual_key import (
+    KEY_CHARS,
+    KeyRow,
+    NewKey,
+    VirtualKey,
+    check_text,
+    items_of,
+    new_key_id,
+    new_secret,
+    now_text,
+    time_text,
+)
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+
+__all__ = ["KeyStore"]
+
+_MAX_REASON_CHARS = 500
+
+_InTransaction = Callable[[Transaction, str], dict[str, Any]]
+_Keys = list[VirtualKey]  # within the class, `list` is the method
+
+
+class KeyStore:
+    """Makes, revokes and checks virtual keys.
+
+    Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects what people can
+    remember; these secrets are 256 random bits, which no hash rate can search, and each call
+    has to be checked within microseconds.
+
+    Every change is one transaction with its ledger entry. A change counts at once in the process
+    that makes it, and within ``limits.revocation_s`` in every other.
+
+    Args:
+        ledger: where keys are kept and their making is recorded.
+        limits: how fresh the view of the keys must be. Left out, the store manages keys and
+            lets nobody in: no thread watches the database.
+
+    Raises:
+        LedgerError: the database cannot be used.
+    """
+
+    def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
+        self._ledger = ledger
+        ledger.transact(_create)
+        self._live: LiveKeys | None = None
+        self._refusals = Refusals(limits.refused_log_s if limits else math.inf)
+        if limits is not None:
+            self._live = LiveKeys(ledger, limits, self._refusals.tell)
+
+    def __repr__(self) -> str:
+        return f"KeyStore({self._ledger.location!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let nobody in any more and end the thread. Closing twice is harmless.
+
+        The ledger stays open; close it after the store.
+        """
+        if self._live is not None:
+            self._live.close()
+            self._refusals.tell(closing=True)
+
+    # -- checking ----------------------------------------------------------------------
+
+    def authenticate(self, token: str | None) -> Identity:
+        """Who calls with this key. Waits for nothing and writes nothing.
+
+        Raises:
+            AuthenticationError: nobody does, or not any more; which of these is not told.
+            AuthUnavailableError: it cannot be told, since the database could not be read for
+                ``limits.stale_after_s``.
+        """
+        live = self._watched()
+        if isinstance(token, str) and len(token) == KEY_CHARS and token.isascii():
+            identity = live.of_secret(hashlib.sha256(token.encode("ascii")).digest())
+            if identity is not None:
+                return identity
+        self._refusals.count()
+        if not token:
+            raise AuthenticationError(
+                "No key was given.",
+                next_step="Send it as `Authorization: Bearer …` or `x-api-key: …`.",
+            )
+        raise _refused()
+
+    def identity_of(self, key_id: str) -> Identity:
+        """Who has the key of this id, when it counts now. Raises as :meth:`authenticate`."""
+        identity = self._watched().of_id(key_id)
+        if identity is None:
+            self._refusals.count()
+            raise _refused()
+        return identity
+
+    @property
+    def refused(self) -> int:
+        """How many calls were refused since the store was opened."""
+        return self._refusals.total
+
+    # -- managing ----------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        *,
+        role: str = "agent",
+        models: Sequence[str] = (),
+        agents: Sequence[str] = (),
+        tiers: Sequence[str] = (),
+        user_id: str = "",
+        team_id: str = "",
+        organisation_id: str = "",
+        expires: str | datetime | None = None,
+        requested_by: str = "operator",
+        in_transaction: _InTransaction | None = None,
+    ) -> NewKey:
+        """Make a key; writes one ``KEY_CREATED`` entry, without the secret or its hash.
+
+        Args:
+            name: at most 128 printable characters; no other key that is not revoked has it.
+            role: a name of :data:`remit.gateway.auth.ROLES`.
+            models: see :class:`~remit.gateway.auth.Identity`, as for the five that follow.
+            expires: an aware ``datetime`` or ISO 8601 with its zone; never when left out.
+            requested_by: who asked, on record.
+            in_transaction: called with the transaction and the key's id, to do what belongs to
+                the key in the same transaction, such as to set its budget. What it returns goes
+                into the entry's metadata.
+
+        Raises:
+            InvalidInputError: a value cannot be used.
+            VirtualKeyError: the name is taken.
+        """
+        secret, shown, hash_ = new_secret()
+        made = VirtualKey(
+            key_id=new_key_id(),
+            name=name,
+            role=role,
+            prefix=shown,
+            user_id=user_id,
+            team_id=team_id,
+            organisation_id=organisation_id,
+            models=items_of("models", models),
+            agents=items_of("agents", agents),
+            tiers=items_of("tiers", tiers),
+            created=now_text(),
+            expires=time_text(expires),
+        ).checked()
+        check_text("requested_by", requested_by)
+
+        def call(tx: Transaction) -> KeyRow:
+            if tx.execute("SELECT 1 FROM virtual_keys WHERE name = ? AND revoked = ''", (name,)):
+                raise VirtualKeyError(
+                    f"There is a key {name!r} already.",
+                    next_step="Choose another name, revoke that key, or rotate it.",
+                )
+            row = KeyRow(made, hash_).saved(tx)
+            more = in_transaction(tx, made.key_id) if in_transaction else {}
+            _record(tx, "KEY_CREATED", "CREATED", "Key created", made, requested_by, more)
+            return row
+
+        self._change(call)
+        return NewKey(made.key_id, name, secret)
+
+    def list(self, include_revoked: bool = False) -> _Keys:
+        """Keys by name; those that expired are among them, those that were revoked if asked."""
+        condition = "" if include_revoked else "WHERE revoked = ''"
+        rows = self._ledger.select(f"{KeyRow.SELECT} {condition} ORDER BY name, created")
+        return [KeyRow.of(row).key for row in rows]
+
+    def find(self, name_or_id: str) -> VirtualKey:
+        """The key of that id or name; of a name used again, the one that is not revoked.
+
+        Raises:
+            VirtualKeyNotFoundError: there is none.
+        """
+        return KeyRow.find(self._ledger.select, name_or_id).key
+
+    def revoke(self, name_or_id: str, reason: str = "", *, requested_by: str = "operator") -> str:
+        """End a key for good; returns the id of its ``KEY_REVOKED`` entry.
+
+        A key that is revoked already stays as it is: the entry of that time is returned, and no
+        other is written, so whoever is not sure can ask twice.
+
+        Args:
+            name_or_id: which key.
+            reason: why, in a line of at most 500 characters; stays on record.
+            requested_by: who asked, on record.
+
+        Raises:
+            VirtualKeyNotFoundError: there is none.
+            InvalidInputError: the reason cannot be recorded.
+        """
+        if reason:
+            check_text("reason", reason, _MAX_REASON_CHARS)
+        check_text("requested_by", requested_by)
+
+        def call(tx: Transaction) -> KeyRow:
+            row = KeyRow.find(tx.execute, name_or_id)
+            if row.key.revoked:
+                return row
+            entry_id = _record(
+                tx, "KEY_REVOKED", "REVOKED", reason or "Key revoked", row.key, requested_by
+            )
+            key = replace(row.key, revoked=now_text(), revoked_entry=entry_id, old_until="")
+            return replace(row, key=key, old_hash="").saved(tx)
+
+        return self._change(call).key.revoked_entry
+
+    def rotate(
+        self, name_or_id: str, *, grace_s: float = 0.0, requested_by: str = "operator"
+    ) -> NewKey:
+        """Give a key a new secret; writes one ``KEY_CREATED`` entry with ``rotated``: true.
+
+        The key stays the same one: id, name, scopes, expiry, budget and history go on. The old
+        secret ends at once, or after ``grace_s``; one that was still in its grace ends at once.
+
+        Args:
+            name_or_id: which key.
+            grace_s: seconds for which the old secret counts besides the new one.
+            requested_by: who asked, on record.
+
+        Raises:
+            VirtualKeyNotFoundError: there is none.
+            VirtualKeyError: it is revoked or expired.
+            InvalidInputError: the grace is negative or beyond all calendars.
+        """
+        if not grace_s >= 0:
+            raise InvalidInputError("The grace is not a number of seconds from 0 on.")
+        check_text("requested_by", requested_by)
+        try:
+            until = time_text(datetime.now(UTC) + timedelta(seconds=grace_s)) if grace_s else ""
+        except OverflowError as error:
+            raise InvalidInputError("The grace ends beyond all calendars.") from error
+        secret, shown, hash_ = new_secret()
+
+        def call(tx: Transaction) -> KeyRow:
+            row = KeyRow.find(tx.execute, name_or_id)
+            row.require_live()
+            key = replace(row.key, prefix=shown, rotated=now_text(), old_until=until)
+            more = {"rotated": True, **({"old_until": until} if until else {})}
+            _record(tx, "KEY_CREATED", "ROTATED", "Key rotated", key, requested_by, more)
+            return KeyRow(key, hash_, row.hash if until else "").saved(tx)
+
+        key = self._change(call).key
+        return NewKey(key.key_id, key.name, secret)
+
+    # -- inside ------------------------------------------------------------------------
+
+    def _change(self, call: Callable[[Transaction], KeyRow]) -> KeyRow:
+        row = self._ledger.transact(call)
+        if self._live is not None:
+            self._live.apply([row])
+        return row
+
+    def _watched(self) -> LiveKeys:
+        if self._live is None:
+            raise AuthUnavailableError(
+                "This key store only manages keys; it was opened without limits.",
+                next_step="Open it as KeyStore(ledger, AuthLimits(…)).",
+            )
+        return self._live
+
+
+def _create(tx: Transaction) -> None:
+    for statement in KeyRow.CREATE:
+        tx.execute(statement)
+
+
+def _record(
+    tx: Transaction,
+    event: str,
+    decision: str,
+    reason: str,
+    key: VirtualKey,
+    requested_by: str,
+    more: dict[str, Any] | None = None,
+) -> str:
+    """Append what happened to a key. Neither secret nor hash can get here: a key has none."""
+    metadata: dict[str, Any] = {
+        "key_id": key.key_id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "requested_by": requested_by,
+    }
+    if event == "KEY_CREATED":
+        metadata |= {
+            "role": key.role,
+            "models": [*key.models],
+            "agents": [*key.agents],
+            "tiers": [*key.tiers],
+            "expires": key.expires,
+            "user_id": key.user_id,
+            "team_id": key.team_id,
+            "organisation_id": key.organisation_id,
+        }
+    if both := metadata.keys() & (more or {}).keys():
+        raise InvalidInputError(f"The entry of a key has {', '.join(sorted(both))} already.")
+    metadata |= more or {}
+    return tx.append(
+        LedgerEntry(
+            event_type=event,
+            submission_id=key.key_id,
+            decision=decision,
+            reason=reason,
+            metadata=metadata,
+        )
+    )
+
+
+def _refused() -> AuthenticationError:
+    return AuthenticationError(
+        "The key is unknown, expired or revoked.", next_step="Ask the operator for another."
+    )

@@ -1,0 +1,329 @@
+"""A virtual key as it lies in the database; the secret itself does not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import secrets
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from remit.gateway.auth.errors import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
+from remit.gateway.auth.identity import ROLES, Identity
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import Transaction
+
+__all__ = [
+    "KEY_CHARS",
+    "KeyRow",
+    "NewKey",
+    "VirtualKey",
+    "check_text",
+    "items_of",
+    "new_key_id",
+    "new_secret",
+    "now_text",
+    "seconds_of",
+    "time_text",
+]
+
+_Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+_PREFIX = "sk-remit-"
+_SECRET_BYTES = 32
+_SHOWN_CHARS = len(_PREFIX) + 4
+_MAX_CHARS = 128
+_TIERS = ("hot", "ho2", "ho1")
+_ID_PREFIX = "KEY-"
+_ID_CHARS = 16
+
+KEY_CHARS = len(_PREFIX) + 43
+"""Every key's length: the prefix, and 32 bytes as base64url without padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key just made: the one time that its secret is told.
+
+    Attributes:
+        key_id: names it for good; not secret.
+        name: what people call it.
+        key: the secret, ``sk-remit-…``.
+    """
+
+    key_id: str
+    name: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualKey:
+    """What may be shown of a key. Times are ISO 8601, UTC; empty where there is none.
+
+    Attributes:
+        key_id: names it for good, also over rotations.
+        name: what people call it; only one key that is not revoked has it.
+        role: a name of :data:`remit.gateway.auth.ROLES`.
+        prefix: the first characters of its secret.
+        user_id: see :class:`~remit.gateway.auth.Identity`, as for the next five.
+        created: when it was made.
+        expires: from when on it is refused.
+        rotated: when it last got a new secret.
+        old_until: until when the secret before that one still counts.
+        revoked: when it was revoked.
+        revoked_entry: id of the ``KEY_REVOKED`` entry.
+    """
+
+    key_id: str
+    name: str
+    role: str
+    prefix: str
+    user_id: str = ""
+    team_id: str = ""
+    organisation_id: str = ""
+    models: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    created: str = ""
+    expires: str = ""
+    rotated: str = ""
+    old_until: str = ""
+    revoked: str = ""
+    revoked_entry: str = ""
+
+    @property
+    def state(self) -> str:
+        """``live``, ``expired`` or ``revoked``, as of now."""
+        if self.revoked:
+            return "revoked"
+        return "expired" if self.expires and self.expires <= now_text() else "live"
+
+    @property
+    def identity(self) -> Identity:
+        """Who calls with it."""
+        return Identity(
+            name=self.name,
+            role=self.role,
+            key_id=self.key_id,
+            user_id=self.user_id,
+            team_id=self.team_id,
+            organisation_id=self.organisation_id,
+            models=self.models,
+            agents=self.agents,
+            tiers=self.tiers,
+            expires_at=self.expires,
+        )
+
+    def checked(self) -> VirtualKey:
+        """Itself, when it can be recorded and shown as it is.
+
+        Raises:
+            InvalidInputError: a text is empty, too long or not printable; a role, tier or time
+                is none.
+        """
+        check_text("name", self.name)
+        if self.name.startswith(_ID_PREFIX):
+            raise InvalidInputError(
+                f"The name {self.name!r} looks like a key's id.", next_step="Choose another."
+            )
+        for what in ("user_id", "team_id", "organisation_id"):
+            if getattr(self, what) != "":
+                check_text(what, getattr(self, what))
+        for what in ("models", "agents", "tiers"):
+            for item in getattr(self, what):
+                check_text(f"{what} list's item", item)
+        if self.role not in ROLES:
+            raise InvalidInputError(
+                f"There is no role {self.role!r}.", next_step=f"Roles are {', '.join(ROLES)}."
+            )
+        for tier in self.tiers:
+            if tier not in _TIERS:
+                raise InvalidInputError(
+                    f"There is no tier {tier!r}.", next_step=f"Tiers are {', '.join(_TIERS)}."
+                )
+        if self.expires and self.expires <= now_text():
+            raise InvalidInputError(
+                f"The key would have expired already, at {self.expires}.",
+                next_step="Give a later time.",
+            )
+        return self
+
+
+_COLUMNS = (*(item.name for item in fields(VirtualKey)), "hash", "old_hash", "changed")
+_LISTS = ("models", "agents", "tiers")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """One row of ``virtual_keys``.
+
+    Attributes:
+        key: what may be shown of it.
+        hash: SHA-256 of the secret, hex.
+        old_hash: of the secret before it, while ``old_until`` has not come; else empty.
+        changed: the epoch of its latest change.
+    """
+
+    key: VirtualKey
+    hash: str = field(repr=False)
+    old_hash: str = field(default="", repr=False)
+    changed: int = 0
+
+    CREATE = (
+        f"""CREATE TABLE IF NOT EXISTS virtual_keys (
+            key_id TEXT NOT NULL PRIMARY KEY,
+            {", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:-1])},
+            changed BIGINT NOT NULL
+        )""",
+        "CREATE UNIQUE INDEX IF NOT EXISTS virtual_keys_hash ON virtual_keys (hash)",
+        "CREATE UNIQUE INDEX IF NOT EXISTS virtual_keys_name ON virtual_keys (name) "
+        "WHERE revoked = ''",
+        "CREATE INDEX IF NOT EXISTS virtual_keys_changed ON virtual_keys (changed)",
+        "CREATE TABLE IF NOT EXISTS key_epoch (epoch BIGINT NOT NULL)",
+        "INSERT INTO key_epoch SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM key_epoch)",
+    )
+    SELECT = f"SELECT {', '.join(_COLUMNS)} FROM virtual_keys"
+    EPOCH = "SELECT epoch FROM key_epoch"
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> KeyRow:
+        """A row that :attr:`SELECT` gave.
+
+        Raises:
+            AuthUnavailableError: it is damaged. Whom it let in, and until when, nobody can tell.
+        """
+        given = dict(zip(_COLUMNS, row, strict=True))
+        hash_, old_hash, changed = (given.pop(name) for name in ("hash", "old_hash", "changed"))
+        try:
+            for name in _LISTS:
+                given[name] = tuple(json.loads(given[name])) if given[name] != "[]" else ()
+            for text in (hash_, old_hash):
+                bytes.fromhex(text)
+            for text in (given["expires"], given["old_until"]):
+                seconds_of(text)
+        except (TypeError, ValueError) as error:
+            raise AuthUnavailableError(
+                f"The row of the key {given['key_id']} in virtual_keys is damaged.",
+                next_step="Restore it from a backup of the ledger's database.",
+            ) from error
+        return cls(VirtualKey(**given), hash_, old_hash, changed)
+
+    @classmethod
+    def find(cls, run: _Run, name_or_id: str) -> KeyRow:
+        """The key of that id or name; of several of one name the live one, else the latest.
+
+        Args:
+            run: what asks the database, inside a transaction or outside.
+            name_or_id: which.
+
+        Raises:
+            VirtualKeyNotFoundError: there is none.
+        """
+        # What is not printable is nobody's name, and some engines refuse to look for it.
+        rows = (
+            run(
+                f"{cls.SELECT} WHERE key_id = ? OR name = ? "
+                "ORDER BY CASE WHEN revoked = '' THEN 0 ELSE 1 END, changed DESC LIMIT 1",
+                (name_or_id, name_or_id),
+            )
+            if isinstance(name_or_id, str) and name_or_id.isprintable()
+            else []
+        )
+        if not rows:
+            raise VirtualKeyNotFoundError(
+                "There is no key of that name or id.",
+                next_step="`remit key list --all` shows all there ever were.",
+            )
+        return cls.of(rows[0])
+
+    def saved(self, tx: Transaction) -> KeyRow:
+        """Write it under a new epoch; returns it as written."""
+        ((epoch,),) = tx.execute("UPDATE key_epoch SET epoch = epoch + 1 RETURNING epoch")
+        row = replace(self, changed=epoch)
+        values = [getattr(self.key, item.name) for item in fields(VirtualKey)]
+        tx.execute(
+            f"INSERT INTO virtual_keys ({', '.join(_COLUMNS)}) "
+            f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (key_id) DO UPDATE SET "
+            + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
+            [
+                *(json.dumps(value) if isinstance(value, tuple) else value for value in values),
+                row.hash,
+                row.old_hash,
+                epoch,
+            ],
+        )
+        return row
+
+    def require_live(self) -> None:
+        """Raise :class:`VirtualKeyError` for a key that is revoked or expired."""
+        if self.key.state != "live":
+            raise VirtualKeyError(
+                f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
+                next_step="Create another.",
+            )
+
+
+def new_secret() -> tuple[str, str, str]:
+    """A key, the part of it that is shown, and its hash."""
+    encoded = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).rstrip(b"=")
+    key = _PREFIX + encoded.decode("ascii")
+    return key, key[:_SHOWN_CHARS], hashlib.sha256(key.encode("ascii")).hexdigest()
+
+
+def new_key_id() -> str:
+    """``KEY-`` and 16 upper-case alphanumerics, random, with nothing of the secret in it."""
+    alphabet = string.ascii_uppercase + string.digits
+    return _ID_PREFIX + "".join(secrets.choice(alphabet) for _ in range(_ID_CHARS))
+
+
+def check_text(what: str, value: object, longest: int = _MAX_CHARS) -> None:
+    """Raise :class:`InvalidInputError` for what is not one short line of printable text."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInputError(f"The key's {what} is empty, or not a text.")
+    if len(value) > longest:
+        raise InvalidInputError(f"The key's {what} is longer than {longest} characters.")
+    if not value.isprintable() or value != value.strip():
+        raise InvalidInputError(
+            f"The key's {what} holds a control character, or begins or ends with a space."
+        )
+
+
+def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
+    """A list without what stands in it twice, in its order."""
+    if isinstance(values, str):
+        raise InvalidInputError(f"The key's {what} is one text, not a list of texts.")
+    return tuple(dict.fromkeys(values))
+
+
+def now_text() -> str:
+    """The time as keys have it."""
+    return time_text(datetime.now(UTC))
+
+
+def time_text(moment: str | datetime | None) -> str:
+    """ISO 8601 in UTC to the microsecond, which sorts as text; empty for ``None``.
+
+    Raises:
+        InvalidInputError: it is no time, or names no zone.
+    """
+    if moment is None:
+        return ""
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+        if parsed.tzinfo is not None:
+            return parsed.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    except (AttributeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{moment!r} is not a time.") from error
+    raise InvalidInputError(
+        "A time without a zone was given.", next_step="Write it as 2027-01-31T00:00:00Z."
+    )
+
+
+def seconds_of(text: str) -> float:
+    """A time that :func:`time_text` gave, in seconds since 1970; endless for an empty one."""
+    return datetime.fromisoformat(text).timestamp() if text else math.inf

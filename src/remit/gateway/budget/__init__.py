@@ -1,0 +1,39 @@
+"""Budgets: reserve an upper bound, then settle what was used (SPEC 5)."""
+
+from remit.gateway.budget.book import Book, Hold
+from remit.gateway.budget.budgeter import TokenBudgeter
+from remit.gateway.budget.errors import BudgetError, BudgetRefusedError
+from remit.gateway.budget.rebuilding import BudgetAudit, Difference, audit_budgets
+from remit.kernel.budget import (
+    Amount,
+    BudgetCheckResult,
+    BudgetLimits,
+    BudgetScope,
+    BudgetStatus,
+    DebitResult,
+    TokenUsage,
+    nano_of,
+    owners_of,
+    usd_of,
+)
+
+__all__ = [
+    "Amount",
+    "Book",
+    "BudgetAudit",
+    "BudgetCheckResult",
+    "BudgetError",
+    "BudgetLimits",
+    "BudgetRefusedError",
+    "BudgetScope",
+    "BudgetStatus",
+    "DebitResult",
+    "Difference",
+    "Hold",
+    "TokenBudgeter",
+    "TokenUsage",
+    "audit_budgets",
+    "nano_of",
+    "owners_of",
+    "usd_of",
+]

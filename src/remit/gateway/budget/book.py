@@ -1,0 +1,327 @@
+"""The accounts of budgets, as one transaction sees and changes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import orjson
+
+from remit.gateway.budget.errors import BudgetRefusedError
+from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
+from remit.ledger import Transaction
+
+__all__ = ["FIELDS", "MOST", "Book", "Hold", "read_accounts", "refusal"]
+
+FIELDS = tuple(field.name for field in fields(BudgetStatus))
+"""Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
+
+MOST = 1 << 62
+"""The most that an account counts."""
+
+_CHANGING = (
+    "spent_tokens", "reserved_tokens", "turns", "spent_nano", "reserved_nano", "unpriced_calls",
+    "minute", "minute_requests", "minute_tokens", "closed",
+)  # fmt: skip
+_UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
+_SECONDS = 60
+_MOST_MARKS = 256
+
+_Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one call holds, on every account named; carried beside the call until it ends.
+
+    Attributes:
+        nano: ``None`` when the model had no price.
+        minute: when it was taken, for the limits per minute.
+    """
+
+    scopes: tuple[str, ...]
+    tokens: int
+    nano: int | None
+    turns: int
+    minute: int
+    bounded: bool = True
+
+    def exceeded_by(self, usage: TokenUsage) -> list[str]:
+        """In what a bill went above this bound: ``tokens``, ``cost``."""
+        if not self.bounded:
+            return []
+        cost_over = self.nano is not None and (usage.cost_nano or 0) > self.nano
+        return ["tokens"] * (usage.total > self.tokens) + ["cost"] * cost_over
+
+    def encode(self) -> str:
+        """As a column keeps it."""
+        return orjson.dumps(self).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Hold | None:
+        """From a column that may hold anything; ``None`` of what is no hold."""
+        try:
+            return cls.decode(text)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    @classmethod
+    def decode(cls, text: str) -> Hold:
+        """From :meth:`encode`."""
+        known = orjson.loads(text)
+        return cls(**{**known, "scopes": tuple(known["scopes"])})
+
+
+class _Account:
+    """One row, changed in memory."""
+
+    __slots__ = (*FIELDS, "dirty")
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        (
+            self.scope, self.token_limit, self.turn_limit, self.spent_tokens,
+            self.reserved_tokens, self.turns, self.nano_limit, self.requests_per_minute,
+            self.tokens_per_minute, self.spent_nano, self.reserved_nano, self.unpriced_calls,
+            self.minute, self.minute_requests, self.minute_tokens, self.closed,
+        ) = row  # fmt: skip
+        self.dirty = False
+
+    def status(self) -> BudgetStatus:
+        return BudgetStatus(*[getattr(self, name) for name in FIELDS])
+
+    def spend(self, usage: TokenUsage) -> None:
+        """Charge what was used; a sum beyond all measure stays at the most a column holds."""
+        self.spent_tokens = min(self.spent_tokens + usage.total, MOST)
+        if usage.cost_nano is None:
+            self.unpriced_calls += usage.total > 0
+        else:
+            self.spent_nano = min(self.spent_nano + usage.cost_nano, MOST)
+
+    def enter(self, minute: int) -> None:
+        """Begin a new minute; a clock that was set back begins none."""
+        if minute > self.minute:
+            self.minute, self.minute_requests, self.minute_tokens = minute, 0, 0
+
+
+class Book:
+    """Loads accounts, reserves and settles on them, and writes them back once.
+
+    All of it under the ledger's write lock: nobody comes in between.
+
+    Args:
+        tx: the transaction.
+        allow_unpriced: let a limit in US dollars pass models that have no price.
+    """
+
+    def __init__(self, tx: Transaction, *, allow_unpriced: bool = False) -> None:
+        self._tx = tx
+        self._allow_unpriced = allow_unpriced
+        self._accounts: dict[str, _Account | None] = {}
+
+    def load(self, scopes: Iterable[str]) -> None:
+        """Read those accounts that are not known yet."""
+        missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
+        if not missing:
+            return
+        self._accounts.update(dict.fromkeys(missing))
+        for row in read_accounts(self._tx.execute, missing):
+            self._accounts[row[0]] = _Account(row)
+
+    def reserve(
+        self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
+    ) -> Hold:
+        """Hold ``amount`` on every account of ``path`` that there is, or on none.
+
+        Raises:
+            BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
+        """
+        self.load(path)
+        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        minute = int(time.time()) // _SECONDS
+        if enforce and (refused := self.refusal(path, amount, turns)) is not None:
+            raise refused
+        for account in accounts:
+            account.enter(minute)
+            account.reserved_tokens += amount.tokens
+            account.reserved_nano += amount.nano or 0
+            account.turns += turns
+            account.minute_requests += turns
+            account.minute_tokens += amount.tokens
+            account.dirty = True
+        return Hold(
+            tuple(account.scope for account in accounts),
+            amount.tokens,
+            amount.nano,
+            turns,
+            minute,
+            amount.bounded,
+        )
+
+    def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
+        """Why a reservation would be refused just now, if it would."""
+        self.load(path)
+        minute = int(time.time()) // _SECONDS
+        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        if not accounts:
+            message = f"no budget was allocated for {path[-1]}"
+            return BudgetRefusedError("NOT_ALLOCATED", message, None)
+        for account in accounts:
+            account.enter(minute)
+            if (found := refusal(account, amount, turns, self._allow_unpriced)) is not None:
+                return found
+        return None
+
+    def cancel(self, hold: Hold) -> None:
+        """Take back a hold of this transaction as if it had never been."""
+        for key in hold.scopes:
+            account = self._accounts[key]
+            if account is not None:
+                account.reserved_tokens -= hold.tokens
+                account.reserved_nano -= hold.nano or 0
+                account.turns -= hold.turns
+                account.minute_requests -= hold.turns
+                account.minute_tokens -= hold.tokens
+
+    def settle(self, hold: Hold, usage: TokenUsage) -> None:
+        """Replace a hold by the real usage.
+
+        A bill above its bound is charged whole and closes the accounts that have a limit of
+        its kind.
+        """
+        self.load(hold.scopes)
+        used = usage.total
+        over = hold.exceeded_by(usage)
+        for key in hold.scopes:
+            account = self._accounts[key]
+            if account is None:
+                continue
+            account.reserved_tokens -= hold.tokens
+            account.reserved_nano -= hold.nano or 0
+            account.spend(usage)
+            if account.minute == hold.minute:
+                account.minute_tokens += used - hold.tokens
+            if over and (
+                ("tokens" in over and account.token_limit is not None)
+                or ("cost" in over and account.nano_limit is not None)
+            ):
+                account.closed = 1
+            account.dirty = True
+
+    def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
+        """Charge what nothing was held for; gives the accounts that there are."""
+        self.load(scopes)
+        minute = int(time.time()) // _SECONDS
+        charged = []
+        for key in scopes:
+            account = self._accounts[key]
+            if account is not None:
+                account.enter(minute)
+                account.spend(usage)
+                account.minute_tokens += usage.total
+                account.dirty = True
+                charged.append(account.status())
+        return charged
+
+    def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
+        """Those accounts of ``scopes`` that there are, in that order."""
+        wanted = list(scopes)
+        self.load(wanted)
+        return [account.status() for key in wanted if (account := self._accounts[key]) is not None]
+
+    def remaining(self, scopes: Iterable[str]) -> int | None:
+        """Tokens left on the narrowest token limit; ``None`` where there is none."""
+        left = []
+        for key in scopes:
+            account = self._accounts[key]
+            if account is not None and account.token_limit is not None:
+                left.append(account.token_limit - account.spent_tokens - account.reserved_tokens)
+        return min(left) if left else None
+
+    def write(self) -> None:
+        """Write the accounts that changed since the last time."""
+        changed = [account for account in self._accounts.values() if account and account.dirty]
+        if changed:
+            self._tx.execute_many(
+                _UPDATE,
+                [
+                    (*[min(getattr(account, name), MOST) for name in _CHANGING], account.scope)
+                    for account in changed
+                ],
+            )
+            for account in changed:
+                account.dirty = False
+
+
+def read_accounts(execute: _Execute, scopes: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Rows of those of ``scopes`` that there are."""
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(scopes), _MOST_MARKS):
+        part = scopes[start : start + _MOST_MARKS]
+        # Few sizes of statement, so that they stay prepared; the last name fills the rest.
+        size = 1 << (len(part) - 1).bit_length()
+        marks = ", ".join("?" * size)
+        rows += execute(
+            f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})",
+            (*part, *[part[-1]] * (size - len(part))),
+        )
+    return rows
+
+
+def refusal(
+    account: Any, amount: Amount, turns: int, allow_unpriced: bool
+) -> BudgetRefusedError | None:
+    """Why ``account`` refuses ``amount``, if it does. It must be in the current minute."""
+    scope, left = account.scope, None
+    if account.token_limit is not None:
+        left = account.token_limit - account.spent_tokens - account.reserved_tokens
+    if account.closed:
+        message = (
+            f"{scope} is closed: a bill went above its bound. Allocate the budget anew to open it"
+        )
+        return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
+    if account.turn_limit is not None and account.turns + turns > account.turn_limit:
+        message = f"{scope} has used its {account.turn_limit} calls"
+        return BudgetRefusedError("TURN_LIMIT", message, left)
+    limit = account.requests_per_minute
+    if limit is not None and account.minute_requests + turns > limit:
+        message = f"{scope} has made its {limit} calls of this minute"
+        return BudgetRefusedError("RATE_LIMITED", message, left, _wait_s())
+    if not amount.bounded and (
+        left is not None or account.nano_limit is not None or account.tokens_per_minute is not None
+    ):
+        message = f"{scope} has a limit, and what the call may use has none: name max_tokens"
+        return BudgetRefusedError("UNBOUNDED", message, left)
+    limit = account.tokens_per_minute
+    if limit is not None and account.minute_tokens + amount.tokens > limit:
+        message = (
+            f"{scope} has {max(0, limit - account.minute_tokens)} of its {limit} tokens of this "
+            f"minute left, the call may need {amount.tokens}"
+        )
+        return BudgetRefusedError("RATE_LIMITED", message, left, _wait_s())
+    if left is not None and amount.tokens > left:
+        message = f"{scope} has {left} tokens left, the call may need {amount.tokens}"
+        return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
+    if account.nano_limit is not None:
+        if amount.nano is None:
+            if allow_unpriced:
+                return None
+            message = (
+                f"{scope} has a limit in US dollars, and the model has no price. Give it one, or "
+                "set [budget] allow_unpriced"
+            )
+            return BudgetRefusedError("UNPRICED", message, left)
+        nano_left = account.nano_limit - account.spent_nano - account.reserved_nano
+        if amount.nano > nano_left:
+            message = (
+                f"{scope} has {usd_of(nano_left):.6f} USD left, the call may cost "
+                f"{usd_of(amount.nano):.6f}"
+            )
+            return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
+    return None
+
+
+def _wait_s() -> float:
+    """Seconds until the next minute begins."""
+    return _SECONDS - time.time() % _SECONDS

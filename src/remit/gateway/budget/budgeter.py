@@ -1,0 +1,302 @@
+"""Budgets, kept in the ledger's own database so that both change together or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from remit.gateway.budget.book import FIELDS, Book, Hold, read_accounts, refusal
+from remit.gateway.budget.errors import BudgetRefusedError
+from remit.gateway.budget.tables import create_tables
+from remit.kernel.budget import (
+    Amount,
+    BudgetCheckResult,
+    BudgetLimits,
+    BudgetScope,
+    BudgetStatus,
+    DebitResult,
+    TokenUsage,
+    usd_of,
+)
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+
+__all__ = ["TokenBudgeter"]
+
+_SECONDS = 60
+
+
+class TokenBudgeter:
+    """Reserves, settles and reports what sessions, work orders, agents and keys may use.
+
+    Limits hold under any concurrency: a reservation is checked and taken under the ledger's
+    write lock, in the transaction that also writes the ``DISPATCH``.
+
+    Args:
+        ledger: where limits are recorded and state is kept.
+        allow_unpriced: let a limit in US dollars pass models that have no price.
+    """
+
+    def __init__(self, ledger: LedgerClient, *, allow_unpriced: bool = False) -> None:
+        self._ledger = ledger
+        self._allow_unpriced = allow_unpriced
+        create_tables(ledger)
+
+    def book(self, tx: Transaction) -> Book:
+        """The accounts as ``tx`` sees them; whoever asks for it writes it back."""
+        return Book(tx, allow_unpriced=self._allow_unpriced)
+
+    def allocate(
+        self,
+        scope: BudgetScope,
+        token_limit: int | None = None,
+        *,
+        turn_limit: int | None = None,
+        limits: BudgetLimits | None = None,
+        tx: Transaction | None = None,
+    ) -> str:
+        """Set the limits of the narrowest scope named; returns the ``BUDGET_ALLOCATED`` id.
+
+        Args:
+            scope: whose limits they are.
+            token_limit: tokens, input and output together; ``scope.requested_tokens`` when left
+                out; no limit when that is 0.
+            turn_limit: model calls; no limit when left out.
+            limits: all limits at once, instead of the two.
+            tx: the transaction to join; its own when left out.
+
+        Raises:
+            InvalidInputError: a limit is negative.
+        """
+        entry, row = _allocation(scope, token_limit, turn_limit, limits)
+        if tx is not None:
+            return _allocate(tx, entry, row)
+        return self._ledger.transact(lambda tx: _allocate(tx, entry, row))
+
+    async def aallocate(
+        self,
+        scope: BudgetScope,
+        token_limit: int | None = None,
+        *,
+        turn_limit: int | None = None,
+        limits: BudgetLimits | None = None,
+    ) -> str:
+        """:meth:`allocate` without blocking the event loop."""
+        entry, row = _allocation(scope, token_limit, turn_limit, limits)
+        return await self._ledger.atransact(lambda tx: _allocate(tx, entry, row))
+
+    def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
+        """:meth:`allocate` before whatever is written later, without waiting for it."""
+        entry, row = _allocation(scope, None, None, limits)
+        return self._ledger.transact_soon(lambda tx: _allocate(tx, entry, row))
+
+    def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
+        """Whether a call of this size would be allowed just now. Holds nothing.
+
+        Args:
+            scope: who asks; ``requested_tokens`` is the size when ``amount`` is left out.
+            amount: the size.
+        """
+        return self.check_path(scope.path, amount or _amount(scope))
+
+    def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
+        """:meth:`check` for the accounts named, the narrowest last."""
+        states = self._statuses(path)
+        left = [state.remaining for state in states if state.remaining is not None]
+        remaining = min(left) if left else None
+        if not states:
+            return BudgetCheckResult(
+                False, None, f"NOT_ALLOCATED: no budget was allocated for {path[-1]}"
+            )
+        minute = int(time.time()) // _SECONDS
+        for state in states:
+            if minute > state.minute:
+                state = replace(state, minute=minute, minute_requests=0, minute_tokens=0)
+            refused = refusal(state, amount, 1, self._allow_unpriced)
+            if refused is not None:
+                return BudgetCheckResult(False, remaining, f"{refused.code}: {refused.message}")
+        return BudgetCheckResult(True, remaining)
+
+    def reserve(
+        self,
+        scope: BudgetScope,
+        reservation_id: str,
+        *,
+        amount: Amount | None = None,
+        tx: Transaction | None = None,
+        turns: int = 1,
+        enforce: bool = True,
+    ) -> None:
+        """Hold ``scope.requested_tokens`` on every account of the path, or on none.
+
+        Args:
+            scope: path and amount.
+            reservation_id: what settles or releases it later.
+            amount: instead of ``scope.requested_tokens``.
+            tx: the transaction to join; its own when left out.
+            turns: model calls to count; 0 for a retry of one already counted.
+            enforce: ``False`` records without refusing.
+
+        Raises:
+            BudgetRefusedError: a limit would be exceeded; nothing is held.
+        """
+
+        def call(tx: Transaction) -> None:
+            book = self.book(tx)
+            wanted = amount or _amount(scope)
+            hold = book.reserve(scope.path, wanted, turns=turns, enforce=enforce)
+            book.write()
+            tx.execute("INSERT INTO holds VALUES (?, ?)", (reservation_id, hold.encode()))
+
+        if tx is not None:
+            call(tx)
+        else:
+            self._ledger.transact(call)
+
+    def settle(
+        self, reservation_id: str, usage: TokenUsage, *, tx: Transaction | None = None
+    ) -> DebitResult:
+        """Replace a reservation by the real usage, on every scope that held it."""
+
+        def call(tx: Transaction) -> DebitResult:
+            rows = tx.execute(
+                "DELETE FROM holds WHERE reservation_id = ? RETURNING hold", (reservation_id,)
+            )
+            if not rows:
+                return DebitResult(False, None, 0)
+            hold = Hold.decode(rows[0][0])
+            book = self.book(tx)
+            book.settle(hold, usage)
+            book.write()
+            states = book.statuses(hold.scopes)
+            spent = states[-1].spent_tokens if states else 0
+            cost = usd_of(usage.cost_nano or 0)
+            return DebitResult(True, book.remaining(hold.scopes), spent, cost)
+
+        return call(tx) if tx is not None else self._ledger.transact(call)
+
+    def release(self, reservation_id: str, *, tx: Transaction | None = None) -> None:
+        """Give a reservation back unused."""
+        self.settle(reservation_id, TokenUsage(0, 0, cost_nano=0), tx=tx)
+
+    def debit(self, scope: BudgetScope, usage: TokenUsage) -> DebitResult:
+        """Charge tokens that were spent outside the gateway; writes a ``BUDGET_DEBIT``.
+
+        What goes through the gateway is debited there, once, and recorded by its ``EXCHANGE``.
+
+        Raises:
+            BudgetRefusedError: no budget was allocated for the scope.
+        """
+        metadata: dict[str, Any] = {
+            "scope": scope.key,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "model_id": usage.model_id,
+            **_names(scope),
+        }
+        if usage.cost_nano is not None:
+            metadata["cost_usd"] = usd_of(usage.cost_nano)
+        entry = LedgerEntry(
+            event_type="BUDGET_DEBIT",
+            submission_id=scope.work_order_id or scope.session_id or scope.key,
+            decision="DEBITED",
+            reason="Tokens spent outside the gateway",
+            metadata=metadata,
+        )
+
+        def call(tx: Transaction) -> DebitResult:
+            book = self.book(tx)
+            states = book.charge(scope.path, usage)
+            if not states:
+                raise BudgetRefusedError(
+                    "NOT_ALLOCATED", f"no budget was allocated for {scope.path[-1]}", None
+                )
+            book.write()
+            return DebitResult(
+                True,
+                book.remaining(scope.path),
+                states[-1].spent_tokens,
+                usd_of(usage.cost_nano or 0),
+                tx.append(entry),
+            )
+
+        return self._ledger.transact(call)
+
+    def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
+        """Every account on the path, widest first."""
+        return self._statuses(scope.path)
+
+    def _statuses(self, path: Sequence[str]) -> builtins.list[BudgetStatus]:
+        found = {row[0]: row for row in read_accounts(self._ledger.select, path)}
+        return [BudgetStatus(*found[key]) for key in path if key in found]
+
+    def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
+        """Every account, by name; those whose name begins with ``prefix``."""
+        sql = f"SELECT {', '.join(FIELDS)} FROM budgets"
+        if prefix:
+            sql += " WHERE substr(scope, 1, ?) = ?"
+        rows = self._ledger.select(f"{sql} ORDER BY scope", (len(prefix), prefix) if prefix else ())
+        return [BudgetStatus(*row) for row in rows]
+
+
+def _allocation(
+    scope: BudgetScope,
+    token_limit: int | None,
+    turn_limit: int | None,
+    limits: BudgetLimits | None,
+) -> tuple[LedgerEntry, tuple[Any, ...]]:
+    if limits is None:
+        if token_limit is None:
+            token_limit = scope.requested_tokens or None
+        limits = BudgetLimits(token_limit, turns=turn_limit)
+    metadata: dict[str, Any] = {
+        "scope": scope.key,
+        "token_limit": limits.tokens,
+        "turn_limit": limits.turns,
+        **_names(scope),
+    }
+    if limits.nano is not None:
+        metadata["usd_limit"] = usd_of(limits.nano)
+    for name in ("requests_per_minute", "tokens_per_minute"):
+        if (value := getattr(limits, name)) is not None:
+            metadata[name] = value
+    entry = LedgerEntry(
+        event_type="BUDGET_ALLOCATED",
+        submission_id=scope.work_order_id or scope.session_id or scope.key,
+        decision="ALLOCATED",
+        reason="Budget allocated",
+        metadata=metadata,
+    )
+    row = (
+        scope.key, limits.tokens, limits.turns, limits.nano, limits.requests_per_minute,
+        limits.tokens_per_minute,
+    )  # fmt: skip
+    return entry, row
+
+
+def _allocate(tx: Transaction, entry: LedgerEntry, row: tuple[Any, ...]) -> str:
+    tx.execute(
+        "INSERT INTO budgets (scope, token_limit, turn_limit, nano_limit, requests_per_minute, "
+        "tokens_per_minute) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET "
+        "token_limit = excluded.token_limit, turn_limit = excluded.turn_limit, "
+        "nano_limit = excluded.nano_limit, "
+        "requests_per_minute = excluded.requests_per_minute, "
+        "tokens_per_minute = excluded.tokens_per_minute, closed = 0",
+        row,
+    )
+    return tx.append(entry)
+
+
+def _amount(scope: BudgetScope) -> Amount:
+    return Amount(scope.requested_tokens)
+
+
+def _names(scope: BudgetScope) -> dict[str, str]:
+    names = {"session_id": scope.session_id}
+    for name in ("work_order_id", "agent_id", "key_id", "user_id", "team_id", "organisation_id"):
+        if value := getattr(scope, name):
+            names[name] = value
+    return names

@@ -1,0 +1,1 @@
+"""What everything stands on: errors, canonical JSON, settings, roots, schema checks, threads."""

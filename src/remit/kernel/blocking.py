@@ -1,0 +1,122 @@
+"""Between blocking and async code: one background loop, and daemon threads."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from remit.kernel.errors import InvalidInputError
+
+__all__ = ["call_in_thread", "run_blocking", "start_background"]
+
+_T = TypeVar("_T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
+_pid = 0
+_LONGEST_END_S = 10.0
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run ``coroutine`` on the process's background loop and wait for its result.
+
+    When the wait is interrupted the coroutine is cancelled, and its end is waited for: what it
+    holds is let go and what it began is on record.
+
+    Raises:
+        InvalidInputError: called from the loop's own thread, where waiting would be for ever.
+    """
+    loop, thread = _background()
+    if threading.current_thread() is thread:
+        coroutine.close()
+        raise InvalidInputError(
+            "A blocking call was made from inside an asynchronous one.",
+            next_step="Use the async form there: aroute, aexecute, aturn.",
+        )
+    future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():
+            future.cancel()
+            _wait_for_end(loop)
+        raise
+
+
+def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+    """Start ``coroutine`` on the background loop; its future can be waited for or cancelled."""
+    loop, _ = _background()
+    return asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+
+def _wait_for_end(loop: asyncio.AbstractEventLoop) -> None:
+    """Give a cancelled coroutine time to put its end on record."""
+
+    async def others() -> None:
+        me = asyncio.current_task()
+        ending = [task for task in asyncio.all_tasks() if task is not me and task.cancelling()]
+        if ending:
+            await asyncio.wait(ending, timeout=_LONGEST_END_S)
+
+    with contextlib.suppress(Exception):
+        asyncio.run_coroutine_threadsafe(others(), loop).result(_LONGEST_END_S)
+
+
+async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
+    """Run ``function`` in a thread of its own and wait for its result.
+
+    The thread is a daemon and is abandoned when the wait is cancelled: code that hangs
+    neither blocks the loop nor keeps the process from ending, as a pool's threads would.
+    It sees the caller's context variables, as they are now.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_T] = loop.create_future()
+
+    def settle(outcome: tuple[_T] | BaseException) -> None:
+        if future.done():
+            return
+        if not isinstance(outcome, BaseException):
+            future.set_result(outcome[0])
+        elif isinstance(outcome, Exception) and not isinstance(outcome, StopIteration):
+            future.set_exception(outcome)
+        else:  # a future cannot carry StopIteration, and SystemExit would end the loop
+            future.set_exception(RuntimeError(type(outcome).__name__))
+
+    def work() -> None:
+        try:
+            outcome: tuple[_T] | BaseException = (function(),)
+        except BaseException as error:  # noqa: BLE001 - goes to the one who waits
+            outcome = error
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, outcome)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+    return await future
+
+
+def _background() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    global _loop, _thread, _pid
+    with _lock:
+        if _loop is None or _thread is None or not _thread.is_alive() or _pid != os.getpid():
+            _loop, _pid = asyncio.new_event_loop(), os.getpid()
+            _thread = threading.Thread(
+                target=_run_for_ever, args=(_loop,), name="remit-loop", daemon=True
+            )
+            _thread.start()
+        return _loop, _thread
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop. A task that says ``sys.exit()`` ends itself, not everybody's loop."""
+    while not loop.is_closed():
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+            return

@@ -1,0 +1,279 @@
+"""Value objects of budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from urllib.parse import unquote
+
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.errors import InvalidInputError
+
+__all__ = [
+    "Amount",
+    "BudgetCheckResult",
+    "BudgetLimits",
+    "BudgetScope",
+    "BudgetStatus",
+    "DebitResult",
+    "TokenUsage",
+    "nano_of",
+    "owners_of",
+    "usd_of",
+]
+
+NANO = 1_000_000_000
+"""Nano-dollars in a dollar: money is counted in whole ones (SPEC 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetScope:
+    """Whose budget is meant: a session, a work order in it, an agent in that; a key and whose
+    it is.
+
+    Attributes:
+        requested_tokens: upper bound of what a call can use.
+        model_id: the model that will be asked, when known.
+        key_id: the virtual key that pays, and ``user_id``, ``team_id``, ``organisation_id`` of
+            those it belongs to.
+    """
+
+    session_id: str = ""
+    work_order_id: str | None = None
+    agent_id: str | None = None
+    requested_tokens: int = 0
+    model_id: str | None = None
+    key_id: str | None = None
+    user_id: str | None = None
+    team_id: str | None = None
+    organisation_id: str | None = None
+
+    def __post_init__(self) -> None:
+        owners = (self.key_id, self.user_id, self.team_id, self.organisation_id)
+        if not self.session_id and (self.work_order_id or self.agent_id or not any(owners)):
+            raise InvalidInputError("A budget scope needs a session_id.")
+        if self.requested_tokens < 0:
+            raise InvalidInputError("requested_tokens is negative.")
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Every key that a call in this scope counts against, the narrowest last.
+
+        Organisation, team, user and virtual key; then the session, the agent in the session,
+        the work order, the agent in the work order.
+        """
+        keys = [
+            f"{kind}:{_escaped(name)}"
+            for kind, name in (
+                ("organisation", self.organisation_id),
+                ("team", self.team_id),
+                ("user", self.user_id),
+                ("key", self.key_id),
+            )
+            if name
+        ]
+        if not self.session_id:
+            return tuple(keys)
+        session = f"session:{_escaped(self.session_id)}"
+        keys.append(session)
+        if self.agent_id:
+            keys.append(f"{session}/agent:{_escaped(self.agent_id)}")
+        if self.work_order_id:
+            order = f"{session}/work_order:{_escaped(self.work_order_id)}"
+            keys.append(order)
+            if self.agent_id:
+                keys.append(f"{order}/agent:{_escaped(self.agent_id)}")
+        return tuple(keys)
+
+    @property
+    def key(self) -> str:
+        """Key of the narrowest scope named."""
+        return self.path[-1]
+
+
+def _escaped(value: str) -> str:
+    """An id without the separators of a key: no id can name another's scope."""
+    return value.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
+
+
+def owners_of(scopes: Iterable[str]) -> dict[str, str]:
+    """``user_id``, ``team_id`` and ``organisation_id`` among the keys of a path."""
+    owners = {}
+    for key in scopes:
+        kind, _, name = key.partition(":")
+        if kind in ("user", "team", "organisation"):
+            owners[f"{kind}_id"] = unquote(name)
+    return owners
+
+
+def nano_of(usd: float | str | Decimal) -> int:
+    """Nano-dollars of a sum in dollars, fractions of one dropped.
+
+    Raises:
+        InvalidInputError: it is no sum, or negative.
+    """
+    try:
+        nano = Decimal(str(usd)) * NANO
+        if nano < 0 or not nano.is_finite():
+            raise InvalidOperation
+        return int(nano)
+    except InvalidOperation as error:
+        raise InvalidInputError(
+            f"{usd!r} is not a sum in US dollars.", next_step="Give a number such as 12.50."
+        ) from error
+
+
+def usd_of(nano: int) -> float:
+    """Dollars of a sum in nano-dollars, for people to read and records to hold."""
+    return nano / NANO
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens that a call used, as the provider counted them.
+
+    Attributes:
+        cost_nano: what they cost, in nano-dollars; ``None`` when no price is known.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    model_id: str = ""
+    cost_nano: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """The most that a call can use.
+
+    Attributes:
+        nano: in nano-dollars; ``None`` when the model has no price.
+        bounded: ``False`` when its output has no known end: then limits refuse it.
+    """
+
+    tokens: int
+    nano: int | None = None
+    bounded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """Limits of one scope; ``None`` is no limit.
+
+    Attributes:
+        tokens: input and output together.
+        nano: nano-dollars.
+        turns: model calls, a call and its retries counted once.
+        requests_per_minute: model calls begun in one minute of the clock.
+        tokens_per_minute: tokens reserved or used by them.
+    """
+
+    tokens: int | None = None
+    nano: int | None = None
+    turns: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+    def __post_init__(self) -> None:
+        values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
+                  self.tokens_per_minute)  # fmt: skip
+        for value in values:
+            # What a JSON number keeps exact: limits are rebuilt from the record to the last one.
+            if value is not None and not 0 <= value <= MAX_SAFE_INTEGER:
+                raise InvalidInputError(
+                    "A budget's limit is negative, or beyond all measure (9,007,199 USD)."
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCheckResult:
+    """Whether a call may go out.
+
+    Attributes:
+        remaining: tokens left on the narrowest limit of the path; ``None`` without a limit.
+        reason: empty, or ``CODE: sentence``.
+    """
+
+    allowed: bool
+    remaining: int | None
+    reason: str = ""
+
+    @property
+    def code(self) -> str:
+        """The code in ``reason``; empty when allowed."""
+        return self.reason.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class DebitResult:
+    """What a settlement or debit did.
+
+    Attributes:
+        total_consumed: tokens spent in the narrowest scope so far.
+        cost_incurred: US dollars; 0.0 where no price is known.
+        ledger_entry_id: the entry that accounts for it; empty when the caller writes it.
+    """
+
+    success: bool
+    remaining: int | None
+    total_consumed: int
+    cost_incurred: float = 0.0
+    ledger_entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """One scope as it stands. Limits of ``None`` are no limits; money is in nano-dollars.
+
+    Attributes:
+        turns: model calls begun.
+        unpriced_calls: calls that ended without a known price: they cost something, nobody
+            here knows what.
+        minute: the minute (since 1970) that the two counts after it belong to.
+        closed: a bill went above its bound; nothing goes out until the scope is allocated anew.
+    """
+
+    scope: str
+    token_limit: int | None
+    turn_limit: int | None
+    spent_tokens: int
+    reserved_tokens: int
+    turns: int
+    nano_limit: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    spent_nano: int = 0
+    reserved_nano: int = 0
+    unpriced_calls: int = 0
+    minute: int = 0
+    minute_requests: int = 0
+    minute_tokens: int = 0
+    closed: int = 0
+
+    @property
+    def remaining(self) -> int | None:
+        """Tokens neither spent nor reserved; ``None`` without a limit."""
+        if self.token_limit is None:
+            return None
+        return self.token_limit - self.spent_tokens - self.reserved_tokens
+
+    @property
+    def remaining_nano(self) -> int | None:
+        """Nano-dollars neither spent nor reserved; ``None`` without a limit."""
+        if self.nano_limit is None:
+            return None
+        return self.nano_limit - self.spent_nano - self.reserved_nano
+
+    @property
+    def limits(self) -> BudgetLimits:
+        """The limits alone."""
+        return BudgetLimits(
+            self.token_limit, self.nano_limit, self.turn_limit, self.requests_per_minute,
+            self.tokens_per_minute,
+        )  # fmt: skip

@@ -1,0 +1,167 @@
+"""RFC 8785 (JCS) encoding: the one canonical form that Remit hashes.
+
+Most records have ASCII keys and no fractional numbers. For those, ``orjson`` with sorted
+keys gives the same bytes as JCS forty times faster than the reference encoder. Whether a
+value is of that kind is checked for each value, never assumed; a property test holds both
+paths together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+import rfc8785
+
+from remit.kernel.errors import InvalidInputError
+
+__all__ = [
+    "MAX_SAFE_INTEGER",
+    "NotCanonicalError",
+    "OddFloat",
+    "canonical_json",
+    "encode_odd",
+    "is_fast",
+    "number",
+    "sha256_hex",
+    "surrogate_error",
+]
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""Largest integer that every JSON reader keeps exact (RFC 7493, I-JSON)."""
+
+_MAX_DEPTH = 200
+
+
+class NotCanonicalError(InvalidInputError):
+    """The value has no RFC 8785 encoding: NaN, lone surrogate, non-string key, foreign type."""
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode ``value`` as RFC 8785 canonical JSON, in UTF-8.
+
+    Accepts ``None``, ``bool``, ``int`` within ±(2**53 - 1), finite ``float``
+    (not between 2**53 and 1e21, where it would read back as an inexact integer), ``str``,
+    ``list``, ``tuple`` and ``dict`` with string keys, nested at most 200 deep.
+
+    Raises:
+        NotCanonicalError: naming the place of the offending value, as a JSON-Path-like text.
+    """
+    fast = _check(value, "$", 0)
+    try:
+        if fast:
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return rfc8785.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        # The walk above leaves one thing to the encoders: that text is valid UTF-8.
+        raise surrogate_error() from error
+
+
+def surrogate_error() -> NotCanonicalError:
+    """The error for a text that is not valid Unicode."""
+    return NotCanonicalError(
+        "A text holds a lone surrogate, which UTF-8 cannot carry.",
+        next_step="Decode the text with errors='replace' before handing it over.",
+    )
+
+
+def is_fast(value: Any) -> bool:
+    """Whether ``orjson`` with sorted keys is exact for ``value``.
+
+    Raises:
+        NotCanonicalError: ``value`` has no canonical form (texts are not looked into).
+    """
+    return _check(value, "$", 0)
+
+
+class OddFloat(float):
+    """A number that ``orjson`` would not write as JCS does: :func:`encode_odd` does."""
+
+    __slots__ = ()
+
+
+def number(value: float) -> float:
+    """``value``, or an :class:`OddFloat` of it, so that one number does not slow a record down.
+
+    Raises:
+        NotCanonicalError: it has no canonical form.
+    """
+    return value if _check(value, "$", 0) else OddFloat(value)
+
+
+def encode_odd(value: Any) -> orjson.Fragment:
+    """The ``default`` of ``orjson.dumps`` for values that hold an :class:`OddFloat`."""
+    if type(value) is OddFloat:
+        return orjson.Fragment(rfc8785.dumps(float(value)))
+    raise TypeError(type(value).__name__)
+
+
+def sha256_hex(data: bytes) -> str:
+    """SHA-256 of ``data`` as 64 lower-case hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _check(value: Any, path: str, depth: int) -> bool:
+    """True when the fast encoder is exact for ``value``; raises where none is."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool or kind is OddFloat:
+        return True
+    if kind is int:
+        if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            return True
+        raise NotCanonicalError(
+            f"The integer at {path} is beyond ±(2**53 - 1), which JSON readers cannot keep exact.",
+            next_step="Write it as a string.",
+        )
+    if kind is float:
+        if value - value != 0.0:
+            raise NotCanonicalError(
+                f"The number at {path} is NaN or infinite, which JSON does not have.",
+                next_step="Write null or a string in its place.",
+            )
+        if MAX_SAFE_INTEGER < abs(value) < 1e21:
+            # It would be written as an integer that no reader may take for exact.
+            raise NotCanonicalError(
+                f"The number at {path} is a whole one beyond ±(2**53 - 1).",
+                next_step="Write it as a string.",
+            )
+        # Where neither writes an exponent and a fraction remains, both write the same digits.
+        return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
+    if depth >= _MAX_DEPTH:
+        raise NotCanonicalError(f"The value at {path} is nested more than {_MAX_DEPTH} deep.")
+    if kind is dict:
+        fast = True
+        for key, item in value.items():
+            if type(key) is not str:
+                raise NotCanonicalError(
+                    f"A key of the object at {path} is a {type(key).__name__}, not a string.",
+                    next_step="Use string keys.",
+                )
+            fast = key.isascii() and fast
+            # Scalars are most of what there is: spare them the call.
+            item_kind = type(item)
+            if item_kind is not str and item is not None and item_kind is not bool:
+                fast = _check(item, f"{path}.{key}", depth + 1) and fast
+        return fast
+    if kind is list or kind is tuple:
+        fast = True
+        for index, item in enumerate(value):
+            if type(item) is not str:
+                fast = _check(item, f"{path}[{index}]", depth + 1) and fast
+        return fast
+    if isinstance(value, (str, int, float, dict, list, tuple)):
+        return _check(_plain(value), path, depth) and False
+    raise NotCanonicalError(
+        f"The value at {path} is a {kind.__name__}, which JSON does not have.",
+        next_step="Hand over only dict, list, str, int, float, bool or None.",
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A subclass instance as its plain base (an ``IntEnum`` as ``int``, and so on)."""
+    bases: tuple[Any, ...] = (str, int, float, dict, list, tuple)
+    for base in bases:
+        if isinstance(value, base):
+            return base(value)
+    raise AssertionError("only called with an instance of one of these")  # pragma: no cover

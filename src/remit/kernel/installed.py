@@ -1,0 +1,184 @@
+"""The files of a root that packages brought: read only as they were installed (SPEC 10).
+
+Everything that shapes an agent lies in the tier folders and has an owner, which
+``HOT/registries/ownership.json`` names with the hash that the file must have. What is not there
+was not installed, and what has another hash was changed since: neither is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from remit.kernel.canonical import sha256_hex
+from remit.kernel.errors import RemitError
+
+__all__ = [
+    "LOCK_FILE",
+    "OWNERSHIP_FILE",
+    "ChangedFileError",
+    "InstalledFiles",
+    "NotInstalledError",
+    "shipped_file",
+]
+
+OWNERSHIP_FILE = "HOT/registries/ownership.json"
+LOCK_FILE = "HOT/installed/.lock"
+
+_PATIENCE_S = 10.0  # an operation tells within moments whose the files are that it places
+_POLL_S = 0.05
+
+_Identity = tuple[int, int, int]
+
+
+def shipped_file(package_id: str, path: str) -> bytes:
+    """A file of a package that comes with Remit, for use where there is no root."""
+    return resources.files("remit").joinpath("assets", "packages", package_id, path).read_bytes()
+
+
+class NotInstalledError(RemitError):
+    """No installed package owns the file."""
+
+
+class ChangedFileError(RemitError):
+    """A file is not what was installed."""
+
+
+class InstalledFiles:
+    """The installed files of one root.
+
+    Args:
+        root: the root's directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen: _Identity | None = None
+        self._owners: Mapping[str, Any] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was ever installed here."""
+        return self._root.joinpath(OWNERSHIP_FILE).is_file()
+
+    def path_of(self, file: Path) -> str:
+        """The path of a file of the root as packages name it."""
+        return file.relative_to(self._root).as_posix()
+
+    def paths(self, folder: str) -> list[str]:
+        """The installed files below a folder such as ``HO2/agents/``, sorted."""
+        return sorted(path for path in self._table() if path.startswith(folder))
+
+    def changed(self) -> list[str]:
+        """The installed files that are missing or not as they were installed."""
+        found = []
+        for path in sorted(self._table()):
+            data = self._bytes(path)
+            if data is None or not self.matches(path, data):
+                found.append(path)
+        return found
+
+    def owner(self, path: str) -> str:
+        """The id of the package that a file belongs to; empty when it belongs to none."""
+        return str(self._table().get(path, {}).get("package_id", ""))
+
+    def matches(self, path: str, data: bytes) -> bool:
+        """Whether ``data`` is what was installed as ``path``."""
+        return self._stated(path) == _digest(data)
+
+    def read(self, path: str) -> bytes:
+        """The bytes of an installed file.
+
+        Args:
+            path: relative to the root, with ``/``.
+
+        Raises:
+            NotInstalledError: no package owns it.
+            ChangedFileError: it is missing, or not as it was installed.
+        """
+        data, stated = self._bytes(path), self._stated(path)
+        if data is None or _digest(data) != stated:
+            # Between placing its files and saying whose they are, an operation holds the lock.
+            with self._no_operation():
+                data, stated = self._bytes(path), self._stated(path)
+        if not stated:
+            raise NotInstalledError(
+                f"No installed package owns {self._root / path}.",
+                next_step="Only what packages bring is used: `remit package new` begins one; "
+                "`remit init` installs those that come with Remit.",
+            )
+        if data is None:
+            problem = "is missing or cannot be read"
+        elif _digest(data) != stated:
+            problem = f"has the hash {_digest(data)}, not {stated}"
+        else:
+            return data
+        raise ChangedFileError(
+            f"{self._root / path} is not what {self.owner(path)} installed: it {problem}.",
+            next_step="`remit package restore` puts it back. A change comes in a new version of "
+            "its package.",
+        )
+
+    def _bytes(self, path: str) -> bytes | None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._root / path, flags)
+        except OSError:
+            return None
+        with open(descriptor, "rb") as stream:
+            return stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+    def _stated(self, path: str) -> str:
+        return str(self._table().get(path, {}).get("sha256", ""))
+
+    def _table(self) -> Mapping[str, Any]:
+        file = self._root / OWNERSHIP_FILE
+        try:
+            found = os.stat(file)
+            identity = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if identity != self._seen:
+                table = json.loads(file.read_bytes())
+                if not isinstance(table, dict):
+                    raise ValueError("it is not an object")
+                self._owners, self._seen = table, identity
+        except FileNotFoundError:
+            self._owners, self._seen = {}, None
+        except (OSError, ValueError) as error:
+            raise ChangedFileError(
+                f"{file}, which tells whose each file is, cannot be read: {error}.",
+                next_step="`remit package registry --rebuild` makes it anew from the ledger.",
+            ) from error
+        return self._owners
+
+    @contextlib.contextmanager
+    def _no_operation(self) -> Iterator[None]:
+        """Waits for an operation to end, and lets no other begin meanwhile."""
+        try:
+            descriptor = os.open(self._root / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            yield
+            return
+        try:
+            until = time.monotonic() + _PATIENCE_S
+            while time.monotonic() < until:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(_POLL_S)
+                else:
+                    break
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{sha256_hex(data)}"

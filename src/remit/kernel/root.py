@@ -1,0 +1,96 @@
+"""A root: the directory that holds one installation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.kernel.errors import RemitError
+
+__all__ = ["Root", "RootError", "find_root"]
+
+_FIRST_CONFIG = """\
+# The settings of this root. What is not said here has its shipped default;
+# `remit config show` lists every setting, its meaning and where its value came from.
+
+# [model]
+# default = "auto"          # or "local", "anthropic", "openai", a model name, provider/model
+"""
+
+
+class RootError(RemitError):
+    """A root cannot be found, made or used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The places of one root."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """``remit.toml``."""
+        return self.path / "remit.toml"
+
+    @property
+    def keys(self) -> Path:
+        """Where the private keys lie; no agent reads it."""
+        return self.tier("hot") / "keys"
+
+    def tier(self, name: str) -> Path:
+        """The folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
+        return self.path / name.upper()
+
+    def exists(self) -> bool:
+        """Whether this is a root already."""
+        return self.config.is_file()
+
+    def create(self) -> list[Path]:
+        """Make the folders and ``remit.toml``, where they are missing; never changes what is there.
+
+        What lies in the tier folders comes in packages. Returns the files it made.
+
+        Raises:
+            RootError: the directory cannot be written.
+        """
+        made: list[Path] = []
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for tier in ("hot", "ho2", "ho1"):
+                self.tier(tier).mkdir(exist_ok=True)
+            if not self.config.exists():
+                self.config.touch(mode=0o600)  # people put keys into it
+                self.config.write_text(_FIRST_CONFIG, "utf-8")
+                made.append(self.config)
+        except OSError as error:
+            raise RootError(
+                f"The root {self.path} cannot be made: {error.strerror or error}.",
+                next_step="Choose another directory with --root, or mend its permissions.",
+            ) from error
+        return made
+
+
+def find_root(
+    given: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    start: Path | None = None,
+) -> Root:
+    """The root that a command means.
+
+    ``given``, else ``REMIT_ROOT``, else the nearest ``.remit`` upwards of ``start`` (the
+    working directory), else ``./.remit``.
+    """
+    variables = os.environ if environment is None else environment
+    if given is not None:
+        return Root(given)
+    if variables.get("REMIT_ROOT"):
+        return Root(Path(variables["REMIT_ROOT"]))
+    here = (start or Path.cwd()).resolve()
+    for directory in (here, *here.parents):
+        if (directory / ".remit").is_dir():
+            return Root(directory / ".remit")
+    return Root(here / ".remit")

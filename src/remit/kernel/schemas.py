@@ -1,0 +1,80 @@
+"""JSON Schema 2020-12, in one place: compiled once, never fetching what a schema refers to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+import orjson
+from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.installed import shipped_file
+
+__all__ = ["first_problem", "problems", "schema_problem", "shipped_schema"]
+
+
+@functools.cache
+def shipped_schema(name: str) -> dict[str, Any]:
+    """The schema called ``name`` of those that come with Remit, in PKG-PHASE2-SCHEMAS-001."""
+    data = shipped_file("PKG-PHASE2-SCHEMAS-001", f"HOT/schemas/{name}.schema.json")
+    schema: dict[str, Any] = orjson.loads(data)
+    return schema
+
+
+def schema_problem(schema: Mapping[str, Any]) -> str:
+    """What makes ``schema`` unusable as a JSON Schema; empty when nothing."""
+    try:
+        _validator(canonical_json(dict(schema)))
+    except (SchemaError, InvalidInputError) as error:
+        return f"not a JSON Schema: {error.message}"
+    return ""
+
+
+def first_problem(schema: Mapping[str, Any], value: Any) -> str:
+    """The most telling way in which ``value`` fails ``schema``; empty when it does not.
+
+    The text may quote the value: whoever records it records content.
+    """
+    try:
+        error = best_match(_validator(canonical_json(dict(schema))).iter_errors(value))
+    except (SchemaError, InvalidInputError) as invalid:
+        return f"the schema itself is invalid: {invalid.message}"
+    except Unresolvable as invalid:
+        return f"the schema refers to what is not there: {invalid}"
+    if error is None:
+        return ""
+    return f"{_place(error)}: {error.message}"
+
+
+def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
+    """Up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it."""
+    found = []
+    try:
+        for error in _validator(canonical_json(dict(schema))).iter_errors(value):
+            found.append(f"{_place(error)} fails {error.validator!r}")
+            if len(found) >= most:
+                break
+    except (SchemaError, InvalidInputError) as invalid:
+        return [f"the schema itself is invalid: {invalid.message}"]
+    except Unresolvable as invalid:
+        return [f"the schema refers to what is not there: {invalid}"]
+    return found
+
+
+def _place(error: Any) -> str:
+    return "/".join(str(part) for part in error.absolute_path) or "value"
+
+
+@functools.lru_cache(maxsize=256)
+def _validator(schema: bytes) -> jsonschema.Draft202012Validator:
+    loaded = orjson.loads(schema)
+    jsonschema.Draft202012Validator.check_schema(loaded)
+    # An empty registry: a schema from outside must not make this process fetch anything.
+    registry: Registry[Any] = Registry()
+    return jsonschema.Draft202012Validator(loaded, registry=registry)

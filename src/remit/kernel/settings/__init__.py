@@ -1,0 +1,60 @@
+"""``remit.toml``, its schema, and where each value came from (SPEC 13)."""
+
+from remit.kernel.settings.loading import LoadedSettings, default_settings, describe, load_settings
+from remit.kernel.settings.packages import GateSettings, PackageIndexSettings, PackageSettings
+from remit.kernel.settings.routing import (
+    RoutedModelSettings,
+    RouteSettings,
+    RoutingSettings,
+    StageSettings,
+)
+from remit.kernel.settings.settings import (
+    AttentionSettings,
+    AuthSettings,
+    BudgetSettings,
+    ChatSettings,
+    GatewaySettings,
+    LeaseSettings,
+    LedgerSettings,
+    LocalModelSettings,
+    McpServerSettings,
+    ModelSettings,
+    ProviderSettings,
+    ServerSettings,
+    Settings,
+    SupervisorSettings,
+    TelemetrySettings,
+    ToolSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "AttentionSettings",
+    "AuthSettings",
+    "BudgetSettings",
+    "ChatSettings",
+    "GateSettings",
+    "GatewaySettings",
+    "LeaseSettings",
+    "LedgerSettings",
+    "LoadedSettings",
+    "LocalModelSettings",
+    "McpServerSettings",
+    "ModelSettings",
+    "PackageIndexSettings",
+    "PackageSettings",
+    "ProviderSettings",
+    "RouteSettings",
+    "RoutedModelSettings",
+    "RoutingSettings",
+    "ServerSettings",
+    "Settings",
+    "StageSettings",
+    "SupervisorSettings",
+    "TelemetrySettings",
+    "ToolSettings",
+    "WorkerSettings",
+    "default_settings",
+    "describe",
+    "load_settings",
+]

@@ -1,0 +1,243 @@
+"""Layers of settings: shipped defaults, ``remit.toml``, environment, flags."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from remit.kernel.errors import ConfigError
+from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.settings.routing import RoutedModelSettings, RouteSettings
+from remit.kernel.settings.settings import McpServerSettings, ProviderSettings, Settings
+
+__all__ = ["LoadedSettings", "default_settings", "load_settings"]
+
+_DEFAULTS = "HOT/config/defaults.toml"
+_PREFIX = "REMIT_"
+_OTHER_VARIABLES = frozenset(
+    {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
+)
+_FREE_TABLES = (
+    "providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks", "mcp",
+    "routing.models", "routing.routes",
+)  # fmt: skip
+_NAMED_TABLES: dict[str, type[BaseModel]] = {
+    "routing.models.": RoutedModelSettings,
+    "routing.routes.": RouteSettings,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """The settings in force, and by dotted key where each value came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+    def rows(self) -> Iterator[tuple[str, Any, str]]:
+        """``(dotted key, value, source)`` for every setting; secrets stay hidden."""
+        for key, value in _flatten(self.settings.model_dump()):
+            shown = str(value) if isinstance(value, SecretStr) else value
+            yield key, shown, self.sources.get(key, "default")
+
+
+@functools.cache
+def default_settings() -> Settings:
+    """The shipped defaults alone."""
+    return Settings.model_validate(_defaults())
+
+
+def load_settings(
+    path: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    installed: bool = True,
+) -> LoadedSettings:
+    """Read all layers and check the result against the schema.
+
+    Args:
+        path: a ``remit.toml``; left out, or not there, it adds nothing.
+        installed: take the defaults that a package installed beside it; else, and where none
+            did, those that come with Remit.
+        environment: variables ``REMIT_SECTION__KEY``; the process's own when left out.
+        flags: values by dotted key, from a command line.
+
+    Raises:
+        ConfigError: a key is unknown (the nearest right one is named), a value does not fit,
+            or the file cannot be read.
+        ChangedFileError: the installed defaults are not as they were installed.
+    """
+    of_root = _installed_defaults(path.parent) if installed and path is not None else None
+    merged = of_root or _defaults()
+    sources = {key: "default" for key, _ in _flatten(merged)}
+    if path is not None and path.exists():
+        _merge(merged, _read(path), str(path), sources)
+    variables = os.environ if environment is None else environment
+    if url := variables.get("REMIT_DATABASE_URL"):
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ConfigError(
+                "REMIT_DATABASE_URL is not a postgresql:// URL.",
+                next_step="Set it to postgresql://user@host/database, or unset it for SQLite.",
+            )
+        _merge(merged, {"ledger": {"path": url}}, "environment REMIT_DATABASE_URL", sources)
+    for name, text in sorted(variables.items()):
+        if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
+            key = name[len(_PREFIX) :].lower().replace("__", ".")
+            section = next((one for one in merged if key.startswith(f"{one}_")), None)
+            if "." not in key and section is not None:  # one underscore where two are meant
+                key = f"{section}.{key[len(section) + 1 :]}"
+            if "." not in key:
+                continue  # some other program's
+            _merge(merged, _nest(key, _parse(key, text, merged)), f"environment {name}", sources)
+    for key, value in (flags or {}).items():
+        _merge(merged, _nest(key, value), "flag", sources)
+    try:
+        return LoadedSettings(Settings.model_validate(merged), sources)
+    except ValidationError as error:
+        raise _explain(error, sources, of_root is not None) from error
+
+
+def _defaults() -> dict[str, Any]:
+    return tomllib.loads(shipped_file("PKG-KERNEL-001", _DEFAULTS).decode())
+
+
+def _installed_defaults(root: Path) -> dict[str, Any] | None:
+    """The defaults that a package brought; ``None`` where none did."""
+    files = InstalledFiles(root)
+    if not files.owner(_DEFAULTS):
+        return None
+    return tomllib.loads(files.read(_DEFAULTS).decode())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+
+
+def _merge(
+    into: dict[str, Any], layer: Mapping[str, Any], source: str, sources: dict[str, str],
+    prefix: str = "",
+) -> None:  # fmt: skip
+    for key, value in layer.items():
+        dotted = f"{prefix}{key}"
+        free = _is_free(prefix.rstrip("."))
+        if key not in into and not free and key not in (options := _options(prefix)):
+            raise _unknown(dotted, [*into, *options], source)
+        if isinstance(value, dict) and isinstance(
+            into.get(key, {} if free or prefix.startswith(("mcp.", *_NAMED_TABLES)) else None), dict
+        ):
+            if prefix == "providers." and key not in into:
+                into[key] = _provider_template(value, into)
+            _merge(into.setdefault(key, {}), value, source, sources, f"{dotted}.")
+        else:
+            into[key] = value
+            sources[dotted] = source
+
+
+def _is_free(table: str) -> bool:
+    """True when users choose the keys of ``table``."""
+    if table.startswith("routing.models.") and table.endswith(".abilities"):
+        return True
+    parts = table.split(".")
+    return table in _FREE_TABLES or (parts[0] == "mcp" and parts[2:] in (["env"], ["headers"]))
+
+
+def _options(prefix: str) -> Iterable[str]:
+    """The keys that a table named by a user may have."""
+    section, _, rest = prefix.partition(".")
+    if section == "providers" and rest:
+        return ProviderSettings.model_fields
+    if section == "mcp" and rest.count(".") == 1:
+        return McpServerSettings.model_fields
+    for table, kind in _NAMED_TABLES.items():
+        if prefix.startswith(table) and prefix != table and not prefix.endswith(".abilities."):
+            return kind.model_fields
+    return ()
+
+
+def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
+    """A new provider starts from the shipped one of its kind, without its address and keys."""
+    base = providers.get(given.get("kind", ""))
+    if not isinstance(base, dict):
+        return {}
+    return {**base, "api_key": "", "base_url_env": "", "api_key_env": "", "base_url": ""}
+
+
+def _nest(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
+
+
+def _parse(key: str, text: str, merged: Mapping[str, Any]) -> Any:
+    """An environment variable's text, read as TOML unless the setting is a text."""
+    current: Any = merged
+    for part in key.split("."):
+        current = current.get(part) if isinstance(current, dict) else None
+    if isinstance(current, str):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _unknown(key: str, known: list[str], source: str) -> ConfigError:
+    last = key.rpartition(".")[2]
+    near = difflib.get_close_matches(last, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {key[: len(key) - len(last)]}{near[0]}?" if near else ""
+    return ConfigError(
+        f"There is no setting {key} ({source}).",
+        next_step=hint or f"Known there: {', '.join(sorted(known))}.",
+    )
+
+
+def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) -> ConfigError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if of_root and (first["type"] == "missing" or sources.get(key) == "default"):
+        return ConfigError(
+            f"The installed defaults are of another version of Remit: {key}: {first['msg']}.",
+            next_step="`remit init` brings the packages of this version.",
+        )
+    source = sources.get(key, "")
+    return ConfigError(
+        f"The setting {key} does not fit{f' ({source})' if source else ''}: {first['msg']}.",
+        next_step="`remit config show` lists every setting with its meaning.",
+    )
+
+
+def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:
+    """The meaning of each setting by dotted key; providers under ``providers.*``."""
+    meanings: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{name}"
+        inner = (field.annotation, *get_args(field.annotation))
+        nested = [arg for arg in inner if isinstance(arg, type) and issubclass(arg, BaseModel)]
+        if nested:
+            star = ".*" if nested[0] is not field.annotation else ""
+            meanings.update(describe(nested[0], f"{key}{star}."))
+        if not nested or field.description:
+            meanings[key] = field.description or ""
+    return meanings
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,418 @@
+"""The schema of ``remit.toml``. Defaults stand in a file of PKG-KERNEL-001, not here."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from remit.kernel.settings.packages import GateSettings, PackageSettings
+from remit.kernel.settings.routing import RoutingSettings
+from remit.kernel.settings.section import Section as _Section
+
+__all__ = [
+    "AttentionSettings",
+    "AuthSettings",
+    "BudgetSettings",
+    "ChatSettings",
+    "GatewaySettings",
+    "LeaseSettings",
+    "LedgerSettings",
+    "LocalModelSettings",
+    "McpOfferSettings",
+    "McpServerSettings",
+    "ModelSettings",
+    "ProviderSettings",
+    "ServerSettings",
+    "Settings",
+    "SupervisorSettings",
+    "TelemetrySettings",
+    "ToolSettings",
+    "WorkerSettings",
+]
+
+
+class LedgerSettings(_Section):
+    """``[ledger]``: where the record lies and what of it is content."""
+
+    path: str = Field(
+        description="file of the ledger, relative to the root; or postgresql://… (better left to "
+        "REMIT_DATABASE_URL)"
+    )
+    content_keys: list[str] = Field(description="metadata keys whose values are content")
+    compress_above_bytes: int = Field(ge=0, description="compress stored values above this size")
+    lock_timeout_s: float = Field(gt=0, description="wait this long for another writer")
+    max_batch: int = Field(ge=1, description="most writes in one transaction")
+    page_size: int = Field(ge=1, description="entries fetched at once by queries")
+    gather_ms: float = Field(
+        ge=0, description="a commit waits up to this long for as many writers as came before"
+    )
+    origin: str = Field(
+        description="unique name of this log, a URL without scheme; empty: made by init, for ever"
+    )
+    checkpoint_every_entries: int = Field(ge=1, description="sign a checkpoint this often")
+    checkpoint_every_s: float = Field(
+        gt=0, description="sign a checkpoint of new entries after this many seconds"
+    )
+    erase_quotes_from_chars: int = Field(
+        ge=1,
+        description="erasing by entry or subject also erases what quotes a text of at least this "
+        "many characters in the same session",
+    )
+    retention_days: dict[str, float] = Field(
+        description="days that content is kept, by event type; '*' for all others"
+    )
+    retention_every_s: float = Field(
+        gt=0, description="how often a running process looks for content past its retention"
+    )
+
+
+class ModelSettings(_Section):
+    """``[model]``: which model answers."""
+
+    default: str = Field(
+        description="'auto', a provider id, a model id, or provider/model; auto takes the first "
+        "provider of 'auto_order' that has a key or a base URL, else 'local'"
+    )
+    auto_order: list[str] = Field(description="providers that 'auto' looks at, first first")
+    prefixes: dict[str, str] = Field(description="model name prefix → provider id")
+
+
+class ProviderSettings(_Section):
+    """``[providers.NAME]``: how one provider is reached."""
+
+    kind: Literal["anthropic", "openai"] = Field(description="its wire format")
+    base_url: str = Field(description="base URL; the environment variable goes before it")
+    api_key: SecretStr = Field(description="key; better left to the environment variable")
+    base_url_env: str = Field(description="environment variable that holds the base URL")
+    api_key_env: str = Field(description="environment variable that holds the key")
+    default_model: str = Field(description="model used when none is named")
+    api_version: str = Field("", description="value of the anthropic-version header")
+    max_output_tokens: int = Field(
+        4096, ge=1, description="sent where an API demands an end and the caller names none"
+    )
+    send_temperature: bool = Field(description="false for models that refuse a temperature")
+    native_tools: bool = Field(description="false makes the worker choose tools by schema")
+    structured_output: bool = Field(description="false where JSON Schema output is not supported")
+    max_completion_tokens_models: list[str] = Field(
+        default_factory=list,
+        description="model name prefixes that take max_completion_tokens and no temperature",
+    )
+
+
+class LocalModelSettings(_Section):
+    """``[local]``: the model that runs in this process."""
+
+    model: str = Field(description="name of a pulled model, or of one added by a file")
+    context_tokens: int = Field(ge=256, description="context window")
+    threads: int = Field(ge=0, description="0: as many as there are cores")
+    cache_dir: str = Field(description="where weights lie; empty: the user's cache directory")
+    native_tools: bool = Field(description="true when the model's template takes tools")
+    repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
+
+
+class GatewaySettings(_Section):
+    """``[gateway]``: limits of a call."""
+
+    timeout_ms: int = Field(gt=0, description="longest attempt")
+    max_retries: int = Field(ge=0, description="attempts after the first, retryable failures only")
+    retry_base_ms: int = Field(ge=0, description="first wait between attempts")
+    retry_max_ms: int = Field(ge=0, description="longest wait between attempts")
+    lease_margin_ms: int = Field(ge=0, description="a call counts as lost this long after timeout")
+    failure_threshold: int = Field(ge=1, description="failures that open a circuit")
+    recovery_timeout_ms: int = Field(ge=0, description="time until an open circuit is tried again")
+    half_open_max: int = Field(ge=1, description="calls let through to try it")
+    breaker_poll_s: float = Field(
+        ge=0, description="how soon a process heeds a circuit that another opened, in seconds"
+    )
+    breaker_keep_hours: float = Field(
+        gt=0, description="how long a circuit that is well again is remembered"
+    )
+    breaker_rows: int = Field(
+        ge=1, description="how many circuits are remembered, as clients name models"
+    )
+    orphan_policy: Literal["charge", "release"] = Field(
+        description="what an unanswered reservation becomes"
+    )
+    fallbacks: dict[str, list[str]] = Field(
+        description="model → models tried in turn when it fails in a way that another may not"
+    )
+    idempotency_hours: float = Field(
+        gt=0, description="how long an idempotency key answers from the record"
+    )
+    recover_every_s: float = Field(
+        gt=0, description="how often a server looks for calls whose process died"
+    )
+
+
+class BudgetSettings(_Section):
+    """``[budget]``: limits given to what Remit starts itself. 0 means no limit."""
+
+    mode: Literal["enforce", "warn", "off"] = Field(description="what a spent budget does")
+    session_tokens: int = Field(ge=0, description="tokens of one session")
+    session_turns: int = Field(ge=0, description="model calls of one session")
+    work_order_tokens: int = Field(ge=0, description="tokens of one work order")
+    message_overhead_tokens: int = Field(
+        ge=0, description="tokens a provider may add per message, in the upper bound"
+    )
+    tools_overhead_tokens: int = Field(
+        ge=0, description="tokens it may add when tools are offered, in the upper bound"
+    )
+    image_tokens: int = Field(
+        ge=0, description="tokens of one image, in the upper bound: the most that a model counts"
+    )
+    free_providers: list[str] = Field(description="providers whose models cost nothing")
+    allow_unpriced: bool = Field(
+        description="let a limit in US dollars pass models that have no price"
+    )
+    estimated_bytes_per_token: float = Field(
+        gt=0, description="for what arrived of a stream that broke off"
+    )
+    thinking_models: list[str] = Field(
+        description="name prefixes of models that think unseen: a stream of one that broke off is "
+        "charged at its bound"
+    )
+    prices: str = Field(
+        description="file of prices over the shipped ones, relative to the root; empty: none"
+    )
+
+
+class LeaseSettings(_Section):
+    """``[leases]``: who works on what, where several processes share a root."""
+
+    lasts_s: float = Field(
+        gt=0, description="work of a process that cannot be seen from here is taken over after this"
+    )
+    poll_s: float = Field(gt=0, description="how often a holder looks whether it shall stop")
+    session_wait_s: float = Field(
+        ge=0, description="how long a turn waits for another process that works on its session"
+    )
+
+
+class AuthSettings(_Section):
+    """``[auth]``: how fresh the view of the keys must be."""
+
+    revocation_s: float = Field(
+        gt=0, description="a key revoked by another process is refused here within this time"
+    )
+    stale_after_s: float = Field(
+        gt=0, description="when keys could not be read for this long, nobody is let in"
+    )
+    refused_log_s: float = Field(
+        gt=0, description="refused keys are told in the log at most this often, as a number"
+    )
+
+
+class ServerSettings(_Section):
+    """``[server]``: the HTTP server."""
+
+    host: str = Field(description="address to listen on")
+    port: int = Field(ge=0, le=65535, description="port to listen on; 0: any that is free")
+    workers: int = Field(ge=1, description="processes that answer")
+    max_body_bytes: int = Field(ge=1024, description="largest request body")
+    max_header_bytes: int = Field(ge=1024, description="largest request line and headers")
+    header_timeout_s: float = Field(gt=0, description="longest time for headers to come")
+    body_timeout_s: float = Field(gt=0, description="longest time for a body to come")
+    keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
+    max_connections: int = Field(ge=1, description="most connections of one process")
+    drain_s: int = Field(ge=0, description="calls may end within this time after SIGTERM")
+    watch_after_s: float = Field(
+        ge=0, description="a call that takes longer is cancelled when its client hangs up"
+    )
+    contract_id: str = Field(description="contract of calls that name none")
+    log_format: Literal["text", "json"] = Field(description="form of the log on stderr")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        description="least that is logged"
+    )
+    metrics_open: bool = Field(description="let anybody read /metrics, without a key")
+
+
+class TelemetrySettings(_Section):
+    """``[telemetry]``: what is told to monitoring."""
+
+    max_models: int = Field(ge=1, description="models told apart in metrics; the rest is 'other'")
+    otlp_endpoint: str = Field(
+        description="OTLP/HTTP URL that spans are sent to; empty: none are made"
+    )
+    service_name: str = Field(description="service.name of the spans")
+    capture_content: bool = Field(description="put prompts and answers into spans")
+
+
+class SmallModelSettings(_Section):
+    """``[worker.small_model]``: what a model without native tools is given."""
+
+    context_turns: int = Field(ge=0, description="most recent turns shown to it")
+    max_tokens: int = Field(ge=1, description="longest answer: small models loop")
+
+
+class WorkerSettings(_Section):
+    """``[worker]``: bounds of a work order."""
+
+    turn_limit: int = Field(ge=1, description="most model calls of one order")
+    tool_limit: int = Field(ge=1, description="most tool calls of one order; further are refused")
+    tools_at_once: int = Field(ge=1, description="tool calls of one order that run side by side")
+    timeout_s: float = Field(gt=0, description="longest order")
+    small_model: SmallModelSettings
+
+
+class ToolSettings(_Section):
+    """``[tools]``: bounds of a tool."""
+
+    timeout_s: float = Field(gt=0, description="longest run")
+    max_output_bytes: int = Field(ge=256, description="longest result")
+    hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
+    reason_chars: int = Field(ge=1, description="query_ledger cuts reasons at this length")
+
+
+class McpServerSettings(_Section):
+    """``[mcp.NAME]``: one MCP server whose tools agents may use; ``command`` or ``url``.
+
+    Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the environment.
+    """
+
+    command: str = Field("", description="program that is started and spoken to over its stdio")
+    args: list[str] = Field(default_factory=list, description="its arguments")
+    env: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="its environment, over PATH, HOME and the like; of ours it gets nothing else",
+    )
+    cwd: str = Field("", description="directory it runs in; empty: ours")
+    url: str = Field("", description="address of a server that speaks streamable HTTP")
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="headers sent with each request to it"
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, description="longest call of one of its tools; left out: tools.timeout_s"
+    )
+    start_timeout_s: float = Field(
+        30.0, gt=0, description="longest start, and longest wait for its list of tools"
+    )
+    stop_timeout_s: float = Field(
+        2.0, gt=0, description="time to end by itself, and again after SIGTERM; then SIGKILL"
+    )
+    max_message_bytes: int = Field(
+        8388608, ge=1024, description="longest message from it; a longer one ends the connection"
+    )
+    tools: list[str] = Field(
+        default_factory=list, description="its tools that are let in; empty: all"
+    )
+    idempotent: list[str] = Field(
+        default_factory=list,
+        description="name patterns of tools that may run twice: after a crash they are run again",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("an MCP server needs either a command or a url")
+        return self
+
+
+class McpOfferSettings(_Section):
+    """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
+
+    host: str = Field(description="address that `remit mcp --http` listens on")
+    port: int = Field(ge=0, le=65535, description="its port; 0: any that is free")
+    allowed_hosts: list[str] = Field(
+        description="names besides its address under which it may be reached (Host header)"
+    )
+    allowed_origins: list[str] = Field(
+        description="web pages besides those of this machine that may ask (Origin header)"
+    )
+    max_message_bytes: int = Field(ge=1024, description="longest message from a client")
+    max_sessions: int = Field(ge=1, description="most MCP sessions that are open at once")
+    session_idle_s: float = Field(gt=0, description="an MCP session ends when idle this long")
+    sessions_per_caller: int = Field(ge=1, description="most MCP sessions of one user or key")
+    calls_at_once: int = Field(
+        ge=1,
+        description="calls of router_route that run side by side, and as many of all other tools; "
+        "others wait",
+    )
+    calls_per_caller: int = Field(ge=1, description="over HTTP, most of each of one user or key")
+    calls_waiting: int = Field(
+        ge=0, description="most calls of one user or key that wait; one more is refused"
+    )
+    thoughts_per_minute: int = Field(
+        ge=0, description="most thoughts a minute of one user or key of the role agent; 0: any"
+    )
+    timeout_s: float = Field(gt=0, description="longest call of a tool that asks no model")
+    route_timeout_s: float = Field(gt=0, description="longest router_route")
+    max_output_bytes: int = Field(ge=1024, description="longest result; longer texts are cut")
+    max_text_chars: int = Field(ge=1, description="longest prompt or thought")
+    max_unread: int = Field(
+        ge=1, description="over stdio, answers that wait to be read; no more is read until they are"
+    )
+    drain_s: float = Field(
+        ge=0,
+        description="over stdio, time at the end for running calls, and for answers to be read",
+    )
+
+
+class AttentionSettings(_Section):
+    """``[supervisor.attention]``: what a turn is shown beside the conversation itself."""
+
+    tokens: int = Field(ge=0, description="most tokens of it, estimated")
+    commitment_weight: float = Field(ge=0, description="weight of what somebody is bound by")
+    time_weight: float = Field(ge=0, description="weight of what is due soon")
+    recency_weight: float = Field(ge=0, description="weight of what was said lately")
+    half_life_hours: float = Field(gt=0, description="recency halves in this time")
+    horizon_hours: float = Field(gt=0, description="what is due later than this does not press yet")
+    min_score: float = Field(ge=0, description="what scores less is left out")
+    most_candidates: int = Field(ge=0, description="open threads of other sessions looked at")
+    most_told: int = Field(ge=1, description="what was left out is told up to this number")
+
+
+class SupervisorSettings(_Section):
+    """``[supervisor]``: how a turn is planned and checked."""
+
+    classify: bool = Field(description="classify each message before answering")
+    verify: bool = Field(description="have each answer judged under PRC-VERIFY-001")
+    consolidate: bool = Field(
+        description="at a session's end, have what it leaves open found under PRC-CONSOLIDATE-001"
+    )
+    threads: bool = Field(
+        description="give models with native tools the tools open_thread and close_thread"
+    )
+    max_retries: int = Field(ge=0, description="further attempts after a rejected answer")
+    planner_timeout_s: float = Field(gt=0, description="how long a planner may take")
+    context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
+    context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
+    degraded_max_tokens: int = Field(ge=1, description="longest answer of a direct call")
+    error_markers: list[str] = Field(description="texts that mark a failed answer at its start")
+    claim_patterns: list[str] = Field(
+        description="regular expressions of sentences that claim to have looked at something; "
+        "without a tool's result they are not delivered"
+    )
+    attention: AttentionSettings
+
+
+class ChatSettings(_Section):
+    """``[chat]``: the ADMIN shell."""
+
+    agent_id: str = Field(description="who answers in `remit chat`")
+    tools_allowed: list[str] = Field(description="tools it may use")
+    history_file: str = Field(description="file of typed lines, relative to the root")
+
+
+class Settings(_Section):
+    """All of ``remit.toml``."""
+
+    ledger: LedgerSettings
+    model: ModelSettings
+    providers: dict[str, ProviderSettings]
+    local: LocalModelSettings
+    gateway: GatewaySettings
+    routing: RoutingSettings
+    budget: BudgetSettings
+    leases: LeaseSettings
+    auth: AuthSettings
+    server: ServerSettings
+    telemetry: TelemetrySettings
+    worker: WorkerSettings
+    tools: ToolSettings
+    mcp_server: McpOfferSettings
+    mcp: dict[str, McpServerSettings]
+    supervisor: SupervisorSettings
+    packages: PackageSettings
+    gates: GateSettings
+    chat: ChatSettings

@@ -1,0 +1,63 @@
+"""Transparency-log formats: RFC 6962 trees, and C2SP notes, checkpoints, proofs and tiles.
+
+Pure functions over bytes: no database, no network, no knowledge of what a leaf means.
+"""
+
+from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint
+from remit.ledger.tlog.errors import (
+    CheckpointError,
+    KeyFormatError,
+    NoteError,
+    ProofError,
+    TileError,
+    TlogError,
+)
+from remit.ledger.tlog.merkle import (
+    EMPTY_ROOT,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+    node_hash,
+    tree_root,
+    verify_consistency,
+    verify_inclusion,
+)
+from remit.ledger.tlog.note import Note, Signer, VerifierKey
+from remit.ledger.tlog.proof import TlogProof
+from remit.ledger.tlog.tiles import (
+    TILE_WIDTH,
+    bundle,
+    bundle_path,
+    read_bundle,
+    read_tile,
+    tile_path,
+)
+
+__all__ = [
+    "EMPTY_ROOT",
+    "TILE_WIDTH",
+    "Checkpoint",
+    "CheckpointError",
+    "KeyFormatError",
+    "Note",
+    "NoteError",
+    "ProofError",
+    "SignedCheckpoint",
+    "Signer",
+    "TileError",
+    "TlogError",
+    "TlogProof",
+    "VerifierKey",
+    "bundle",
+    "bundle_path",
+    "consistency_proof",
+    "inclusion_proof",
+    "leaf_hash",
+    "node_hash",
+    "read_bundle",
+    "read_tile",
+    "tile_path",
+    "tree_root",
+    "verify_consistency",
+    "verify_inclusion",
+]

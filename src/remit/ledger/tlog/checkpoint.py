@@ -1,0 +1,156 @@
+"""Checkpoints (C2SP tlog-checkpoint) and their cosignatures (C2SP tlog-cosignature)."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from remit.ledger.tlog.errors import CheckpointError, NoteError
+from remit.ledger.tlog.note import COSIGNATURE, Note, NoteSignature, Signer, VerifierKey, _base64
+
+__all__ = ["Checkpoint", "Cosignature", "SignedCheckpoint"]
+
+_MAX_SIZE = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A tree head.
+
+    Attributes:
+        origin: the log's unique name.
+        size: leaves in the tree.
+        root: 32 bytes.
+        extensions: further lines, opaque.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    extensions: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The note's text."""
+        lines = (
+            self.origin,
+            str(self.size),
+            base64.b64encode(self.root).decode(),
+            *self.extensions,
+        )
+        return "".join(f"{line}\n" for line in lines)
+
+    @classmethod
+    def parse(cls, text: str) -> Checkpoint:
+        """Read a note's text; raises :class:`CheckpointError`."""
+        lines = text.split("\n")
+        if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
+            raise CheckpointError("This is not a checkpoint: it needs origin, size and root hash.")
+        origin, size, encoded, *extensions = lines[:-1]
+        if not size.isascii() or not size.isdigit() or str(int(size[:20])) != size:
+            raise CheckpointError(f"The checkpoint's tree size {size[:40]!r} is not a number.")
+        root = _base64(encoded)
+        if root is None or len(root) != 32:
+            raise CheckpointError("The checkpoint's root hash is not base64 of 32 bytes.")
+        if int(size) >= _MAX_SIZE:
+            raise CheckpointError("The checkpoint's tree size is too large.")
+        return cls(origin, int(size), root, tuple(extensions))
+
+    def sign(self, signer: Signer) -> SignedCheckpoint:
+        """Signed by the log's own key; raises :class:`CheckpointError` for another name."""
+        if signer.name != self.origin:
+            raise CheckpointError(f"The key {signer.name} cannot sign for {self.origin}.")
+        return SignedCheckpoint(self, Note(self.text, (signer.sign_note(self.text),)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cosignature:
+    """A witness's statement that it saw this tree head, consistent, at a time.
+
+    Attributes:
+        key: the witness's.
+        timestamp: seconds since 1970.
+    """
+
+    key: VerifierKey
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCheckpoint:
+    """A checkpoint with its signature lines; not trusted until :meth:`verify`."""
+
+    checkpoint: Checkpoint
+    note: Note
+
+    def __str__(self) -> str:
+        return str(self.note)
+
+    @classmethod
+    def parse(cls, data: str | bytes) -> SignedCheckpoint:
+        """Read a signed note; raises :class:`NoteError` or :class:`CheckpointError`."""
+        note = Note.parse(data)
+        return cls(Checkpoint.parse(note.text), note)
+
+    def verify(self, key: VerifierKey) -> Checkpoint:
+        """The checkpoint, once ``key`` is seen to have signed it.
+
+        Raises:
+            CheckpointError: it is of another origin, or another key signed it.
+        """
+        if self.checkpoint.origin != key.name:
+            raise CheckpointError(
+                f"This checkpoint is of the log {self.checkpoint.origin!r}, not of {key.name!r}.",
+                next_step="Take a checkpoint of this log, or the verifier key of that one.",
+            )
+        try:
+            self.note.verify([key])
+        except NoteError as error:
+            raise CheckpointError(
+                f"This checkpoint of {key.name} is not signed by the key {key}.",
+                next_step="Check the verifier key. If it is right, the checkpoint is forged.",
+            ) from error
+        return self.checkpoint
+
+    def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
+        """A cosignature line; ``signer`` is of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`."""
+        if signer.verifier_key.kind != COSIGNATURE:
+            raise CheckpointError("A log's own key cannot cosign.")
+        now = int(time.time()) if timestamp is None else timestamp
+        signature = struct.pack(">Q", now) + signer.sign(_cosigned(self.note.text, now))
+        return NoteSignature(signer.name, signer.verifier_key.key_id, signature)
+
+    def cosignatures(self, keys: Iterable[VerifierKey]) -> list[Cosignature]:
+        """The cosignatures by any of ``keys``.
+
+        Raises:
+            CheckpointError: a line under one of the keys does not hold.
+        """
+        found = []
+        for key in keys:
+            for item in self.note.signatures:
+                if (item.name, item.key_id) != (key.name, key.key_id):
+                    continue
+                if len(item.signature) != 72:
+                    raise CheckpointError(f"The cosignature of {key.name} is malformed.")
+                (timestamp,) = struct.unpack(">Q", item.signature[:8])
+                message = _cosigned(self.note.text, timestamp)
+                if not key.verify(message, item.signature[8:]):
+                    raise CheckpointError(f"The cosignature of {key.name} does not hold.")
+                found.append(Cosignature(key, timestamp))
+        return found
+
+    def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
+        """The same with further signature lines; one that is there already is not doubled."""
+        known = {(item.name, item.key_id) for item in self.note.signatures}
+        new = tuple(item for item in lines if (item.name, item.key_id) not in known)
+        return SignedCheckpoint(
+            self.checkpoint, Note(self.note.text, (*self.note.signatures, *new))
+        )
+
+
+def _cosigned(text: str, timestamp: int) -> bytes:
+    return f"cosignature/v1\ntime {timestamp}\n{text}".encode()

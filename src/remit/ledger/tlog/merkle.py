@@ -1,0 +1,181 @@
+"""Merkle trees as RFC 6962, section 2.1, defines them: SHA-256, leaves 0x00, nodes 0x01."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from remit.ledger.tlog.errors import ProofError
+
+__all__ = [
+    "EMPTY_ROOT",
+    "consistency_proof",
+    "inclusion_proof",
+    "leaf_hash",
+    "node_hash",
+    "split_point",
+    "tree_root",
+    "verify_consistency",
+    "verify_inclusion",
+]
+
+EMPTY_ROOT = hashlib.sha256(b"").digest()
+"""The root of the tree without leaves."""
+
+RangeHash = Callable[[int, int], bytes]
+"""MTH(D[start:end]), 32 bytes; asked only for ranges that are nodes of the tree."""
+
+
+def leaf_hash(record: bytes) -> bytes:
+    """SHA-256(0x00 || record), 32 bytes."""
+    return hashlib.sha256(b"\x00" + record).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """SHA-256(0x01 || left || right), 32 bytes."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def split_point(size: int) -> int:
+    """The largest power of two smaller than ``size`` (``size`` > 1)."""
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+def tree_root(hashes: Sequence[bytes]) -> bytes:
+    """MTH over leaf hashes, or over the roots of complete subtrees of one height."""
+    if not hashes:
+        return EMPTY_ROOT
+    level = list(hashes)
+    while len(level) > 1:
+        paired = [node_hash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+        if len(level) % 2:
+            paired.append(level[-1])  # an odd last node goes up as it is
+        level = paired
+    return level[0]
+
+
+def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]:
+    """PATH(index, D[size]) of RFC 6962, 2.1.1: from the leaf's sibling to the root's child.
+
+    Raises:
+        ProofError: there is no such leaf in a tree of that size.
+    """
+    if not 0 <= index < size:
+        raise ProofError(f"A tree of {size} leaves has no leaf {index}.")
+    path: list[bytes] = []
+    start, end = 0, size
+    while end - start > 1:
+        middle = start + split_point(end - start)
+        if index < middle:
+            path.append(range_hash(middle, end))
+            end = middle
+        else:
+            path.append(range_hash(start, middle))
+            start = middle
+    return path[::-1]
+
+
+def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
+    """PROOF(old, D[new]) of RFC 6962, 2.1.2; empty for equal sizes and from the empty tree.
+
+    Raises:
+        ProofError: ``old`` is greater than ``new``, or negative.
+    """
+    if not 0 <= old <= new:
+        raise ProofError(f"A tree of {new} leaves does not extend one of {old}.")
+    if old in (0, new):
+        return []
+    path: list[bytes] = []
+    start, end = 0, new
+    whole = True  # whether the old tree is still a complete branch of its own
+    while old != end:
+        middle = start + split_point(end - start)
+        if old <= middle:
+            path.append(range_hash(middle, end))
+            end = middle
+        else:
+            path.append(range_hash(start, middle))
+            start, whole = middle, False
+    if not whole:
+        path.append(range_hash(start, end))
+    return path[::-1]
+
+
+def verify_inclusion(
+    leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
+) -> None:
+    """Check an inclusion proof (RFC 9162, 2.1.3.2).
+
+    Args:
+        leaf: the leaf's hash, 32 bytes.
+        index: where it should stand.
+        size: leaves in the tree.
+        path: the proof.
+        root: of that tree.
+
+    Raises:
+        ProofError: it does not hold.
+    """
+    if not 0 <= index < size:
+        raise ProofError(f"A tree of {size} leaves has no leaf {index}.")
+    node, last, current = index, size - 1, leaf
+    for sibling in path:
+        if last == 0:
+            raise ProofError("The inclusion proof is too long.")
+        if node & 1 or node == last:
+            current = node_hash(sibling, current)
+            while not node & 1 and node:
+                node, last = node >> 1, last >> 1
+        else:
+            current = node_hash(current, sibling)
+        node, last = node >> 1, last >> 1
+    if last:
+        raise ProofError("The inclusion proof is too short.")
+    if current != root:
+        raise ProofError("The inclusion proof does not lead to the root of the checkpoint.")
+
+
+def verify_consistency(
+    old: int, new: int, path: Sequence[bytes], old_root: bytes, new_root: bytes
+) -> None:
+    """Check that the tree of ``new`` leaves extends that of ``old`` (RFC 9162, 2.1.4.2).
+
+    Raises:
+        ProofError: it does not, or nothing shows that it does.
+    """
+    if not 0 <= old <= new:
+        raise ProofError(f"A tree of {new} leaves does not extend one of {old}.")
+    if old in (0, new):
+        if path:
+            raise ProofError("The consistency proof should be empty.")
+        if old == 0 and old_root != EMPTY_ROOT:
+            raise ProofError("The root of the empty tree is not SHA-256 of nothing.")
+        if old == new and old_root != new_root:
+            raise ProofError("Two trees of one size have different roots: a fork.")
+        return
+    steps = list(path)
+    if old & (old - 1) == 0:
+        steps.insert(0, old_root)
+    if not steps:
+        raise ProofError("The consistency proof is empty.")
+    node, last = old - 1, new - 1
+    while node & 1:
+        node, last = node >> 1, last >> 1
+    old_hash = new_hash = steps[0]
+    for sibling in steps[1:]:
+        if last == 0:
+            raise ProofError("The consistency proof is too long.")
+        if node & 1 or node == last:
+            old_hash = node_hash(sibling, old_hash)
+            new_hash = node_hash(sibling, new_hash)
+            while not node & 1 and node:
+                node, last = node >> 1, last >> 1
+        else:
+            new_hash = node_hash(new_hash, sibling)
+        node, last = node >> 1, last >> 1
+    if last:
+        raise ProofError("The consistency proof is too short.")
+    if old_hash != old_root:
+        raise ProofError("The consistency proof does not lead to the older root.")
+    if new_hash != new_root:
+        raise ProofError("The consistency proof does not lead to the newer root: a fork.")

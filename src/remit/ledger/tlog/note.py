@@ -1,0 +1,264 @@
+"""Signed notes (C2SP signed-note): a text, and lines that say which keys signed it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from remit.ledger.tlog.errors import KeyFormatError, NoteError
+
+__all__ = [
+    "COSIGNATURE",
+    "ED25519",
+    "MAX_NOTE_BYTES",
+    "Note",
+    "NoteSignature",
+    "Signer",
+    "VerifierKey",
+]
+
+ED25519 = 0x01
+"""Signature type: Ed25519 over the note's text."""
+
+COSIGNATURE = 0x04
+"""Signature type: timestamped Ed25519 cosignature of a checkpoint (C2SP tlog-cosignature)."""
+
+MAX_NOTE_BYTES = 1_000_000
+"""A note longer than this is refused unread."""
+
+_MAX_SIGNATURES = 100
+_DASH = "— "
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSignature:
+    """One signature line.
+
+    Attributes:
+        name: the key's name.
+        key_id: the key's 4-byte id.
+        signature: what follows the id.
+    """
+
+    name: str
+    key_id: bytes
+    signature: bytes
+
+    def line(self) -> str:
+        """The line as it stands in a note, with its newline."""
+        encoded = base64.b64encode(self.key_id + self.signature).decode()
+        return f"{_DASH}{self.name} {encoded}\n"
+
+    @classmethod
+    def parse(cls, line: str) -> NoteSignature:
+        """Read a line without its newline; raises :class:`NoteError`."""
+        name, _, encoded = line.removeprefix(_DASH).partition(" ")
+        if not line.startswith(_DASH) or not _is_key_name(name):
+            raise NoteError("A signature line of the note is malformed.")
+        data = _base64(encoded)
+        if data is None or len(data) < 5:
+            raise NoteError(f"The signature of {name} is not base64 of a key id and a signature.")
+        return cls(name, data[:4], data[4:])
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKey:
+    """A public key as others are given it: ``name+hash+key``.
+
+    Attributes:
+        name: the key's name; for a log, its origin.
+        public_key: 32 bytes.
+        kind: :data:`ED25519` or :data:`COSIGNATURE`.
+    """
+
+    name: str
+    public_key: bytes
+    kind: int = ED25519
+
+    def __post_init__(self) -> None:
+        if not _is_key_name(self.name):
+            raise KeyFormatError(
+                f"The key name {self.name!r} is empty or holds a space, a plus or a control "
+                "character.",
+                next_step="Use a URL without its scheme, such as example.com/log.",
+            )
+        if len(self.public_key) != 32 or self.kind not in (ED25519, COSIGNATURE):
+            raise KeyFormatError("The verifier key is not an Ed25519 key of 32 bytes.")
+
+    @property
+    def key_id(self) -> bytes:
+        """SHA-256(name || 0x0A || kind || key)[:4]."""
+        return _key_id(self.name, self.kind, self.public_key)
+
+    def __str__(self) -> str:
+        encoded = base64.b64encode(bytes([self.kind]) + self.public_key).decode()
+        return f"{self.name}+{self.key_id.hex()}+{encoded}"
+
+    @classmethod
+    def parse(cls, text: str) -> VerifierKey:
+        """Read ``name+hash+key``; raises :class:`KeyFormatError`."""
+        name, _, rest = text.strip().partition("+")
+        digits, _, encoded = rest.partition("+")
+        data = _base64(encoded)
+        if data is None or len(data) != 33:
+            raise KeyFormatError(
+                "This is not a verifier key.",
+                next_step="It looks like origin+1a2b3c4d+BASE64; `remit ledger key` prints one.",
+            )
+        key = cls(name, data[1:], data[0])
+        if key.key_id.hex() != digits:
+            raise KeyFormatError(
+                f"The verifier key of {name} is damaged: its hash is not {digits}.",
+                next_step="Copy it again, whole.",
+            )
+        return key
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` (64 bytes) is this key's over ``message``."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+class Signer:
+    """A private key with its name.
+
+    Args:
+        name: the key's name; for a log, its origin.
+        private_key: Ed25519.
+        kind: what its signatures are: :data:`ED25519` or :data:`COSIGNATURE`.
+
+    Raises:
+        KeyFormatError: the name cannot be a key's name.
+    """
+
+    def __init__(self, name: str, private_key: Ed25519PrivateKey, kind: int = ED25519) -> None:
+        self._private_key = private_key
+        self.verifier_key = VerifierKey(name, private_key.public_key().public_bytes_raw(), kind)
+
+    def __repr__(self) -> str:
+        return f"Signer({self.verifier_key.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The key's name."""
+        return self.verifier_key.name
+
+    @classmethod
+    def generate(cls, name: str, kind: int = ED25519) -> Signer:
+        """A new random key."""
+        return cls(name, Ed25519PrivateKey.generate(), kind)
+
+    @classmethod
+    def from_pem(cls, name: str, pem: bytes, kind: int = ED25519) -> Signer:
+        """From an unencrypted PKCS#8 PEM; raises :class:`KeyFormatError`."""
+        try:
+            key = serialization.load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError) as error:
+            raise KeyFormatError("The private key is not an unencrypted PKCS#8 PEM.") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise KeyFormatError("The private key is not an Ed25519 key.")
+        return cls(name, key, kind)
+
+    def to_pem(self) -> bytes:
+        """The private key as unencrypted PKCS#8 PEM."""
+        return self._private_key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    def sign(self, message: bytes) -> bytes:
+        """The bare Ed25519 signature of ``message``, 64 bytes."""
+        return self._private_key.sign(message)
+
+    def sign_note(self, text: str) -> NoteSignature:
+        """A signature line for a note's text."""
+        return NoteSignature(self.name, self.verifier_key.key_id, self.sign(text.encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text and its signatures, not trusted until :meth:`verify`.
+
+    Attributes:
+        text: with its final newline.
+        signatures: in their order.
+    """
+
+    text: str
+    signatures: tuple[NoteSignature, ...]
+
+    def __str__(self) -> str:
+        return self.text + "\n" + "".join(item.line() for item in self.signatures)
+
+    @classmethod
+    def parse(cls, data: str | bytes) -> Note:
+        """Read a note; raises :class:`NoteError` where it is malformed."""
+        raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+        if len(raw) > MAX_NOTE_BYTES:
+            raise NoteError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")
+        try:
+            whole = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise NoteError("The note is not UTF-8.") from error
+        if any(ord(char) < 0x20 and char != "\n" for char in whole):
+            raise NoteError("The note holds a control character.")
+        text, separator, lines = whole.rpartition("\n\n")
+        if not separator or not lines.endswith("\n"):
+            raise NoteError("The note has no signatures, or its last line is cut off.")
+        found = lines[:-1].split("\n")
+        if len(found) > _MAX_SIGNATURES:
+            raise NoteError(f"The note has more than {_MAX_SIGNATURES} signatures.")
+        return cls(text + "\n", tuple(NoteSignature.parse(line) for line in found))
+
+    def verify(self, keys: Iterable[VerifierKey]) -> list[VerifierKey]:
+        """Those of ``keys`` that signed the text, by plain Ed25519 note signatures.
+
+        Raises:
+            NoteError: none did, or a signature under one of the keys is not its own.
+        """
+        signed = []
+        for key in keys:
+            for item in self.signatures:
+                if (item.name, item.key_id) != (key.name, key.key_id):
+                    continue
+                if not key.verify(self.text.encode(), item.signature):
+                    raise NoteError(f"The signature of {key.name} does not hold.")
+                signed.append(key)
+        if not signed:
+            names = ", ".join(dict.fromkeys(item.name for item in self.signatures))
+            raise NoteError(
+                f"No trusted key signed this. It is signed by: {names}.",
+                next_step="Check that it comes from this log, and that the verifier key is right.",
+            )
+        return signed
+
+
+def _key_id(name: str, kind: int, public_key: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + public_key).digest()[:4]
+
+
+def _is_key_name(name: str) -> bool:
+    return bool(name) and not any(
+        char.isspace() or char == "+" or ord(char) < 0x20 or "\ud800" <= char <= "\udfff"
+        for char in name
+    )
+
+
+def _base64(text: str) -> bytes | None:
+    """Strict standard base64, padding included and no stray bits."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return data if base64.b64encode(data).decode() == text else None

@@ -1,0 +1,93 @@
+"""Tiles and entry bundles (C2SP tlog-tiles): a log as a directory of static files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from remit.ledger.tlog.errors import TileError
+
+__all__ = [
+    "HASH_BYTES",
+    "TILE_HEIGHT",
+    "TILE_WIDTH",
+    "bundle",
+    "bundle_path",
+    "read_bundle",
+    "read_tile",
+    "tile_path",
+]
+
+TILE_HEIGHT = 8
+"""Levels of the tree in one tile."""
+
+TILE_WIDTH = 1 << TILE_HEIGHT
+"""Hashes in a full tile, entries in a full bundle."""
+
+HASH_BYTES = 32
+_MAX_ENTRY = 65_535
+
+
+def tile_path(level: int, index: int, width: int = TILE_WIDTH) -> str:
+    """``tile/<level>/<index>[.p/<width>]``."""
+    return f"tile/{level}/{_index_path(index)}{_partial(width)}"
+
+
+def bundle_path(index: int, width: int = TILE_WIDTH) -> str:
+    """``tile/entries/<index>[.p/<width>]``."""
+    return f"tile/entries/{_index_path(index)}{_partial(width)}"
+
+
+def bundle(records: Iterable[bytes]) -> bytes:
+    """Records with a big-endian 16-bit length before each.
+
+    Raises:
+        TileError: a record is longer than 65,535 bytes.
+    """
+    parts = []
+    for record in records:
+        if len(record) > _MAX_ENTRY:
+            raise TileError(f"A record of {len(record):,} bytes does not go into a bundle.")
+        parts.append(struct.pack(">H", len(record)) + record)
+    return b"".join(parts)
+
+
+def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
+    """The ``width`` records of a bundle; raises :class:`TileError` where it is cut off."""
+    records = []
+    position = 0
+    while position < len(data):
+        end = position + 2
+        if end > len(data):
+            raise TileError("The entry bundle is cut off.")
+        (length,) = struct.unpack(">H", data[position:end])
+        if end + length > len(data):
+            raise TileError("The entry bundle is cut off.")
+        records.append(data[end : end + length])
+        position = end + length
+    if len(records) != width:
+        raise TileError(f"The entry bundle holds {len(records)} records, not {width}.")
+    return records
+
+
+def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
+    """The ``width`` hashes of a tile; raises :class:`TileError` when they are not there."""
+    if len(data) != width * HASH_BYTES:
+        raise TileError(
+            f"The tile is {len(data)} bytes long; {width} hashes are {width * HASH_BYTES}.",
+            next_step="It was cut off or mixed up in transit: fetch it again.",
+        )
+    return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
+
+
+def _index_path(index: int) -> str:
+    groups = [f"{index % 1000:03d}"]
+    while index := index // 1000:
+        groups.append(f"x{index % 1000:03d}")
+    return "/".join(reversed(groups))
+
+
+def _partial(width: int) -> str:
+    if not 1 <= width <= TILE_WIDTH:
+        raise TileError(f"A tile is never {width} wide.")
+    return "" if width == TILE_WIDTH else f".p/{width}"

@@ -1,0 +1,25 @@
+"""A witness: a second party that cosigns what only grows, and remembers it (C2SP tlog-witness).
+
+It knows nothing of ledgers: any log with RFC 6962 trees and Ed25519 note signatures will do.
+"""
+
+from remit.ledger.witness.client import request_cosignature
+from remit.ledger.witness.directory import WitnessDirectory
+from remit.ledger.witness.errors import WitnessConflictError, WitnessError
+from remit.ledger.witness.server import serve, witness_app
+from remit.ledger.witness.state import Evidence, Seen, WitnessState
+from remit.ledger.witness.witness import Answer, Witness
+
+__all__ = [
+    "Answer",
+    "Evidence",
+    "Seen",
+    "Witness",
+    "WitnessConflictError",
+    "WitnessDirectory",
+    "WitnessError",
+    "WitnessState",
+    "request_cosignature",
+    "serve",
+    "witness_app",
+]

@@ -1,0 +1,247 @@
+"""Having a checkpoint cosigned: what a log asks of a witness (C2SP tlog-witness)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from remit.kernel.blocking import call_in_thread
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.tlog import Note, NoteError, SignedCheckpoint, VerifierKey
+from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.witness.errors import WitnessConflictError, WitnessError
+from remit.ledger.witness.witness import SIZE_TYPE
+
+__all__ = ["request_cosignature"]
+
+_MAX_ANSWER_BYTES = 64 * 1024
+_SHOWN_CHARS = 200
+_MAX_TIMESTAMP = (1 << 63) - 1
+_KEEP = (
+    "Keep the ledger and the answer of the witness as they are, and compare the ledger with a "
+    "backup. "
+)
+_ADVICE = {
+    400: "Check that both sides use one version of the protocol.",
+    403: "Have the witness's operator check this log's verifier key: `remit ledger key`.",
+    404: "Give this log's verifier key (`remit ledger key`) to the witness's operator, and check "
+    "the URL.",
+}
+
+
+async def request_cosignature(
+    url: str,
+    signed: SignedCheckpoint,
+    key: VerifierKey,
+    prove: Callable[[int, int], list[bytes]],
+    *,
+    old_size: int = 0,
+    session: aiohttp.ClientSession | None = None,
+    timeout_s: float = 10.0,
+) -> SignedCheckpoint:
+    """Have a witness cosign a checkpoint.
+
+    It is asked with the size it is believed to have seen, and once more with the size it names.
+
+    Args:
+        url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
+        signed: the checkpoint, signed by the log's key.
+        key: the witness's, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
+        prove: gives the consistency proof from an older to a newer size; called in a thread.
+        old_size: what the witness had seen when it was last asked; 0 when that is not known.
+        session: to send with; one is made when there is none.
+        timeout_s: for each of the two requests.
+
+    Returns:
+        ``signed`` with the cosignature, which was found to hold.
+
+    Raises:
+        InvalidInputError: the URL or the key cannot be used.
+        WitnessConflictError: the witness has cosigned what this checkpoint does not extend: the
+            log was cut off, rewritten or forked. Where several processes write one log, a newer
+            checkpoint of another one can be the reason: compare ``witness_size`` with the log.
+        WitnessError: no cosignature was to be had, for another reason.
+    """
+    if key.kind != COSIGNATURE:
+        raise InvalidInputError(
+            f"The key of {key.name} is a log's, not a witness's.",
+            next_step="`remit witness key` prints the witness's.",
+        )
+    asked = _Asked(_target(url), signed, key)
+    old = min(old_size, asked.size)  # remembering more changes nothing: the witness names it
+    async with _sending(session) as sender:
+        answer = await asked.send(sender, old, prove, timeout_s)
+        if answer.status == 409 and answer.content_type == SIZE_TYPE:
+            held = asked.named_size(answer)
+            if held != old:
+                old = held
+                answer = await asked.send(sender, old, prove, timeout_s)
+    if answer.status != 200:
+        raise asked.refusal(answer, old)
+    return asked.cosigned(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One checkpoint on its way to one witness."""
+
+    target: URL
+    signed: SignedCheckpoint
+    key: VerifierKey
+
+    @property
+    def size(self) -> int:
+        return self.signed.checkpoint.size
+
+    def failed(self, what: str, next_step: str = "") -> WitnessError:
+        return WitnessError(
+            f"The witness {self.key.name} {what}.",
+            next_step=next_step or "Ask its operator; the checkpoint itself is in order.",
+        )
+
+    async def send(
+        self, session: aiohttp.ClientSession, old: int, prove: Callable[[int, int], list[bytes]],
+        timeout_s: float,
+    ) -> _Reply:  # fmt: skip
+        proof: list[bytes] = []
+        if 0 < old < self.size:  # the others are empty by RFC 6962, 2.1.2
+            proof = await call_in_thread("remit-proof", lambda: prove(old, self.size))
+        lines = [f"old {old}", *(base64.b64encode(item).decode() for item in proof)]
+        body = "".join(f"{line}\n" for line in lines) + f"\n{self.signed}"
+        try:
+            async with session.post(
+                self.target,
+                data=body.encode(),
+                headers={"Content-Type": "text/plain; charset=utf-8",
+                         "Accept-Encoding": "identity"},
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+                allow_redirects=False,
+            ) as response:  # fmt: skip
+                return _Reply(response.status, response.content_type, await self._read(response))
+        except TimeoutError as error:
+            raise self.failed(
+                f"did not answer within {timeout_s:g} s", "Try again later."
+            ) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise self.failed(
+                f"cannot be reached ({reason})", "Check its URL, and that it is running."
+            ) from error
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        data = b""
+        async for part in response.content.iter_any():
+            data += part
+            if len(data) > _MAX_ANSWER_BYTES:
+                raise self.failed(f"answers with more than {_MAX_ANSWER_BYTES:,} bytes")
+        return data
+
+    def named_size(self, answer: _Reply) -> int:
+        """The size in a 409 answer; raises when it speaks against this log."""
+        digits = answer.body.removesuffix(b"\n")
+        if not digits.isdigit() or len(digits) > 19 or str(int(digits)).encode() != digits:
+            raise self.failed("names a size that is no number")
+        held = int(digits)
+        if held > self.size:
+            raise WitnessConflictError(
+                f"This ledger was cut off or rewritten: the witness {self.key.name} has seen "
+                f"{held} entries of {self.signed.checkpoint.origin!r}, this ledger has "
+                f"{self.size}.",
+                next_step=f"{_KEEP}Only where another process signed a newer checkpoint of this "
+                "ledger meanwhile is all well: then ask again.",
+                witness_size=held,
+                size=self.size,
+            )
+        return held
+
+    def cosigned(self, answer: _Reply) -> SignedCheckpoint:
+        """With the cosignature in the answer, ignoring all but this witness's."""
+        try:
+            note = Note.parse(f"{self.signed.note.text}\n".encode() + answer.body)
+            if note.text != self.signed.note.text:
+                raise self.failed("answers with more than signature lines")
+            own = [
+                item
+                for item in note.signatures
+                if (item.name, item.key_id) == (self.key.name, self.key.key_id)
+            ]
+            alone = SignedCheckpoint(self.signed.checkpoint, Note(note.text, tuple(own)))
+            times = [item.timestamp for item in alone.cosignatures([self.key])]
+        except NoteError as error:
+            raise self.failed(
+                f"answers with what is no cosignature of its key: {error.message}",
+                "Check the witness's verifier key (`remit witness key`) and its URL.",
+            ) from error
+        if not times or max(times) > _MAX_TIMESTAMP:
+            raise self.failed(
+                "does not answer with a cosignature of its key",
+                "Check the witness's verifier key (`remit witness key`) and its URL.",
+            )
+        return self.signed.with_signatures(own)
+
+    def refusal(self, answer: _Reply, old: int) -> WitnessError:
+        """What a refusal means, asked with ``old``."""
+        status = answer.status
+        if status == 409 and answer.content_type == SIZE_TYPE:
+            if self.named_size(answer) != old:
+                return self.failed("was asked by others at the same time", "Try again.")
+            if old != self.size:
+                return self.failed("refuses the very size that it names")
+        if status == 409 and old == self.size:
+            return self._conflict(f"has cosigned another tree of {old} entries: a fork", old)
+        if status == 422 and old:
+            return self._conflict(f"has seen {old} entries that are not the first {old} here", old)
+        if 300 <= status < 400:
+            return self.failed("answers with a redirect", "Use the URL that it leads to.")
+        shown = "".join(
+            char if char.isprintable() else " "
+            for char in answer.body.decode("utf-8", "replace")[:_SHOWN_CHARS]
+        ).strip()
+        retry = "Try again later." if status >= 500 or status == 429 else ""
+        return self.failed(
+            f"refuses the checkpoint with status {status}: {shown or 'no reason'}",
+            _ADVICE.get(status, retry),
+        )
+
+    def _conflict(self, what: str, held: int) -> WitnessConflictError:
+        return WitnessConflictError(
+            f"This ledger was rewritten: the witness {self.key.name} {what}.",
+            next_step=f"{_KEEP}`remit ledger verify --checkpoint` with a checkpoint held outside "
+            "shows where they part.",
+            witness_size=held,
+            size=self.size,
+        )
+
+
+def _target(url: str) -> URL:
+    try:
+        prefix = URL(url)
+    except ValueError:
+        prefix = URL()
+    if prefix.scheme not in ("http", "https") or not prefix.host or prefix.query_string:
+        raise InvalidInputError(
+            "The URL of the witness is not of http or https.",
+            next_step="It looks like https://witness.example/; `remit witness run` prints it.",
+        )
+    return prefix / "add-checkpoint"
+
+
+@contextlib.asynccontextmanager
+async def _sending(session: aiohttp.ClientSession | None) -> AsyncIterator[aiohttp.ClientSession]:
+    if session is not None:
+        yield session
+        return
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=True) as own:
+        yield own

@@ -1,0 +1,282 @@
+"""What a witness has cosigned, and what speaks against a log: one SQLite file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint
+from remit.ledger.witness.errors import WitnessError
+from remit.ledger.witness.layout import LAYOUT_VERSION
+
+__all__ = [
+    "FORK",
+    "MAX_EVIDENCE_BYTES",
+    "MAX_EVIDENCE_ROWS",
+    "UNPROVEN",
+    "Evidence",
+    "Seen",
+    "WitnessState",
+]
+
+MAX_EVIDENCE_ROWS = 1_000
+"""Evidence kept of one log; what comes after is dropped."""
+
+MAX_EVIDENCE_BYTES = 16_000_000
+"""The same in bytes: a log must not be able to fill its witness's disk."""
+
+FORK = "fork"
+"""Two signed trees of one size: proof by itself."""
+
+UNPROVEN = "unproven"
+"""A signed tree that was not shown to extend the one before: a hint, for anyone can send it
+with a wrong proof."""
+
+_BUSY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The latest tree of a log that was cosigned.
+
+    Attributes:
+        origin: the log's.
+        size: its leaves; 0 also where nothing was cosigned yet.
+        root: 32 bytes.
+        note: the checkpoint with the log's signatures and this witness's; empty where nothing
+            was cosigned yet.
+        updated: when, RFC 3339; empty as above.
+    """
+
+    origin: str
+    size: int = 0
+    root: bytes = EMPTY_ROOT
+    note: str = ""
+    updated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A request, signed by its log, that was refused.
+
+    Attributes:
+        origin: the log's.
+        received: when, RFC 3339.
+        reason: ``fork`` or ``unproven``.
+        body: the request.
+        held: the cosigned checkpoint that it contradicts.
+    """
+
+    origin: str
+    received: str
+    reason: str
+    body: bytes
+    held: str
+
+
+class WitnessState:
+    """The file, open. Several threads and processes may share it.
+
+    Args:
+        path: of a file that :func:`~remit.ledger.witness.layout.create_state` made.
+
+    Raises:
+        WitnessError: it is not there, damaged, or of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            # Never made here: a witness that forgot what it cosigned would cosign a fork.
+            raise WitnessError(
+                f"The witness's record {path} is not there.",
+                next_step="Restore its newest copy. If there is none, make another witness with a "
+                "new key: with this key and no record it would cosign a rewritten log.",
+            )
+        self._path = path
+        self._lock = threading.Lock()
+        with self._failures():
+            self._connection = sqlite3.connect(
+                path.absolute().as_uri() + "?mode=rw", uri=True, isolation_level=None,
+                timeout=_BUSY_S, check_same_thread=False,
+            )  # fmt: skip
+            try:
+                self._connection.execute("PRAGMA synchronous=FULL")
+                (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            except BaseException:
+                self._connection.close()
+                raise
+        if version != LAYOUT_VERSION:
+            self._connection.close()
+            raise WitnessError(
+                f"{path} is not a witness's record of version {LAYOUT_VERSION}.",
+                next_step="Use the version of Remit that made it.",
+            )
+
+    def close(self) -> None:
+        """Close the file; twice does no harm."""
+        with self._lock:
+            self._connection.close()
+
+    def seen(self, origin: str) -> Seen:
+        """The latest cosigned tree of a log; raises :class:`WitnessError`."""
+        with self._lock, self._failures():
+            return self._seen(origin)
+
+    def all_seen(self) -> list[Seen]:
+        """That of each log of which one was cosigned; raises :class:`WitnessError`."""
+        with self._lock, self._failures():
+            rows = self._connection.execute(
+                "SELECT origin, size, root, note, updated FROM seen ORDER BY origin"
+            ).fetchall()
+            return [Seen(*row) for row in rows]
+
+    def update(
+        self, before: Seen, signed: SignedCheckpoint, cosign: Callable[[], SignedCheckpoint]
+    ) -> SignedCheckpoint | None:
+        """Replace ``before``, if it is still the latest, durably.
+
+        The cosignature is made inside the transaction: its time says that no larger tree of this
+        log was cosigned until then, and nobody gets to see it before it is on disk.
+
+        Args:
+            before: what :meth:`seen` gave, and what ``signed`` was shown to extend.
+            signed: the new checkpoint.
+            cosign: gives it back with this witness's cosignature.
+
+        Returns:
+            What ``cosign`` gave; ``None`` when another request was first.
+
+        Raises:
+            WitnessError: the record cannot be written, or ``signed`` would roll it back.
+        """
+        new = signed.checkpoint
+        if new.origin != before.origin or new.size < before.size:
+            raise WitnessError(f"A checkpoint of {new.size} leaves would roll the record back.")
+        if new.size == before.size and new.root != before.root:
+            raise WitnessError(f"Two trees of {new.size} leaves: a fork is not recorded as seen.")
+        with self._lock, self._failures(), self._transaction():
+            now = self._seen(new.origin)
+            if (now.size, now.root) != (before.size, before.root):
+                return None
+            cosigned = cosign()
+            self._connection.execute(
+                "INSERT INTO seen VALUES (?, ?, ?, ?, ?) ON CONFLICT (origin) DO UPDATE SET "
+                "size = excluded.size, root = excluded.root, note = excluded.note, "
+                "updated = excluded.updated",
+                (new.origin, new.size, new.root, str(cosigned), _now()),
+            )
+            self._connection.execute(  # somebody had sent it with a wrong proof
+                "DELETE FROM evidence WHERE origin = ? AND reason = ? AND digest = ?",
+                (new.origin, UNPROVEN, _digest(signed)),
+            )
+        return cosigned
+
+    def keep_evidence(self, reason: str, body: bytes, signed: SignedCheckpoint, held: Seen) -> bool:
+        """Keep a refused request that its log's key signed, once, within bounds.
+
+        When there is no room, a fork takes the place of the newest hint.
+
+        Args:
+            reason: :data:`FORK` or :data:`UNPROVEN`.
+            body: the request.
+            signed: the checkpoint in it.
+            held: what it contradicts.
+
+        Returns:
+            Whether it is new and was kept.
+
+        Raises:
+            WitnessError: the record cannot be written.
+        """
+        origin, run = held.origin, self._connection.execute
+        # The signed text alone: with other proofs and foreign signatures around it, anyone could
+        # send one checkpoint often enough to leave no room.
+        digest = _digest(signed)
+        with self._lock, self._failures(), self._transaction():
+            known = run(
+                "SELECT 1 FROM evidence WHERE origin = ? AND reason = ? AND digest = ?",
+                (origin, reason, digest),
+            ).fetchone()
+            if known:
+                return False
+            while not self._has_room(origin, len(body) + len(held.note.encode())):
+                gone = run(
+                    "DELETE FROM evidence WHERE id = (SELECT max(id) FROM evidence "
+                    "WHERE origin = ? AND reason = ?)",
+                    (origin, UNPROVEN),
+                ).rowcount if reason == FORK else 0  # fmt: skip
+                if not gone:
+                    return False
+            run(
+                "INSERT INTO evidence (origin, received, reason, body, held, digest) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (origin, _now(), reason, body, held.note, digest),
+            )
+        return True
+
+    def evidence(self, origin: str) -> list[Evidence]:
+        """What is kept of a log, oldest first; raises :class:`WitnessError`."""
+        with self._lock, self._failures():
+            rows = self._connection.execute(
+                "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
+                "ORDER BY id",
+                (origin,),
+            ).fetchall()
+            return [Evidence(*row) for row in rows]
+
+    def evidence_counts(self) -> dict[tuple[str, str], int]:
+        """How much is kept, by origin and reason; raises :class:`WitnessError`."""
+        with self._lock, self._failures():
+            rows = self._connection.execute(
+                "SELECT origin, reason, count(*) FROM evidence GROUP BY origin, reason"
+            ).fetchall()
+            return {(origin, reason): number for origin, reason, number in rows}
+
+    def _seen(self, origin: str) -> Seen:
+        row = self._connection.execute(
+            "SELECT size, root, note, updated FROM seen WHERE origin = ?", (origin,)
+        ).fetchone()
+        return Seen(origin, *row) if row else Seen(origin)
+
+    def _has_room(self, origin: str, more: int) -> bool:
+        rows, size = self._connection.execute(
+            "SELECT count(*), coalesce(sum(length(body) + length(CAST(held AS BLOB))), 0) "
+            "FROM evidence WHERE origin = ?",
+            (origin,),
+        ).fetchone()
+        return bool(rows < MAX_EVIDENCE_ROWS and size + more <= MAX_EVIDENCE_BYTES)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise WitnessError(
+                f"The witness's record {self._path} cannot be used: {error}.",
+                next_step="Check the free space and the permissions, and that it is undamaged.",
+            ) from error
+
+
+def _digest(signed: SignedCheckpoint) -> bytes:
+    return hashlib.sha256(signed.note.text.encode()).digest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,0 +1,235 @@
+"""What a witness answers to ``add-checkpoint`` (C2SP tlog-witness)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.tlog import (
+    NoteError,
+    ProofError,
+    SignedCheckpoint,
+    Signer,
+    VerifierKey,
+    verify_consistency,
+)
+from remit.ledger.tlog.note import COSIGNATURE, ED25519, Note
+from remit.ledger.witness.errors import WitnessError
+from remit.ledger.witness.state import FORK, UNPROVEN, Seen, WitnessState
+
+__all__ = ["MAX_BODY_BYTES", "MAX_PROOF_LINES", "SIZE_TYPE", "Answer", "Witness"]
+
+MAX_BODY_BYTES = 1_000_000
+"""A request longer than this is refused."""
+
+MAX_PROOF_LINES = 63
+"""Of a consistency proof, by the protocol."""
+
+SIZE_TYPE = "text/x.tlog.size"
+"""Content type of the answer that says how large the latest cosigned tree is."""
+
+_TEXT_TYPE = "text/plain"
+_HASH_CHARS = 44
+_MOST_DIGITS = 19
+
+_log = logging.getLogger("remit.witness")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of the protocol, whatever carries it.
+
+    Attributes:
+        status: an HTTP status code.
+        content_type: of the body.
+        body: cosignature lines for 200.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request, as far as it can be judged alone.
+
+    Attributes:
+        old_size: what its sender takes for the latest cosigned size.
+        proof: 32 bytes each.
+        signed: the checkpoint; nothing in it is trusted yet.
+    """
+
+    old_size: int
+    proof: tuple[bytes, ...]
+    signed: SignedCheckpoint
+
+    @classmethod
+    def parse(cls, body: bytes) -> _Request:
+        """Read a body; raises :class:`NoteError`."""
+        head, separator, rest = body.partition(b"\n\n")
+        first, *lines = head.split(b"\n")
+        digits = first.removeprefix(b"old ")
+        if not separator or digits == first or not _is_decimal(digits):
+            raise NoteError("The request does not begin with an old size and a proof.")
+        if len(lines) > MAX_PROOF_LINES:
+            raise NoteError(f"The proof has more than {MAX_PROOF_LINES} lines.")
+        return cls(int(digits), tuple(map(_hash, lines)), SignedCheckpoint.parse(rest))
+
+
+class Witness:
+    """Cosigns what extends all that it cosigned before.
+
+    Args:
+        signer: the witness's key, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
+        logs: the logs it serves; several keys of one name are all trusted for that origin.
+        state: what it has cosigned.
+
+    Raises:
+        InvalidInputError: the key is a log's, or one of ``logs`` is a witness's.
+    """
+
+    def __init__(self, signer: Signer, logs: Sequence[VerifierKey], state: WitnessState) -> None:
+        if signer.verifier_key.kind != COSIGNATURE:
+            raise InvalidInputError(
+                f"The key of {signer.name} is a log's and cannot cosign.",
+                next_step="`remit witness init` makes a witness's.",
+            )
+        self._signer = signer
+        self._state = state
+        self._logs: dict[str, list[VerifierKey]] = {}
+        for key in logs:
+            if key.kind != ED25519:
+                raise InvalidInputError(
+                    f"The key of {key.name} is a witness's, not a log's.",
+                    next_step="`remit ledger key` prints the log's.",
+                )
+            self._logs.setdefault(key.name, []).append(key)
+
+    @property
+    def verifier_key(self) -> VerifierKey:
+        """The public key that its cosignatures hold under."""
+        return self._signer.verifier_key
+
+    def logs(self) -> list[tuple[VerifierKey, Seen]]:
+        """The logs it serves and what it cosigned of them; raises :class:`WitnessError`."""
+        return [
+            (key, self._state.seen(origin)) for origin, keys in self._logs.items() for key in keys
+        ]
+
+    def add_checkpoint(self, body: bytes) -> Answer:
+        """Judge a request, and cosign its checkpoint.
+
+        Args:
+            body: of the request.
+
+        Returns:
+            400 malformed, or an old size above the new; 404 a log it does not serve; 403 not
+            signed by that log; 409 another old size, or another tree of the same size; 422 a
+            proof that does not hold; 200 with the cosignature.
+
+        Raises:
+            WitnessError: the record cannot be read or written; nothing was cosigned.
+        """
+        if len(body) > MAX_BODY_BYTES:
+            return _refuse(413, f"The request is longer than {MAX_BODY_BYTES:,} bytes.")
+        try:
+            request = _Request.parse(body)
+        except NoteError as error:
+            return _refuse(400, error.message)
+        new = request.signed.checkpoint
+        keys = self._logs.get(new.origin)
+        if keys is None:
+            return _refuse(404, "This witness does not serve that log.")
+        try:
+            trusted = request.signed.note.verify(keys)
+        except NoteError as error:
+            return _refuse(403, error.message)
+        if request.old_size > new.size:
+            return _refuse(400, "The old size is greater than the checkpoint's.")
+        signed = _only(request.signed, trusted)
+        while True:
+            held = self._state.seen(new.origin)
+            refusal = self._judge(request, signed, held)
+            if refusal is not None:
+                return refusal
+            cosigned = self._state.update(held, signed, self._cosigner(signed))
+            if cosigned is not None:
+                _log.info("cosigned %d leaves of %r", new.size, new.origin)
+                return Answer(200, _TEXT_TYPE, cosigned.note.signatures[-1].line().encode())
+            # Another request was first. The record only grows: the next judgement is final.
+
+    def _judge(self, request: _Request, signed: SignedCheckpoint, held: Seen) -> Answer | None:
+        """The refusal; ``None`` for a checkpoint that extends ``held``."""
+        new = signed.checkpoint
+        fork = new.size == held.size and new.root != held.root
+        if fork:
+            # Also where the old size is another: two signed trees of one size speak for themselves.
+            self._keep(FORK, request, signed, held)
+        if request.old_size != held.size:
+            return Answer(409, SIZE_TYPE, f"{held.size}\n".encode())
+        if fork:
+            return _refuse(409, f"Another tree of {held.size} leaves was cosigned: a fork.")
+        try:
+            verify_consistency(held.size, new.size, request.proof, held.root, new.root)
+        except ProofError as error:
+            if 0 < held.size < new.size:  # else the proof alone is wrong, not the tree
+                self._keep(UNPROVEN, request, signed, held)
+            return _refuse(422, error.message)
+        return None
+
+    def _cosigner(self, signed: SignedCheckpoint) -> Callable[[], SignedCheckpoint]:
+        return lambda: signed.with_signatures([signed.cosign(self._signer)])
+
+    def _keep(self, reason: str, request: _Request, signed: SignedCheckpoint, held: Seen) -> None:
+        """Evidence, without foreign signature lines. A failure to keep it changes no answer."""
+        lines = [f"old {request.old_size}", *(_base64(item) for item in request.proof)]
+        body = "".join(f"{line}\n" for line in lines) + f"\n{signed}"
+        new = signed.checkpoint
+        try:
+            if self._state.keep_evidence(reason, body.encode(), signed, held):
+                _log.error(
+                    "%s: %r signed a tree of %d leaves; one of %d is cosigned",
+                    *(reason, new.origin, new.size, held.size),
+                )
+        except WitnessError as error:
+            _log.error("evidence against %r was not kept: %s", new.origin, error)
+
+
+def _only(signed: SignedCheckpoint, keys: Sequence[VerifierKey]) -> SignedCheckpoint:
+    """With the signatures of ``keys`` alone, each once: what others wrote is not kept."""
+    own = {(key.name, key.key_id) for key in keys}
+    bare = SignedCheckpoint(signed.checkpoint, Note(signed.note.text, ()))
+    found = {(item.name, item.key_id): item for item in signed.note.signatures}
+    return bare.with_signatures(item for key, item in found.items() if key in own)
+
+
+def _refuse(status: int, why: str) -> Answer:
+    return Answer(status, _TEXT_TYPE, f"{why}\n".encode())
+
+
+def _is_decimal(digits: bytes) -> bool:
+    return (
+        digits.isdigit()
+        and len(digits) <= _MOST_DIGITS
+        and (digits == b"0" or not digits.startswith(b"0"))
+    )
+
+
+def _hash(line: bytes) -> bytes:
+    """Strict base64 of 32 bytes; raises :class:`NoteError`."""
+    try:
+        data = base64.b64decode(line, validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if len(line) != _HASH_CHARS or len(data) != 32 or _base64(data).encode() != line:
+        raise NoteError("A line of the proof is not base64 of 32 bytes.")
+    return data
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

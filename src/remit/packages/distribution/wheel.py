@@ -1,0 +1,132 @@
+"""The installed distribution as a wheel again: same files, same bytes, on any machine."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from email.parser import BytesHeaderParser
+from pathlib import Path
+from typing import NoReturn
+
+from remit.packages.distribution.errors import DistributionError
+from remit.packages.distribution.installed import PACKAGE, Distribution, project_of
+from remit.packages.distribution.record import record_line
+
+__all__ = ["repack_wheel"]
+
+_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP can state
+_UNIX = 3
+_FILE = 0o100644 << 16
+_KEPT = ("METADATA", "WHEEL", "entry_points.txt")
+_TAG = "py3-none-any"
+_ANEW = "Install it anew: `pip install --no-deps -e DIR`, where DIR has its pyproject.toml."
+
+
+def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
+    """A wheel of the running distribution.
+
+    Files are sorted, dated 1980, readable by all, and stored, as no two versions of a compressor
+    promise the same bytes. What only the installer wrote is left out; RECORD is made anew. The
+    same version gives the same bytes from an editable installation and from a regular one.
+
+    Args:
+        distribution: another than the running one.
+
+    Returns:
+        The file's name and its content.
+
+    Raises:
+        DistributionError: the distribution is not as its RECORD says, or its metadata is older
+            than its source.
+    """
+    source = distribution or Distribution.current()
+    files, problems = source.files()
+    if problems or source.info is None:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise DistributionError(
+            f"This installation of {PACKAGE} is not as it was installed: {problems[0]}{more}",
+            next_step=f"Install {PACKAGE} anew (`pip install --force-reinstall --no-deps …`).",
+        )
+    if source.editable:
+        _check_fresh(source.info, files[f"{source.info.name}/METADATA"])
+    info = f"{PACKAGE}-{source.version}.dist-info"
+    names = sorted(path for path in files if path.startswith(f"{PACKAGE}/"))
+    content = {name: files[name] for name in names}
+    for path in sorted(files):
+        folder, _, name = path.partition("/")
+        if folder == source.info.name and (name in _KEPT or name.startswith("licenses/")):
+            content[f"{info}/{name}"] = files[path]
+    _check_pure(content[f"{info}/WHEEL"])
+    content[f"{info}/RECORD"] = _record(content, f"{info}/RECORD")
+    return f"{PACKAGE}-{source.version}-{_TAG}.whl", _zip(content)
+
+
+def _zip(content: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in content.items():
+            member = zipfile.ZipInfo(name, _TIME)
+            member.create_system = _UNIX
+            member.external_attr = _FILE
+            archive.writestr(member, data)
+    return stream.getvalue()
+
+
+def _record(content: dict[str, bytes], itself: str) -> bytes:
+    stream = io.StringIO()
+    table = csv.writer(stream, lineterminator="\n")
+    for path, data in content.items():
+        table.writerow(record_line(path, hashlib.sha256(data).digest(), len(data)))
+    table.writerow([itself, "", ""])
+    return stream.getvalue().encode()
+
+
+def _check_pure(wheel: bytes) -> None:
+    told = BytesHeaderParser().parsebytes(wheel)
+    if told.get_all("Tag") != [_TAG] or told.get("Root-Is-Purelib", "").lower() != "true":
+        raise DistributionError(
+            f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
+            next_step=f"Use a {PACKAGE} that was built from its own source.",
+        )
+
+
+def _check_fresh(info: Path, metadata: bytes) -> None:
+    """That the metadata, written at the installation, still fits the project's own file."""
+    project = project_of(info)
+    if project is None or not (project / "pyproject.toml").is_file():
+        return
+    stated = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    told = BytesHeaderParser().parsebytes(metadata)
+    required = [str(line) for line in told.get_all("Requires-Dist", [])]
+    if _requirements(line for line in required if "extra ==" not in line) != _requirements(
+        stated.get("dependencies", ())
+    ):
+        _stale("dependencies")
+    if {str(extra) for extra in told.get_all("Provides-Extra", [])} != set(
+        stated.get("optional-dependencies", ())
+    ):
+        _stale("extras")
+
+
+def _requirements(lines: Iterable[str]) -> set[tuple[str, ...]]:
+    """Each in a form that does not depend on spaces, quotes and order."""
+    found = set()
+    for line in lines:
+        what, _, marker = re.sub(r"\s", "", line).replace('"', "'").partition(";")
+        name = re.split(r"(?=[<>=!~\[@])", what, maxsplit=1)[0]
+        rest = sorted(what[len(name) :].split(","))
+        found.add((re.sub(r"[-_.]+", "-", name).lower(), *rest, marker))
+    return found
+
+
+def _stale(what: str) -> NoReturn:
+    raise DistributionError(
+        f"The metadata of this editable installation names other {what} than pyproject.toml: "
+        "it is older.",
+        next_step=_ANEW,
+    )

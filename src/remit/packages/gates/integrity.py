@@ -1,0 +1,125 @@
+"""G6: the ledger, its checkpoint, the trails and the budgets verify."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from remit.gateway import InFlightCalls
+from remit.gateway.budget import TokenBudgeter, audit_budgets
+from remit.ledger import LedgerClient, VerificationReport
+from remit.ledger.tlog import TILE_WIDTH, leaf_hash, tree_root
+from remit.packages.checks import Finding
+from remit.packages.gates.context import GateContext
+from remit.packages.gates.marks import Mark, last_mark
+from remit.packages.gates.report import Outcome
+from remit.routing.trail import verify_trail
+
+__all__ = ["check_integrity", "rehash"]
+
+_AT_ONCE = 16 * TILE_WIDTH  # entries read together; no result depends on it
+_VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifies."
+
+
+def check_integrity(context: GateContext, *, full: bool) -> Outcome:
+    """Gate G6.
+
+    Above ``full_entries``, what an earlier run verified is not read as a whole again: its records
+    are hashed anew and held against the tree that leads to the checkpoints, so that no edit of a
+    record stays unseen; their content values and columns are not.
+
+    Args:
+        context: of the root.
+        full: verify everything, however great the ledger.
+    """
+    ledger = context.ledger
+    entries = ledger.count()
+    most = context.full_entries
+    mark = None if full else last_mark(ledger, "G6", entries, full_entries=most)
+    findings: list[Finding] = []
+    if not entries:
+        findings.append(Finding("The ledger has no entry.", "Run `remit init`."))
+    # Having the engine check its whole file takes longer than hashing every record.
+    report = ledger.verify(first=mark.verified_entries if mark else 0, deep=mark is None)
+    findings += [Finding(f"The ledger does not verify: {one}.", _VERIFY) for one in report.problems]
+    if mark is not None:
+        findings += rehash(ledger, report.first_seq)
+    findings += _checkpoint(ledger, report, entries)
+    trail = verify_trail(ledger)
+    findings += [
+        Finding(f"The trail does not verify: {one}", "See `remit trail verify`.")
+        for one in trail.problems
+    ]
+    InFlightCalls(ledger, TokenBudgeter(ledger), charging=False)  # makes what is not there
+    audit = audit_budgets(ledger)
+    findings += [
+        Finding(
+            f"The budget of {one.scope} says {one.field} {one.live}, and the ledger {one.ledger}.",
+            "See `remit budget check`; with --repair it takes what the ledger says.",
+        )
+        for one in audit.differences
+    ]
+    message = (
+        f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), "
+        f"{trail.records} thoughts in {trail.tasks} trails, {audit.scopes} budgets"
+    )
+    if mark is not None:
+        message += _since(mark, report)
+    return Outcome(findings, message, {"verified_entries": entries})
+
+
+def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
+    """Hash the records before a sequence number and hold them against the stored tree.
+
+    Args:
+        ledger: whose.
+        before: a multiple of 256.
+    """
+    for low in range(0, before, _AT_ONCE):
+        end = min(low + _AT_ONCE, before)
+        leaves: dict[int, bytes] = {}
+        for seq, stated, record in ledger.select(
+            "SELECT seq, entry_hash, record FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
+            (low, end),
+        ):
+            data = record.encode() if isinstance(record, str) else bytes(record)
+            leaves[seq] = leaf_hash(data)
+            if hashlib.sha256(data).hexdigest() != stated:
+                told = f"The record of entry {seq} does not match its hash: it was changed."
+                yield Finding(told, _VERIFY, entry_id=f"LED-{seq:08x}")
+        stored = dict(
+            ledger.select(
+                "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ?",
+                (low // TILE_WIDTH, end // TILE_WIDTH),
+            )
+        )
+        for first in range(low, end, TILE_WIDTH):
+            tile = [leaves.get(seq, b"") for seq in range(first, first + TILE_WIDTH)]
+            if tree_root(tile) != bytes(stored.get(first // TILE_WIDTH) or b""):
+                told = (
+                    f"The records {first} to {first + TILE_WIDTH - 1} are not those of the "
+                    "ledger's tree: one was changed, or is missing."
+                )
+                yield Finding(told, _VERIFY)
+
+
+def _checkpoint(
+    ledger: LedgerClient, report: VerificationReport, entries: int
+) -> Iterator[Finding]:
+    """That a signed tree head vouches for the ledger, where there is a key to sign one."""
+    if ledger.verifier_key is None:
+        if report.checkpoint != "none":
+            told = "There are checkpoints, and no key to check them by."
+            yield Finding(told, "Put the ledger's public key back into HOT/keys.")
+    elif entries and report.checkpoint == "none" and ledger.latest_checkpoint() is None:
+        yield Finding(
+            "No checkpoint is signed: a ledger cut off at its end could not be told from this one.",
+            "Run `remit ledger checkpoint`.",
+        )
+
+
+def _since(mark: Mark, report: VerificationReport) -> str:
+    return (
+        f"; from entry {report.first_seq} on read whole; of those before, verified at "
+        f"{mark.timestamp} ({mark.entry_id}), the records were hashed anew (--full reads all)"
+    )

@@ -1,0 +1,160 @@
+"""Checks that both dialects share. No message quotes what the client sent."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from remit.providers.dialects.call import DialectError
+
+__all__ = [
+    "checked_body",
+    "flag",
+    "is_sound",
+    "list_or_none",
+    "max_tokens",
+    "model_name",
+    "object_or_none",
+    "refuse",
+    "temperature",
+    "text",
+]
+
+_MAX_DEPTH = 100
+_MAX_TOKENS = 10**9
+_LEAST, _MOST = -(2**63), 2**64 - 1
+_MODEL = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,512}")
+_PLAIN_KEY = re.compile("[A-Za-z0-9_-]{1,64}")
+
+_Problem = tuple[str, list[str | int]]
+
+
+def refuse(what: str, param: str | None) -> DialectError:
+    """The error for the value at ``param``, which ``what`` goes on about."""
+    return DialectError(f"{param or 'The request body'} {what}.", param=param)
+
+
+def checked_body(body: Any) -> dict[str, Any]:
+    """``body`` as an object that is JSON all through and not too deep.
+
+    Raises:
+        DialectError: it is none.
+    """
+    if not isinstance(body, dict):
+        raise refuse("is not a JSON object", None)
+    problem = _problem(body, 1)
+    if problem is not None:
+        what, path = problem
+        param = _param(path)
+        raise DialectError(f"{param or 'The request body'} {what}.", param=param)
+    return body
+
+
+def is_sound(value: dict[str, Any]) -> bool:
+    """Whether an object is JSON all through and not too deep, as a body must be."""
+    return _problem(value, 1) is None
+
+
+def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:
+    """What is wrong within a container, with the path to it, innermost step first."""
+    if depth > _MAX_DEPTH:
+        return f"is nested more than {_MAX_DEPTH} deep", []
+    pairs: Any = value.items() if type(value) is dict else enumerate(value)
+    for key, item in pairs:
+        kind = type(item)
+        if kind is str or item is None or kind is bool:
+            continue
+        found: _Problem | None
+        if kind is int:
+            if _LEAST <= item <= _MOST:
+                continue
+            found = ("holds a whole number of more than 64 bits", [])
+        elif kind is float:
+            if item - item == 0.0:
+                continue
+            found = ("holds a number that is NaN or infinite", [])
+        elif kind is dict or kind is list:
+            found = _problem(item, depth + 1)
+            if found is None:
+                continue
+        else:
+            found = ("holds something that is not JSON", [])
+        found[1].append(key)
+        return found
+    return None
+
+
+def _param(path: list[str | int]) -> str | None:
+    """The first steps of a path. A key that may be the client's own text ends it."""
+    steps = path[::-1][:2]
+    param = ""
+    for step in steps:
+        if isinstance(step, int):
+            param += f"[{step}]"
+        elif isinstance(step, str) and not param and _PLAIN_KEY.fullmatch(step):
+            param = step
+        else:
+            break
+    return param or None
+
+
+def model_name(body: dict[str, Any]) -> str:
+    """``model``: 1 to 512 characters, none of them a control character."""
+    value = body.get("model")
+    if type(value) is not str or _MODEL.fullmatch(value) is None:
+        raise refuse("is not a text of 1 to 512 characters without control characters", "model")
+    return value
+
+
+def max_tokens(body: dict[str, Any], key: str) -> int | None:
+    """A bound on output tokens; ``None`` where there is none."""
+    value = body.get(key)
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= _MAX_TOKENS:
+        raise refuse(f"is not a whole number from 1 to {_MAX_TOKENS}", key)
+    return value
+
+
+def temperature(body: dict[str, Any]) -> float | None:
+    """``temperature``, 0 to 2; ``None`` where there is none."""
+    value = body.get("temperature")
+    if value is None:
+        return None
+    if (type(value) is not float and type(value) is not int) or not 0 <= value <= 2:
+        raise refuse("is not a number from 0 to 2", "temperature")
+    return float(value)
+
+
+def flag(holder: dict[str, Any], key: str, param: str) -> bool:
+    """A boolean; false where there is none."""
+    value = holder.get(key)
+    if value is None:
+        return False
+    if type(value) is not bool:
+        raise refuse("is not a boolean", param)
+    return value
+
+
+def list_or_none(holder: dict[str, Any], key: str, param: str) -> list[Any] | None:
+    """A list; ``None`` where there is none."""
+    value = holder.get(key)
+    if value is not None and type(value) is not list:
+        raise refuse("is not a list", param)
+    return value
+
+
+def object_or_none(holder: dict[str, Any], key: str, param: str) -> dict[str, Any] | None:
+    """An object; ``None`` where there is none."""
+    value = holder.get(key)
+    if value is not None and type(value) is not dict:
+        raise refuse("is not an object", param)
+    return value
+
+
+def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -> str:
+    """A text under ``key`` of the object at ``where``; ``empty`` lets it be empty."""
+    value = holder.get(key)
+    if type(value) is not str or not (value or empty):
+        raise refuse("is not a text" if empty else "is not a non-empty text", f"{where}.{key}")
+    return value

@@ -1,0 +1,232 @@
+"""A price table's TOML, checked key by key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from remit.providers.prices.errors import PriceError
+from remit.providers.prices.price import Price, Rates, Tier
+
+__all__ = ["Entry", "Limits", "ParsedTable", "parse"]
+
+_RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
+_REQUIRED = ("provider", "date", "input", "output")
+_NAMES = ("aliases", "snapshots")
+_SIZES = ("max_output_tokens", "context_window")
+_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_NAMES, "tiers", "source")
+_TIER_KEYS = ("above_input_tokens", *_RATES)
+_TOP_KEYS = ("version", "limits", "same_prices", "models")
+_LIMIT_KEYS = ("lowest", "highest")
+SNAPSHOT_FORMS = {  # how providers date their snapshots; what strptime makes of each
+    "YYYY-MM-DD": (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), "%Y-%m-%d"),
+    "YYYYMMDD": (re.compile(r"[0-9]{8}"), "%Y%m%d"),
+}
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NANO = 1_000_000_000
+
+
+class _Float(str):
+    """A TOML float as it is written, so that no digit of it is lost."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Between which a price other than 0 must lie, in nano-dollars per million tokens."""
+
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model of the table; None where the table says nothing about its names."""
+
+    price: Price
+    aliases: tuple[str, ...] | None
+    snapshots: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTable:
+    """What one file says, checked."""
+
+    version: str
+    limits: Limits
+    same_prices: Mapping[str, str]
+    entries: tuple[Entry, ...]
+
+
+def parse(text: str, name: str, defaults: Limits | None) -> ParsedTable:
+    """Read and check a table.
+
+    Args:
+        text: the file's TOML.
+        name: how errors call the file.
+        defaults: limits for a table that states none.
+
+    Raises:
+        PriceError: it is not TOML, or a key is missing, unknown or of a wrong value.
+    """
+    try:
+        raw = tomllib.loads(text, parse_float=_Float)
+    except (ValueError, RecursionError) as error:  # huge integers and deep nesting as well
+        raise PriceError(f"{name} is not valid TOML: {error}.") from error
+    reader = _Reader(name)
+    reader.known(raw, _TOP_KEYS, "")
+    models = reader.table(raw, "models", "")
+    limits = reader.limits(raw, defaults)
+    same = reader.table(raw, "same_prices", "")
+    return ParsedTable(
+        version=reader.day(raw, "version", ""),
+        limits=limits,
+        same_prices={key: reader.text(same, key, "same_prices.") for key in same},
+        entries=tuple(reader.entry(model, models, limits) for model in models),
+    )
+
+
+class _Reader:
+    """Takes values out of TOML tables; its errors name file and key."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def wrong(self, key: str, what: str, next_step: str = "") -> PriceError:
+        return PriceError(f"{self.name}: {key} {what}.", next_step=next_step)
+
+    def known(self, raw: Mapping[str, Any], keys: Iterable[str], at: str) -> None:
+        allowed = list(keys)
+        for key in raw:
+            if key not in allowed:
+                near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.5)
+                hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(allowed)}."
+                raise self.wrong(f"{at}{key}", "is no key of a price table", hint)
+
+    def table(self, raw: Mapping[str, Any], key: str, at: str) -> dict[str, Any]:
+        value = raw.get(key, {})
+        if not isinstance(value, dict):
+            raise self.wrong(f"{at}{key}", "must be a table")
+        return value
+
+    def text(self, raw: Mapping[str, Any], key: str, at: str, default: str | None = None) -> str:
+        value = raw.get(key, default)
+        if type(value) is not str or (not value and default is None):
+            raise self.wrong(f"{at}{key}", "must be a text that is not empty")
+        return value
+
+    def day(self, raw: Mapping[str, Any], key: str, at: str) -> str:
+        value = raw.get(key)
+        try:
+            if type(value) is date:
+                return value.isoformat()
+            if type(value) is str and SNAPSHOT_FORMS["YYYY-MM-DD"][0].fullmatch(value):
+                return date.fromisoformat(value).isoformat()
+        except ValueError:
+            pass
+        raise self.wrong(f"{at}{key}", "must be a day, such as 2026-11-22")
+
+    def size(self, raw: Mapping[str, Any], key: str, at: str) -> int:
+        value = raw[key]
+        if type(value) is not int or value <= 0:
+            raise self.wrong(f"{at}{key}", f"is {value!r}; it must be a count of tokens above 0")
+        return value
+
+    def nano(self, value: object, key: str, limits: Limits | None) -> int:
+        """USD per million tokens, as nano-dollars per million tokens."""
+        written = str(value) if isinstance(value, str) or type(value) is int else repr(value)
+        if not _NUMBER.fullmatch(written):
+            raise self.wrong(
+                key, f"is {written}; it must be US dollars per million tokens, such as '0.15'"
+            )
+        nano = Fraction(Decimal(written)) * _NANO
+        if limits and nano and not limits.lowest <= nano <= limits.highest:
+            raise self.wrong(
+                key,
+                f"is {written} US dollars per million tokens, outside what is believable",
+                "Prices are per million tokens, not per token or per thousand; if it is right,"
+                f" set limits in the file (now {Decimal(limits.lowest) / _NANO} to"
+                f" {Decimal(limits.highest) / _NANO}).",
+            )
+        if nano.denominator != 1:
+            raise self.wrong(key, f"is {written}; it has more than 9 places after the point")
+        return nano.numerator
+
+    def limits(self, raw: Mapping[str, Any], defaults: Limits | None) -> Limits:
+        if "limits" not in raw and defaults is not None:
+            return defaults
+        table = self.table(raw, "limits", "")
+        self.known(table, _LIMIT_KEYS, "limits.")
+        low, high = (self.nano(table.get(key), f"limits.{key}", None) for key in _LIMIT_KEYS)
+        if not 0 < low <= high:
+            raise self.wrong("limits", "must have 0 < lowest <= highest")
+        return Limits(low, high)
+
+    def names(self, raw: Mapping[str, Any], key: str, at: str) -> tuple[str, ...] | None:
+        value = raw.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(type(one) is str and one for one in value):
+            raise self.wrong(f"{at}{key}", "must be a list of names")
+        return tuple(value)
+
+    def entry(self, model: str, models: Mapping[str, Any], limits: Limits) -> Entry:
+        at = f'models."{model}".'
+        raw = models[model]
+        if not model or not isinstance(raw, dict):
+            raise self.wrong(at[:-1], "must be a table with a name")
+        self.known(raw, _MODEL_KEYS, at)
+        for key in _REQUIRED:
+            if key not in raw:
+                raise self.wrong(f"{at}{key}", "is missing")
+        snapshots = raw.get("snapshots")
+        if snapshots is not None and snapshots not in list(SNAPSHOT_FORMS):
+            raise self.wrong(f"{at}snapshots", f"must be one of {', '.join(SNAPSHOT_FORMS)}")
+        price = Price(
+            model=model,
+            provider=self.text(raw, "provider", at),
+            date=self.day(raw, "date", at),
+            rates=self.rates(raw, at, limits),
+            tiers=self.tiers(raw, at, limits),
+            **{key: self.size(raw, key, at) for key in _SIZES if key in raw},
+            source=self.text(raw, "source", at, ""),
+        )
+        return Entry(price, self.names(raw, "aliases", at), snapshots)
+
+    def rates(self, raw: Mapping[str, Any], at: str, limits: Limits) -> Rates:
+        got = {key: self.nano(raw[key], f"{at}{key}", limits) for key in _RATES if key in raw}
+        write = got.get("cache_write", got["input"])
+        return Rates(
+            input=got["input"],
+            output=got["output"],
+            cached_input=got.get("cached_input", got["input"]),
+            cache_write=write,
+            cache_write_long=got.get("cache_write_long", write),
+            reasoning=got.get("reasoning", got["output"]),
+        )
+
+    def tiers(self, raw: Mapping[str, Any], at: str, limits: Limits) -> tuple[Tier, ...]:
+        value = raw.get("tiers", [])
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+            raise self.wrong(f"{at}tiers", "must be a list of tables")
+        tiers: list[Tier] = []
+        stated = [key for key in _RATES if key in raw]
+        for number, tier in enumerate(value):
+            here = f"{at}tiers[{number}]."
+            self.known(tier, _TIER_KEYS, here)
+            for key in ("above_input_tokens", *stated):
+                if key not in tier:  # what is left out would fall back to a dearer or cheaper rate
+                    raise self.wrong(f"{here}{key}", "is missing; a tier states every rate anew")
+            above = self.size(tier, "above_input_tokens", here)
+            if tiers and above <= tiers[-1].above_input_tokens:
+                raise self.wrong(f"{here}above_input_tokens", "must rise from tier to tier")
+            tiers.append(Tier(above, self.rates(tier, here, limits)))
+        return tuple(tiers)

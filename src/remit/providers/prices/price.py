@@ -1,0 +1,111 @@
+"""What a model costs: exact integers, rounded up once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from remit.kernel.errors import InvalidInputError
+from remit.providers.prices.usage import Usage
+
+__all__ = ["Price", "Rates", "Tier"]
+
+_MILLION = 1_000_000  # the unit in which providers quote
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Nano-dollars per 1,000,000 tokens of each class; 150,000,000 is 0.15 USD per million.
+
+    ``cache_write_long`` is the rate for what is kept longer than ordinarily; a model with one
+    write rate has it twice. A class that the provider does not price apart has the rate of its
+    whole: input or output.
+    """
+
+    input: int
+    output: int
+    cached_input: int
+    cache_write: int
+    cache_write_long: int
+    reasoning: int
+
+    def charge(self, usage: Usage) -> int:
+        """Nano-dollars times 1,000,000, exact; every token is charged once, in one class."""
+        long_write = max(self.cache_write, self.cache_write_long)
+        plain_input = usage.input_tokens - usage.cached_input_tokens - usage.cache_write_tokens
+        return (
+            plain_input * self.input
+            + usage.cached_input_tokens * self.cached_input
+            + usage.cache_write_short_tokens * self.cache_write
+            + (usage.cache_write_tokens - usage.cache_write_short_tokens) * long_write
+            + (usage.output_tokens - usage.reasoning_tokens) * self.output
+            + usage.reasoning_tokens * self.reasoning
+        )
+
+    def dearest(self, input_tokens: int, output_tokens: int) -> int:
+        """The most that so many tokens can come to, whatever their classes; scale of `charge`."""
+        dearest_input = max(self.input, self.cached_input, self.cache_write, self.cache_write_long)
+        return input_tokens * dearest_input + output_tokens * max(self.output, self.reasoning)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Rates for the whole of a call whose input exceeds ``above_input_tokens``."""
+
+    above_input_tokens: int
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one model of one provider costs, and what bounds its calls (SPEC 5).
+
+    Args:
+        model: the model's name in the table.
+        provider: the provider's name in the table.
+        date: the day the price was last checked, ``YYYY-MM-DD``.
+        rates: in force up to the first tier.
+        tiers: by rising ``above_input_tokens``.
+        max_output_tokens: the most that one answer can hold; None when it is not known.
+        context_window: the most tokens that a call can hold; None when it is not known.
+        source: where the price was read, and what is peculiar about it; may be empty.
+    """
+
+    model: str
+    provider: str
+    date: str
+    rates: Rates
+    tiers: tuple[Tier, ...] = field(default=())
+    max_output_tokens: int | None = None
+    context_window: int | None = None
+    source: str = ""
+
+    def cost_nano(self, usage: Usage) -> int:
+        """What a call cost: integer nano-dollars, rounded up once, at the end.
+
+        The number of input tokens picks the tier, and the tier prices the whole call.
+        """
+        rates = self.rates
+        for tier in self.tiers:
+            if usage.input_tokens <= tier.above_input_tokens:
+                break
+            rates = tier.rates
+        return -(-rates.charge(usage) // _MILLION)
+
+    def bound_nano(self, input_tokens: int, output_tokens: int) -> int:
+        """The most that a call with at most so many tokens can cost, in nano-dollars.
+
+        Every token at the dearest class it may turn out to be, in the dearest tier that a call
+        of at most so much input can fall into: no `cost_nano` within the limits is above it, and
+        it never falls as the limits rise.
+
+        Raises:
+            InvalidInputError: a limit is negative or no integer.
+        """
+        for count in (input_tokens, output_tokens):
+            if type(count) is not int or count < 0:
+                raise InvalidInputError(f"{count!r} is no count of tokens; it must be 0 or more.")
+        most = self.rates.dearest(input_tokens, output_tokens)
+        for tier in self.tiers:
+            if input_tokens > tier.above_input_tokens:
+                most = max(most, tier.rates.dearest(input_tokens, output_tokens))
+        return -(-most // _MILLION)

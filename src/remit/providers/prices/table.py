@@ -1,0 +1,207 @@
+"""The governed table of prices: what it says, and which price a call has."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.providers.prices.errors import PriceError
+from remit.providers.prices.parsing import SNAPSHOT_FORMS, Entry, ParsedTable, parse
+from remit.providers.prices.price import Price
+
+__all__ = ["PriceTable"]
+
+_INSTALLED = "HOT/prices/prices.toml"
+_Name = tuple[str, str]  # provider, model
+
+
+class PriceTable:
+    """Prices by provider and model (SPEC 5). It never changes; a change is another table.
+
+    Attributes:
+        version: the file's day and the first 12 hex digits of the SHA-256 of its bytes (UTF-8,
+            lines ended by LF), as ``2026-11-22+sha256:0123456789ab``; of a table that lies over
+            another, both versions, the upper one first, joined by ``;``.
+    """
+
+    def __init__(self, parsed: ParsedTable, version: str) -> None:
+        """For the class methods; a table comes from `shipped`, `from_file` or `overlaid`."""
+        self.version = version
+        self._parsed = parsed
+        self._index: dict[_Name, Price] = {}
+        self._snapshots: dict[_Name, str] = {}
+        self._found: dict[_Name, Price | None] = {}
+        for entry in parsed.entries:
+            self._add(entry)
+
+    @classmethod
+    @functools.cache
+    def shipped(cls) -> PriceTable:
+        """The table that comes with Remit."""
+        data = shipped_file("PKG-TOKEN-BUDGETER-001", _INSTALLED)
+        return cls._read(data, "the shipped price table", None)
+
+    @classmethod
+    def installed(cls, files: InstalledFiles) -> PriceTable:
+        """The table that a package brought to a root.
+
+        Raises:
+            NotInstalledError: none did.
+            ChangedFileError: it is not as it was installed.
+            PriceError: a key in it is wrong; the key is named.
+        """
+        return cls.from_bytes(files.read(_INSTALLED), _INSTALLED)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> PriceTable:
+        """A table that stands by itself, called ``name`` in errors.
+
+        Raises:
+            PriceError: a key in it is wrong; the key is named.
+        """
+        return cls._read(data, name, None)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> PriceTable:
+        """A table of an operator's own; ``docs/prices.md`` describes the file.
+
+        Raises:
+            PriceError: the file cannot be read, or a key in it is wrong; the key is named.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise PriceError(f"The price table {path} cannot be read: {error}.") from error
+        return cls._read(data, str(path), cls.shipped())
+
+    @classmethod
+    def _read(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
+        try:
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            raise PriceError(f"{name} is not UTF-8: {error}.") from error
+        parsed = parse(text, name, base._parsed.limits if base else None)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        return cls(parsed, f"{parsed.version}+sha256:{digest}")
+
+    def overlaid(self, other: PriceTable) -> PriceTable:
+        """This table with ``other`` lying over it.
+
+        A model that both have has the other's price alone; only what is no price (aliases,
+        snapshots, sizes) is taken from below where the other is silent. A name that the other
+        table gives to a model of its own is that model's.
+        """
+        own = other._parsed.entries
+        taken = {(entry.price.provider, name) for entry in own for name in _names(entry)}
+        below = {
+            (entry.price.provider, entry.price.model): _without(entry, taken)
+            for entry in self._parsed.entries
+        }
+        above = []
+        for entry in own:
+            under = below.pop((entry.price.provider, entry.price.model), None)
+            above.append(_completed(entry, under) if under else entry)
+        kept = below.values()
+        parsed = replace(
+            self._parsed,
+            same_prices={**self._parsed.same_prices, **other._parsed.same_prices},
+            entries=(*kept, *above),
+        )
+        return PriceTable(parsed, f"{other.version};{self.version}")
+
+    def find(self, provider_id: str, model_id: str) -> Price | None:
+        """The price of a model at a provider; None when it is unpriced, which is never 0.
+
+        A name is found as it stands in the table, as one of a model's aliases, as
+        ``provider/model``, or as a dated snapshot where the model's entry has a rule for them;
+        names that only begin alike are not the same model.
+        """
+        try:
+            return self._found[provider_id, model_id]
+        except KeyError:
+            pass
+        price = self._search(provider_id, model_id)
+        if len(self._found) > len(self._index):  # callers name models: keep no endless list
+            self._found.clear()
+        self._found[provider_id, model_id] = price
+        return price
+
+    def __iter__(self) -> Iterator[Price]:
+        """Every price, by provider and model."""
+        prices = (entry.price for entry in self._parsed.entries)
+        return iter(sorted(prices, key=lambda price: (price.provider, price.model)))
+
+    def __len__(self) -> int:
+        return len(self._parsed.entries)
+
+    def _add(self, entry: Entry) -> None:
+        price = entry.price
+        for name in _names(entry):
+            other = self._index.setdefault((price.provider, name), price)
+            if other is not price:
+                raise PriceError(
+                    f"{name} of {price.provider} is two models of the price table:"
+                    f" {other.model} and {price.model}.",
+                    next_step="Leave it in the aliases of one of them.",
+                )
+        if entry.snapshots:
+            self._snapshots[price.provider, _bare(price)] = entry.snapshots
+
+    def _search(self, provider_id: str, model_id: str) -> Price | None:
+        names = [model_id]
+        if model_id.startswith(f"{provider_id}/"):
+            names.append(model_id[len(provider_id) + 1 :])
+        for provider in (provider_id, self._parsed.same_prices.get(provider_id)):
+            for name in names if provider else ():
+                assert provider is not None
+                price = self._index.get((provider, name)) or self._snapshot(provider, name)
+                if price is not None:
+                    return price
+        return None
+
+    def _snapshot(self, provider: str, name: str) -> Price | None:
+        for form, (pattern, layout) in SNAPSHOT_FORMS.items():
+            model, day = name[: -len(form) - 1], name[-len(form) :]
+            if self._snapshots.get((provider, model)) != form or name != f"{model}-{day}":
+                continue
+            if not pattern.fullmatch(day):
+                continue
+            try:
+                datetime.strptime(day, layout)
+            except ValueError:
+                continue  # digits, but no day of the calendar
+            return self._index[provider, model]
+        return None
+
+
+def _bare(price: Price) -> str:
+    """The name that the provider itself knows the model by."""
+    return price.model.removeprefix(f"{price.provider}/")
+
+
+def _names(entry: Entry) -> tuple[str, ...]:
+    return (entry.price.model, _bare(entry.price), *(entry.aliases or ()))
+
+
+def _completed(entry: Entry, under: Entry) -> Entry:
+    price = replace(
+        entry.price,
+        max_output_tokens=entry.price.max_output_tokens or under.price.max_output_tokens,
+        context_window=entry.price.context_window or under.price.context_window,
+    )
+    return Entry(
+        price,
+        under.aliases if entry.aliases is None else entry.aliases,
+        under.snapshots if entry.snapshots is None else entry.snapshots,
+    )
+
+
+def _without(entry: Entry, taken: set[_Name]) -> Entry:
+    """The entry without the aliases that are names of the upper table."""
+    free = (alias for alias in entry.aliases or () if (entry.price.provider, alias) not in taken)
+    return replace(entry, aliases=tuple(free))

@@ -1,0 +1,64 @@
+"""The tokens of one call, as they are billed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remit.kernel.errors import InvalidInputError
+
+__all__ = ["Usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call as a provider counted them; parts lie within their whole (SPEC 5).
+
+    Some providers report the parts beside each other instead: the Messages API's ``input_tokens``
+    leaves out what it read from and wrote to its cache, so its adapter adds the three.
+
+    Args:
+        input_tokens: all input tokens, those read from and written to a cache included.
+        output_tokens: all output tokens, reasoning included.
+        cached_input_tokens: the part of the input that was read from a cache.
+        cache_write_tokens: the part of the input that was written to a cache. Where a model has
+            several write rates, these cost the dearest, except for:
+        cache_write_short_tokens: the part of ``cache_write_tokens`` that is known to be at the
+            ordinary write rate, not the one for long retention.
+        reasoning_tokens: the part of the output that was reasoning.
+
+    Raises:
+        InvalidInputError: a count is negative or no integer, or parts exceed their whole.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_short_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            count = getattr(self, name)
+            if type(count) is not int or count < 0:
+                raise InvalidInputError(f"{name} is {count!r}; it is a count of tokens, 0 or more.")
+        for part, whole, parts, limit in (
+            (
+                "cached_input_tokens and cache_write_tokens",
+                "input_tokens",
+                self.cached_input_tokens + self.cache_write_tokens,
+                self.input_tokens,
+            ),
+            (
+                "cache_write_short_tokens",
+                "cache_write_tokens",
+                self.cache_write_short_tokens,
+                self.cache_write_tokens,
+            ),
+            ("reasoning_tokens", "output_tokens", self.reasoning_tokens, self.output_tokens),
+        ):
+            if parts > limit:
+                raise InvalidInputError(
+                    f"{part} are {parts} but {whole} only {limit}: a part exceeds its whole.",
+                    next_step=f"{whole} counts everything, its parts included.",
+                )

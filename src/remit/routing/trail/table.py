@@ -1,0 +1,158 @@
+"""The table ``thoughts``: each record's place in its chain (``docs/trail.md``).
+
+It lies beside the ledger's own tables and is written with the entry, in one transaction. Appending
+and looking up so never scan, and a chain can still be followed where content was erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerClient, LedgerFormatError, Transaction
+
+__all__ = [
+    "EVENT",
+    "INSERT",
+    "Row",
+    "create_table",
+    "last_seq",
+    "rows_of",
+    "select_rows",
+    "stray_rows",
+]
+
+EVENT = "THOUGHT_RECORD"
+"""The event type of thought records."""
+
+_TABLE = """CREATE TABLE IF NOT EXISTS thoughts (
+    seq BIGINT NOT NULL PRIMARY KEY,
+    task_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    thought_id TEXT NOT NULL UNIQUE,
+    prev_hash TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    UNIQUE (task_id, position)
+)"""
+INSERT = (
+    "INSERT INTO thoughts (seq, task_id, position, thought_id, prev_hash, hash) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
+_COLUMNS = "t.seq, t.task_id, t.position, t.thought_id, t.prev_hash, t.hash"
+_PAGE = 500
+_LARGEST = 2**63 - 1  # in SQLite texts and blobs are greater than any number
+_UNDEFINED_TABLE = "42P01"  # PostgreSQL's word for it
+
+
+class Row(NamedTuple):
+    """A row of the table, with what the row before it in the chain says.
+
+    Attributes:
+        seq: of the ledger entry.
+        position: in the task's chain, from 0.
+        before_seq: ``seq`` of the task's row at ``position - 1``; ``None`` where there is none.
+        before_hash: its ``hash``.
+    """
+
+    seq: int
+    task_id: str
+    position: int
+    thought_id: str
+    prev_hash: str
+    hash: str
+    before_seq: int | None = None
+    before_hash: str | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all is of its type: SQLite keeps any, whatever the column's."""
+        return (
+            type(self.seq) is int
+            and type(self.position) is int
+            and isinstance(self.task_id, str)
+            and isinstance(self.thought_id, str)
+            and isinstance(self.prev_hash, str)
+            and isinstance(self.hash, str)
+            and (self.before_seq is None or type(self.before_seq) is int)
+        )
+
+    @property
+    def place(self) -> str:
+        """The ledger entry, or where that is not to be told what stands for its number."""
+        if type(self.seq) is int and self.seq >= 0:
+            return f"LED-{self.seq:08x}"
+        return f"the row of seq {self.seq!r}"
+
+
+def create_table(tx: Transaction) -> None:
+    """Make the table where it is not there."""
+    tx.execute(_TABLE)
+
+
+def select_rows(
+    ledger: LedgerClient, sql: str, parameters: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """Rows of a statement over the table; none where nothing was ever recorded."""
+    try:
+        return ledger.select(sql, parameters)
+    except LedgerFormatError as error:
+        if _is_missing(error):
+            return []
+        raise
+
+
+def last_seq(ledger: LedgerClient) -> int:
+    """The last sequence number of any entry or row; what comes later is left to the next look."""
+    rows = select_rows(ledger, "SELECT max(seq) FROM thoughts WHERE seq <= ?", (_LARGEST,))
+    head = ledger.head()
+    of_rows = rows[0][0] if rows else None
+    return max(-1 if of_rows is None else int(of_rows), head[0] if head else -1)
+
+
+def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
+    """Rows whose ``seq`` is that of no entry there could be; few, and none where all is well."""
+    sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE (t.seq < 0 OR t.seq > ?) "
+    given: tuple[Any, ...] = (_LARGEST,)
+    if task_id is not None:
+        sql += "AND t.task_id = ? "
+        given = (*given, task_id)
+    return [Row(*row) for row in select_rows(ledger, f"{sql}LIMIT {_PAGE}", given)]
+
+
+def rows_of(
+    ledger: LedgerClient, task_id: str | None, last: int, *, joined: bool = False
+) -> Iterator[Row]:
+    """Rows up to the entry ``last``, page by page: by ``seq``, or a task's by ``position``.
+
+    Args:
+        joined: look up the row before each as well.
+    """
+    before = (
+        " LEFT JOIN thoughts AS p ON p.task_id = t.task_id AND p.position = t.position - 1"
+        if joined
+        else ""
+    )
+    columns = f"{_COLUMNS}, p.seq, p.hash" if joined else _COLUMNS
+    key = "t.seq" if task_id is None else "t.position"
+    of_task = "" if task_id is None else "t.task_id = ? AND "
+    sql = (
+        f"SELECT {columns} FROM thoughts AS t{before} WHERE {of_task}{key} > ? "
+        f"AND t.seq <= ? ORDER BY {key} LIMIT ?"
+    )
+    behind = -1
+    while True:
+        given = (behind, last, _PAGE)
+        found = select_rows(ledger, sql, given if task_id is None else (task_id, *given))
+        for row in found:
+            yield Row(*row)
+        if len(found) < _PAGE:
+            return
+        behind = found[-1][0 if task_id is None else 2]
+
+
+def _is_missing(error: RemitError) -> bool:
+    cause = error.__cause__
+    return getattr(cause, "sqlstate", "") == _UNDEFINED_TABLE or "no such table: thoughts" in str(
+        cause
+    )

@@ -1,0 +1,250 @@
+"""Is the trail what was recorded? Rows and ledger entries are held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from remit.kernel.canonical import NotCanonicalError
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerFormatError, is_plain_text
+from remit.ledger.report import Progress
+from remit.routing.trail.reading import content_of, seq_of
+from remit.routing.trail.record import FIRST_PREV_HASH, hash_thought
+from remit.routing.trail.report import TrailReport
+from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, select_rows, stray_rows
+
+__all__ = ["hash_problem", "verify_trail"]
+
+_PAGE = 500
+_TELL_EVERY = 1000
+
+_Found = tuple[int, LedgerEntry | RemitError]
+"""A ``THOUGHT_RECORD`` entry with its sequence number, or what keeps it from being read."""
+
+
+def verify_trail(
+    ledger: LedgerClient, task_id: str | None = None, *, progress: Progress | None = None
+) -> TrailReport:
+    """Hash every thought record again and check that it follows the one before (SPEC 7.3).
+
+    Every record is held against its ledger entry, and every ``THOUGHT_RECORD`` entry must have
+    its place in a chain. Of an erased thought the place is checked. Whether the entries
+    themselves are what was written, :meth:`~remit.ledger.LedgerClient.verify` says.
+
+    Args:
+        task_id: only this task's chain.
+        progress: called now and then with ``(done, in all)``.
+
+    Raises:
+        InvalidInputError: ``task_id`` is no text that can be on record.
+    """
+    if task_id is not None and not is_plain_text(task_id):
+        raise InvalidInputError(
+            "task_id is not a text, or holds a NUL character or a lone surrogate."
+        )
+    return _Check(ledger, task_id, last_seq(ledger), progress).run()
+
+
+def hash_problem(
+    thought_id: Any, kind: Any, task_id: Any, content: Any, timestamp: Any, prev_hash: Any,
+    expected: Any,
+) -> str:  # fmt: skip
+    """Why ``expected`` is not the hash of these; empty when it is."""
+    parts = (thought_id, kind, task_id, content, timestamp, prev_hash)
+    if not all(isinstance(part, str) for part in parts):
+        return "one of the fields that its hash covers is not a text"
+    try:
+        found = hash_thought(*parts)
+    except NotCanonicalError:
+        return "one of the fields that its hash covers is not valid Unicode"
+    if found != expected:
+        return "its hash is not that of its content, type, task, time and link"
+    return ""
+
+
+class _Check:
+    """One run over rows and entries, side by side."""
+
+    def __init__(
+        self, ledger: LedgerClient, task_id: str | None, last: int, progress: Progress | None
+    ) -> None:
+        self._ledger = ledger
+        self._task_id = task_id
+        self._last = last
+        self._progress = progress
+        self._report = TrailReport()
+        self._problems: list[tuple[int, str, str, str, str]] = []  # the entry's number first
+        self._passed: dict[int, tuple[str, str]] = {}  # entries whose row has not come yet
+
+    def run(self) -> TrailReport:
+        """Everything; problems in ledger order."""
+        report = self._report
+        total, report.tasks = self._totals()
+        entries = _entries(self._ledger, self._task_id, self._last)
+        current = next(entries, None)
+        for row in stray_rows(self._ledger, self._task_id):
+            self._note(row, "its row names no ledger entry")
+        for row in rows_of(self._ledger, self._task_id, self._last, joined=True):
+            if type(row.seq) is not int:
+                self._note(row, "its row names no ledger entry")
+                continue
+            while current is not None and current[0] < row.seq:
+                self._pass_by(*current)
+                current = next(entries, None)
+            if current is not None and current[0] == row.seq:
+                self._check(row, current[1])
+                current = next(entries, None)
+            elif self._passed.pop(row.seq, None) is not None:
+                self._check(row, _read(self._ledger, row.seq))
+            else:
+                self._note(row, "its entry is not in the ledger as a THOUGHT_RECORD of its task")
+                self._check_links(row)
+            report.records += 1
+            if self._progress is not None and report.records % _TELL_EVERY == 0:
+                self._progress(min(report.records, total), total)
+        while current is not None:
+            self._pass_by(*current)
+            current = next(entries, None)
+        for seq, (thought_id, task_id) in self._passed.items():
+            report.records += 1
+            message = "its place in the chain is missing"
+            self._problems.append((seq, f"LED-{seq:08x}", thought_id, task_id, message))
+        if self._progress is not None:
+            self._progress(total, total)
+        for _, place, thought_id, task_id, message in sorted(
+            self._problems, key=lambda one: one[0]
+        ):
+            report.add(thought_id, task_id, place, message)
+        return report
+
+    def _totals(self) -> tuple[int, int]:
+        """How many entries and chains there are."""
+        if self._task_id is not None:
+            entries = self._ledger.select(
+                "SELECT count(*) FROM entries WHERE submission_id = ? AND event_type = ? "
+                "AND seq <= ?",
+                (self._task_id, EVENT, self._last),
+            )
+            tasks = select_rows(
+                self._ledger,
+                "SELECT count(DISTINCT task_id) FROM thoughts WHERE task_id = ?",
+                (self._task_id,),
+            )
+        else:
+            entries = self._ledger.select(
+                "SELECT count(*) FROM entries WHERE event_type = ? AND seq <= ?",
+                (EVENT, self._last),
+            )
+            tasks = select_rows(
+                self._ledger,
+                "SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?",
+                (self._last,),
+            )
+        return int(entries[0][0]), int(tasks[0][0]) if tasks else 0
+
+    def _pass_by(self, seq: int, entry: LedgerEntry | RemitError) -> None:
+        """An entry without a row, so far: a task's rows come by position."""
+        thought_id, task_id = f"LED-{seq:08x}", self._task_id or ""
+        if isinstance(entry, LedgerEntry):
+            thought_id = str(entry.metadata.get("thought_id", thought_id))
+            task_id = str(entry.metadata.get("task_id", task_id))
+        self._passed[seq] = (thought_id, task_id)
+
+    def _check(self, row: Row, entry: LedgerEntry | RemitError) -> None:
+        """One record with its entry."""
+        self._check_links(row)
+        if not row.is_sound:
+            return
+        if not isinstance(entry, LedgerEntry):
+            self._note(row, f"its ledger entry cannot be read: {entry.args[0]}")
+            return
+        told = entry.metadata
+        for name, expected in (
+            ("thought_id", row.thought_id),
+            ("task_id", row.task_id),
+            ("position", row.position),
+        ):
+            if told.get(name) != expected:
+                self._note(row, f"its ledger entry says {told.get(name)!r} for its {name}, not "
+                                f"{expected!r}")  # fmt: skip
+        content = content_of(entry)
+        if isinstance(content, Erased):
+            self._report.erased += 1
+            if content.erasure_id is None:
+                self._note(row, "its content is missing, and no erasure accounts for it")
+        elif problem := hash_problem(
+            row.thought_id, told.get("type"), row.task_id, content,
+            told.get("thought_timestamp"), row.prev_hash, row.hash,
+        ):  # fmt: skip
+            self._note(row, problem)
+        own_hash = told.get("hash")
+        if isinstance(own_hash, Erased):
+            if own_hash.erasure_id is None:
+                self._note(row, "its hash is missing in its ledger entry, and no erasure "
+                                "accounts for it")  # fmt: skip
+        elif own_hash != row.hash and not (own_hash is None and "erased" in told):
+            self._note(row, "its ledger entry has another hash")
+
+    def _check_links(self, row: Row) -> None:
+        """The record's place behind the one before."""
+        if not row.is_sound:
+            self._note(row, "its row, or the one before, holds what is not of its column's type")
+        elif row.position == 0:
+            if row.prev_hash != FIRST_PREV_HASH:
+                self._note(row, "it is the first of its task, and does not begin with 64 zeros")
+        elif row.before_seq is None:
+            self._note(row, f"the task has no record at position {row.position - 1}, before it")
+        elif row.before_hash != row.prev_hash:
+            self._note(row, "it does not follow the record before it")
+        elif row.before_seq >= row.seq:
+            self._note(row, "the record before it is later in the ledger")
+
+    def _note(self, row: Row, message: str) -> None:
+        seq = row.seq if type(row.seq) is int and row.seq >= 0 else self._last + 1
+        thought_id, task_id = (
+            item if isinstance(item, str) else repr(item) for item in (row.thought_id, row.task_id)
+        )
+        self._problems.append((seq, row.place, thought_id, task_id, message))
+
+
+def _entries(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[_Found]:
+    """The ``THOUGHT_RECORD`` entries up to ``last``; of one that is damaged, the error."""
+    behind = -1
+    while True:
+        try:
+            for entry in ledger.query(event_type=EVENT, submission_id=task_id, after=behind):
+                seq = seq_of(entry)
+                if not behind < seq:
+                    raise LedgerFormatError("An entry gives itself an id that is not its own.")
+                if seq > last:
+                    return
+                yield seq, entry
+                behind = seq
+            return
+        except LedgerFormatError:  # among the next few: one by one past them
+            seqs = _next_seqs(ledger, task_id, behind, last)
+            if not seqs:
+                return
+            for seq in seqs:
+                yield seq, _read(ledger, seq)
+            behind = seqs[-1]
+
+
+def _next_seqs(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -> list[int]:
+    sql = "SELECT seq FROM entries WHERE event_type = ? AND seq > ? AND seq <= ? "
+    given: tuple[Any, ...] = (EVENT, behind, last)
+    if task_id is not None:
+        sql += "AND submission_id = ? "
+        given = (*given, task_id)
+    return [row[0] for row in ledger.select(f"{sql}ORDER BY seq LIMIT {_PAGE}", given)]
+
+
+def _read(ledger: LedgerClient, seq: int) -> LedgerEntry | RemitError:
+    try:
+        entry = ledger.read(f"LED-{seq:08x}")
+    except RemitError as error:
+        return error
+    if seq_of(entry) != seq:
+        return LedgerFormatError(f"it gives itself the id {entry.id!r}")
+    return entry

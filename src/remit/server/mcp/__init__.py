@@ -1,0 +1,30 @@
+"""Remit as an MCP server: thoughts, the router and the record for MCP clients (SPEC 7.3).
+
+Needs the extra ``mcp``; nothing imports this until it is used. In this package ``mcp`` is always
+the official SDK: all imports are absolute. What Remit uses of
+other MCP servers is in :mod:`remit.agents.tools.mcp`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from remit.server.mcp.errors import McpError
+
+try:
+    import mcp  # noqa: F401 - the SDK, asked for by name, so that its absence is told plainly
+except ImportError as error:
+    raise McpError(
+        "`remit mcp` needs the extra 'mcp', which is not installed.",
+        next_step="pip install 'remit[mcp]'.",
+    ) from error
+
+from remit.server.mcp.http import serve_http
+from remit.server.mcp.stdio import serve_stdio
+
+__all__ = ["McpError", "serve_http", "serve_stdio"]
+
+# The SDK logs what clients send, and the ids of their sessions: both may be secret.
+for _name in ("mcp", "sse_starlette"):
+    if logging.getLogger(_name).level == logging.NOTSET:
+        logging.getLogger(_name).setLevel(logging.CRITICAL)

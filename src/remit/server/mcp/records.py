@@ -1,0 +1,144 @@
+"""What is on record: three of ADMIN's tools, as they are, told for MCP clients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from remit.agents.admin import admin_tools
+from remit.agents.tools import Tool
+from remit.runtime import Runtime
+from remit.server.mcp.offer import Offer
+
+__all__ = ["record_offers"]
+
+_STATUS = {"const": "ok"}
+_SESSION = {
+    "description": "a session's id, as list_sessions shows it",
+    "examples": ["SES-7K2M4QX9"],
+}
+_ORDER = {"description": "a work order's id", "examples": ["WO-SES-7K2M4QX9-001"]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How one tool is told here: there is no session that asks, and no other tool of ADMIN's."""
+
+    title: str
+    description: str
+    properties: Mapping[str, Mapping[str, Any]]
+    output: Mapping[str, Any]
+
+
+_TOLD = {
+    "query_ledger": _Told(
+        "Latest entries of the ledger",
+        "Look up what happened: the latest entries of Remit's append-only ledger, newest first, a "
+        "line each (id, event type, decision, reason, time, names of the metadata). Use it to "
+        "see what was called, decided, refused or approved, and to find the ids that "
+        "trace_prompt_journey and router_explain take. It shows no prompts or answers.",
+        {
+            "max_entries": {"description": "how many at most", "examples": [10, 50]},
+            "event_type": {"type": "string", "examples": ["EXCHANGE", "THOUGHT_RECORD"]},
+            "session_id": {**_SESSION, "description": "only entries of this session"},
+            "work_order_id": {**_ORDER, "description": "only entries of this work order"},
+        },
+        {
+            "type": "object",
+            "properties": {
+                "status": _STATUS,
+                "count": {"type": "integer"},
+                "entries": {"type": "array", "items": {"type": "object"}},
+            },
+            "required": ["status", "count", "entries"],
+        },
+    ),
+    "list_sessions": _Told(
+        "Conversations on record",
+        "List the conversations on record, the latest first: id, agent, when each began and was "
+        "last used, number of turns, and whether it has ended. Use it to find the session_id that "
+        "the other tools take.",
+        {"max_sessions": {"description": "how many at most", "examples": [20]}},
+        {
+            "type": "object",
+            "properties": {
+                "status": _STATUS,
+                "count": {"type": "integer"},
+                "sessions": {"type": "array", "items": {"type": "object"}},
+            },
+            "required": ["status", "count", "sessions"],
+        },
+    ),
+    "trace_prompt_journey": _Told(
+        "How a prompt became an answer",
+        "Trace how a prompt became an answer: planned, dispatched, asked, answered, tools used, "
+        "checked, delivered, with times, tokens, cost and the ids of what is on record. Name one "
+        "of session_id (its turns, or the one that turn says), work_order_id or entry_id. Use "
+        "it to explain or debug an answer. Long texts are cut, and a note says so.",
+        {
+            "session_id": {**_SESSION, "description": "the session whose turn is traced"},
+            "work_order_id": _ORDER,
+            "entry_id": {
+                "description": "any entry of the turn, as query_ledger shows it",
+                "examples": ["LED-0000002a"],
+            },
+            "turn": {"description": "only this turn of the session, from 1 on", "examples": [2]},
+        },
+        {
+            "type": "object",
+            "properties": {"status": _STATUS, "turns": {"type": "array"}},
+            "required": ["status", "turns"],
+        },
+    ),
+}
+
+
+def record_offers(runtime: Runtime) -> list[Offer]:
+    """``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``.
+
+    Args:
+        runtime: the open root.
+    """
+    settings = runtime.loaded.settings
+    tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
+    found = {tool.tool_id: tool for tool in tools}
+    return [
+        Offer(
+            tool=_retold(found[name], told, settings.mcp_server.timeout_s),
+            title=told.title,
+            needs=("read",),
+            output_schema=told.output,
+        )
+        for name, told in _TOLD.items()
+    ]
+
+
+def _retold(tool: Tool, told: _Told, timeout_s: float) -> Tool:
+    schema = copy.deepcopy(dict(tool.input_schema))
+    for name, more in told.properties.items():
+        schema["properties"][name] |= more
+    function = tool.function
+    if tool.tool_id == "trace_prompt_journey":
+        function = _traced(function)
+    return replace(
+        tool,
+        description=told.description,
+        input_schema=schema,
+        function=function,
+        timeout_s=timeout_s,
+    )
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    def trace_prompt_journey(**arguments: Any) -> Any:
+        output = function(**arguments)
+        if "query_ledger_full" in output.get("note", ""):
+            output["note"] = (
+                "Texts are cut to fit; `remit ledger show ID` prints an entry whole. Ask for one "
+                "turn by its number with turn."
+            )
+        return output
+
+    return trace_prompt_journey

@@ -1,0 +1,286 @@
+"""Over standard input and output: for a client that starts Remit as its child."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+
+from remit.kernel.blocking import call_in_thread
+from remit.kernel.settings.settings import McpOfferSettings
+from remit.ledger import is_plain_text
+from remit.runtime import Runtime
+from remit.server.mcp.caller import LOCAL, Caller
+from remit.server.mcp.errors import McpError
+from remit.server.mcp.server import all_offers, mcp_server
+
+__all__ = ["serve_stdio"]
+
+_CHUNK = 65536
+_CANCELLED = "notifications/cancelled"
+_Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+_Outgoing = MemoryObjectReceiveStream[SessionMessage]
+
+
+def serve_stdio(root: Path, *, model: str | None = None) -> None:
+    """Serve a root to the client at the other end of stdin and stdout, as its local operator.
+
+    Returns when stdin ends, the client hangs up, or on SIGTERM or SIGINT; the ledger is closed
+    then. While it runs, stdout carries the protocol alone: whatever else writes there, such as a
+    library, is led to stderr.
+
+    Args:
+        root: an existing root.
+        model: which model answers by default, instead of the configured one.
+
+    Raises:
+        RootError: the root cannot be opened.
+        ConfigError: its configuration does not fit.
+        LedgerError: its ledger cannot be opened.
+        McpError: stdin or stdout is closed.
+    """
+    if sys.__stdin__ is None or sys.__stdout__ is None:
+        raise McpError(
+            "Standard input or output is closed: there is no client to talk to.",
+            next_step="Have an MCP client start `remit mcp`, or listen with --http.",
+        )
+    with _own_stdio() as (incoming, outgoing), Runtime.open(root, model=model) as runtime:
+        runtime.allow_without_limits(LOCAL)  # counted; the operator may limit it
+        asyncio.run(_serve(runtime, incoming, outgoing))
+
+
+@contextmanager
+def _own_stdio() -> Iterator[tuple[int, int]]:
+    """Descriptors of stdin and stdout for the protocol alone."""
+    incoming, outgoing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing if sys.__stderr__ is None else 2, 1)
+    os.close(nothing)
+    try:
+        yield incoming, outgoing
+    finally:
+        # Neither copy is closed: a thread may still wait on one, and would then read from or
+        # write to whatever is opened next under its number.
+        os.dup2(incoming, 0)
+        os.dup2(outgoing, 1)
+
+
+async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
+    settings = runtime.loaded.settings
+    caller = Caller(LOCAL)
+    server = mcp_server(all_offers(runtime), settings, lambda _: caller, alone=True)
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        async with _streams(incoming, outgoing, settings.mcp_server) as (receive, send):
+            await server.run(receive, send, server.create_initialization_options())
+    except (asyncio.CancelledError, BaseExceptionGroup):
+        # A group: of what was being handed over when it was told to stop.
+        if not stopped:
+            raise
+        task.uncancel()
+    finally:
+        await runtime.aclose()
+
+
+class _Pending:
+    """Requests that are not answered yet, and answers that nobody has read yet.
+
+    Args:
+        answers: a sender of the stream that answers go into.
+        most: answers that may wait there.
+    """
+
+    def __init__(self, answers: MemoryObjectSendStream[SessionMessage], most: int) -> None:
+        self._answers = answers
+        self._most = most
+        self._open: set[RequestId] = set()
+        self._written = asyncio.Event()
+
+    def came(self, message: JSONRPCMessage) -> None:
+        """Note what the client sent."""
+        if isinstance(message, JSONRPCRequest):
+            self._open.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            cancelled = (message.params or {}).get("requestId")
+            if isinstance(cancelled, (int, str)):
+                self._open.discard(cancelled)
+
+    def went(self, message: JSONRPCMessage) -> None:
+        """Note what was written to the client."""
+        if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
+            self._open.discard(message.id)
+        self._written.set()
+
+    async def room(self) -> None:
+        """Wait until not too many answers wait: memory does not grow with a client's silence."""
+        while self._answers.statistics().tasks_waiting_send >= self._most:
+            self._written.clear()
+            await self._written.wait()
+
+    async def none(self) -> None:
+        """Wait until all is answered."""
+        while self._open:
+            self._written.clear()
+            await self._written.wait()
+
+
+@asynccontextmanager
+async def _streams(incoming: int, outgoing: int, own: McpOfferSettings) -> AsyncIterator[Any]:
+    """What the SDK's server reads from and writes to."""
+    to_server, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    send, to_client = anyio.create_memory_object_stream[SessionMessage](0)
+    answers = send.clone()
+    pending = _Pending(answers, own.max_unread)
+    lines = _Lines(incoming, own.max_message_bytes)
+    reading = asyncio.ensure_future(_read(lines, to_server, answers, pending, own.drain_s))
+    writing = asyncio.ensure_future(_write(outgoing, to_client, reading, pending))
+    try:
+        yield receive, send
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})
+        for stream in (to_server, receive, send, answers):
+            stream.close()
+        # What was answered goes out; a client that does not read holds up nobody's end.
+        await asyncio.wait({writing}, timeout=own.drain_s)
+        writing.cancel()
+        await asyncio.wait({writing})
+        to_client.close()
+
+
+async def _read(
+    lines: _Lines,
+    to_server: _Incoming,
+    answers: MemoryObjectSendStream[SessionMessage],
+    pending: _Pending,
+    drain_s: float,
+) -> None:
+    """Hand over message by message; what is none is answered as JSON-RPC 2.0 has it."""
+    with to_server, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            await pending.room()
+            # A thread that waits for input is left behind when the server ends.
+            line = await call_in_thread("remit-mcp-in", lines.next)
+            if line is None:
+                await answers.send(_refused(INVALID_REQUEST, "The message is too long."))
+            elif not line:  # closing the stream ends the calls that run
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(pending.none(), drain_s)
+                return
+            elif line.strip():
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    if isinstance(message, JSONRPCNotification) and "id" in json.loads(line):
+                        raise ValueError("its id is none")
+                except (ValueError, RecursionError):
+                    await answers.send(_misshapen(line))
+                else:
+                    pending.came(message)
+                    await to_server.send(SessionMessage(message))
+
+
+async def _write(
+    outgoing: int, messages: _Outgoing, reading: asyncio.Task[None], pending: _Pending
+) -> None:
+    async for message in messages:
+        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        data = text.encode() + b"\n"
+        try:
+            await call_in_thread("remit-mcp-out", partial(_put, outgoing, data))
+        except OSError:  # the client is gone: nobody is left to answer
+            reading.cancel()
+            break
+        pending.went(message.message)
+    async for _ in messages:
+        pass
+
+
+def _put(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _misshapen(line: bytes) -> SessionMessage:
+    """JSON-RPC 2.0, 5.1: what is JSON but no request is told so, under its id if it has one."""
+    try:
+        told = json.loads(line)  # unlike others it reads lone surrogates, and what is beside them
+    except (ValueError, RecursionError):
+        return _refused(PARSE_ERROR, "This line is no JSON.")
+    found = told.get("id") if isinstance(told, dict) else None
+    usable = type(found) is int or (isinstance(found, str) and is_plain_text(found))
+    return _refused(INVALID_REQUEST, "This line is no JSON-RPC message.", found if usable else None)
+
+
+def _refused(code: int, why: str, answered: RequestId | None = None) -> SessionMessage:
+    return SessionMessage(
+        JSONRPCError(jsonrpc="2.0", id=answered, error=ErrorData(code=code, message=why))
+    )
+
+
+class _Lines:
+    """Lines of bounded length from a descriptor. Blocks."""
+
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._descriptor = descriptor
+        self._limit = limit
+        self._buffer = bytearray()
+        self._skipping = False
+
+    def next(self) -> bytes | None:
+        """The next line with its end; ``None`` for one that is too long; empty at the end."""
+        looked = 0
+        while True:
+            end = self._buffer.find(b"\n", looked)
+            if end >= 0:
+                line = bytes(self._buffer[: end + 1])
+                del self._buffer[: end + 1]
+                skipped, self._skipping = self._skipping, False
+                return None if skipped or end > self._limit else line
+            if len(self._buffer) > self._limit:
+                self._buffer.clear()
+                self._skipping = True
+            looked = len(self._buffer)
+            try:
+                chunk = os.read(self._descriptor, _CHUNK)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                # Without its end a last line is not known to be whole.
+                self._buffer.clear()
+                return b""
+            self._buffer += chunk

@@ -1,0 +1,204 @@
+"""Structured logs on standard error (SPEC 12): what happened, never what was said.
+
+No content, no key and no token is logged; what looks like a secret is blotted out wherever it
+comes from, and no text that somebody chose can begin a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, Any, Literal
+
+from remit.gateway import CallReport
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import RouteOutcome
+from remit.kernel.secrets import redact_secrets
+from remit.server.telemetry._text import name_of, one_line
+
+__all__ = ["CallLog", "SecretFilter", "set_up_logging"]
+
+_NAME = "remit"
+_SIMPLE = re.compile(r"[\w.:/@+%\[\]-]+", re.ASCII)
+_STANDARD = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"}
+)  # fmt: skip
+
+
+class SecretFilter(logging.Filter):
+    """Blots secrets out of a record's message, exception and extra fields, for any handler.
+
+    The record itself is changed: no later handler sees what was there.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Always lets the record pass."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # arguments that do not fit the message
+            message = f"{record.msg} {record.args}"
+        record.msg, record.args = redact_secrets(message), None
+        if record.exc_info:
+            if record.exc_info[0] is not None and not record.exc_text:
+                record.exc_text = logging.Formatter().formatException(record.exc_info)
+            record.exc_info = None
+        if record.exc_text:
+            record.exc_text = redact_secrets(record.exc_text)
+        if record.stack_info:
+            record.stack_info = redact_secrets(record.stack_info)
+        for name in vars(record).keys() - _STANDARD:
+            setattr(record, name, _cleaned(getattr(record, name)))
+        return True
+
+
+def _cleaned(value: Any) -> Any:
+    """An extra field as JSON can hold it, without secrets."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)  # JSON has no NaN
+    if isinstance(value, Mapping):
+        return {redact_secrets(str(key)): _cleaned(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_cleaned(inner) for inner in value]
+    return redact_secrets(str(value))
+
+
+def set_up_logging(
+    level: str, form: Literal["text", "json"] = "text", *, stream: IO[str] | None = None
+) -> logging.Handler:
+    """Log what the logger ``remit`` and those below it say, a line a record.
+
+    Called again, it replaces what it set up before.
+
+    Args:
+        level: the least that is logged: ``debug``, ``info``, ``warning``, ``error``; case does
+            not count.
+        form: ``text`` for people; ``json`` gives objects with ``time`` (ISO 8601, UTC),
+            ``level``, ``logger``, ``message``, the record's extra fields, and ``exception``.
+        stream: where to; standard error when left out.
+
+    Raises:
+        InvalidInputError: no such level or form.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None or form not in ("text", "json"):
+        raise InvalidInputError(
+            "No such level or form of logs.",
+            next_step="Levels are debug, info, warning and error; forms are text and json.",
+        )
+    handler = _Handler(stream if stream is not None else sys.stderr)
+    handler.addFilter(SecretFilter())
+    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    logger = logging.getLogger(_NAME)
+    for old in [old for old in logger.handlers if isinstance(old, _Handler)]:
+        logger.removeHandler(old)
+    logger.addHandler(handler)
+    logger.setLevel(number)
+    logger.propagate = False
+    return handler
+
+
+class CallLog:
+    """One line at INFO for each call that has ended; an observer of the gateway.
+
+    Its fields are ids, numbers and codes. What an error says is not among them: it may quote what
+    was sent. The ledger has it.
+
+    Args:
+        logger: where to; ``remit.calls`` when left out.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logger or logging.getLogger("remit.calls")
+
+    def __call__(self, report: CallReport) -> None:
+        """Log one call."""
+        logger = self._logger
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        request, response, identity = report.request, report.response, report.identity
+        priced = response.cost_certainty not in ("", "unpriced")
+        fields: dict[str, Any] = {
+            "outcome": response.outcome.value,
+            "error_code": name_of(response.error_code),
+            "provider": name_of(response.provider_id),
+            "model": name_of(response.model_id),
+            "input_tokens": response.input_tokens,
+            "output_tokens": response.output_tokens,
+            "cost_usd": response.cost_incurred if priced else None,
+            "cost_certainty": response.cost_certainty,
+            "latency_ms": response.latency_ms,
+            "attempts": report.attempts,
+            "session_id": name_of(request.session_id),
+            "agent_id": name_of(request.agent_id),
+            "key_id": name_of(identity.key_id) if identity is not None else "",
+            "dispatch_entry_id": response.dispatch_entry_id,
+            "exchange_entry_id": response.exchange_entry_id,
+        }
+        if response.replayed:
+            fields["replayed"] = True
+        word = "ended" if response.outcome is RouteOutcome.SUCCESS else "failed"
+        logger.info("call %s", word, extra=fields)
+
+
+class _Handler(logging.StreamHandler[IO[str]]):
+    """Ours: what a second call of :func:`set_up_logging` finds and replaces."""
+
+
+def _time(record: logging.LogRecord) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+class _JsonFormatter(logging.Formatter):
+    """A JSON object in ASCII: whatever a text holds, the line ends where the record does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in _extra(record).items():
+            line.setdefault(name, value)  # no field passes for one of the record's own
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    """``time LEVEL logger: message key=value …``; tracebacks below it, set in."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = f"{_time(record)} {record.levelname} {record.name}: "
+        parts = [head + one_line(record.getMessage())]
+        parts += [
+            f"{one_line(name)}={_shown(value)}"
+            for name, value in _extra(record).items()
+            if value is not None and value != ""
+        ]
+        lines = [" ".join(parts)]
+        for text in (record.exc_text, record.stack_info):
+            if text:
+                lines += [f"    {one_line(line)}" for line in text.split("\n")]
+        return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    if not _SIMPLE.fullmatch(text):
+        text = json.dumps(text, ensure_ascii=False)
+    return one_line(text)

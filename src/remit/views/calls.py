@@ -1,0 +1,155 @@
+"""Model calls: exchanges joined with the worker's notes of them, and with failed attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from remit.ledger import LedgerEntry, LedgerPort
+from remit.views.entries import between_ms, place_of
+
+__all__ = ["Calls"]
+
+_TOLD = (
+    "contract_id", "contract_version", "model_id", "requested_model_id", "provider_id", "outcome",
+    "finish_reason", "prompt", "response", "content_blocks", "tools", "parameters",
+    "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
+    "reasoning_tokens", "time_to_first_token_ms", "cost_certainty", "price_version",
+    "over_bound", "error_code", "error_message", "decision_id", "key_id", "framework_id",
+    "context_hash",
+)  # fmt: skip
+
+
+class Calls:
+    """The calls of one turn.
+
+    Args:
+        entries: of the turn.
+        ledger: for exchanges that stand elsewhere: answers read back from the record.
+        with_content: whether those are read with content.
+    """
+
+    def __init__(
+        self, entries: Sequence[LedgerEntry], ledger: LedgerPort, with_content: bool
+    ) -> None:
+        self._ledger = ledger
+        self._with_content = with_content
+        self._sent = {e.id: e.timestamp for e in entries if e.event_type == "DISPATCH"}
+        self._exchanges = {e.id: e for e in entries if e.event_type == "EXCHANGE"}
+
+    def steps(self, entries: Iterable[LedgerEntry]) -> list[dict[str, Any]]:
+        """``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries as steps.
+
+        Each call is one step, in the order of their first entries; an attempt that was made
+        again stands under the one that came after it.
+        """
+        found = list(entries)
+        notes = {
+            str(entry.metadata.get("exchange_entry_id") or entry.id): entry
+            for entry in found
+            if entry.event_type == "LLM_CALL"
+        }
+        retried = {
+            str(entry.metadata["retry_of"])
+            for entry in found
+            if entry.event_type == "EXCHANGE" and entry.metadata.get("retry_of")
+        }
+        steps = []
+        for entry in found:
+            if entry.event_type == "EXCHANGE_ORPHANED":
+                steps.append(self._orphan(entry))
+            elif entry.event_type == "EXCHANGE" and entry.id not in retried:
+                steps.append(self._call(entry, notes.pop(entry.id, None)))
+        steps += [self._noted(note) for exchange, note in notes.items() if exchange not in retried]
+        return sorted(steps, key=lambda step: str(step["started_at"]))
+
+    def _call(
+        self, exchange: LedgerEntry, note: LedgerEntry | None, *, replayed: bool = False
+    ) -> dict[str, Any]:
+        told = exchange.metadata
+        attempts: list[dict[str, Any]] = []
+        earlier = self._exchanges.get(str(told.get("retry_of", "")))
+        while earlier is not None:
+            attempts.insert(0, self._attempt(earlier))
+            earlier = self._exchanges.get(str(earlier.metadata.get("retry_of", "")))
+        return {
+            "kind": "model_call",
+            **self._attempt(exchange),
+            "llm_call_entry_id": note.id if note else None,
+            "attempts": attempts,
+            "replayed": replayed,
+        }
+
+    def _attempt(self, exchange: LedgerEntry) -> dict[str, Any]:
+        told = exchange.metadata
+        sent = str(told.get("dispatch_entry_id") or "")
+        started = self._sent.get(sent) or _before(exchange.timestamp, told.get("latency_ms"))
+        return {
+            "entry_id": exchange.id,
+            "dispatch_entry_id": sent or None,
+            "timestamp": exchange.timestamp,
+            "started_at": started,
+            "elapsed_ms": told.get("latency_ms") or between_ms(started, exchange.timestamp),
+            "cost_usd": told.get("cost_usd"),
+            **{key: told[key] for key in _TOLD if key in told},
+        }
+
+    def _noted(self, note: LedgerEntry) -> dict[str, Any]:
+        """A call whose exchange is not of this turn: replayed from the record, or refused."""
+        told = note.metadata
+        elsewhere = self._elsewhere(str(told.get("exchange_entry_id") or ""))
+        if elsewhere is not None:
+            step = self._call(elsewhere, note, replayed=True)
+            # It was paid for when it was made.
+            step |= {"timestamp": note.timestamp, "started_at": note.timestamp, "elapsed_ms": 0.0}
+            return {**step, "cost_usd": 0.0}
+        return {
+            "kind": "model_call",
+            "entry_id": told.get("exchange_entry_id") or None,
+            "llm_call_entry_id": note.id,
+            "dispatch_entry_id": told.get("dispatch_entry_id") or None,
+            "timestamp": note.timestamp,
+            "started_at": _before(note.timestamp, told.get("latency_ms")),
+            "elapsed_ms": told.get("latency_ms"),
+            "cost_usd": None if told.get("dispatch_entry_id") else 0.0,
+            **{key: told[key] for key in _TOLD if key in told},
+            "attempts": [],
+            "replayed": False,
+        }
+
+    def _elsewhere(self, entry_id: str) -> LedgerEntry | None:
+        if not entry_id:
+            return None
+        after = place_of(entry_id) - 1
+        found = self._ledger.query(after=after, limit=1, with_content=self._with_content)
+        entry = next(iter(found), None)
+        if entry is None or entry.id != entry_id or entry.event_type != "EXCHANGE":
+            return None
+        return entry
+
+    def _orphan(self, entry: LedgerEntry) -> dict[str, Any]:
+        told = entry.metadata
+        sent = str(told.get("dispatch_entry_id") or "")
+        return {
+            "kind": "orphaned_call",
+            "outcome": "orphaned",
+            "entry_id": entry.id,
+            "dispatch_entry_id": sent or None,
+            "timestamp": entry.timestamp,
+            "started_at": self._sent.get(sent, entry.timestamp),
+            "elapsed_ms": None,
+            "contract_id": told.get("contract_id"),
+            "settlement": told.get("settlement"),
+            "settled_tokens": told.get("settled_tokens"),
+            "cost_usd": told.get("cost_usd"),
+            "cost_certainty": told.get("cost_certainty"),
+        }
+
+
+def _before(moment: str, by_ms: Any) -> str:
+    """A timestamp so many milliseconds earlier."""
+    if not isinstance(by_ms, (int, float)) or by_ms <= 0:
+        return moment
+    earlier = datetime.fromisoformat(moment) - timedelta(milliseconds=by_ms)
+    return earlier.isoformat(timespec="microseconds")[:-6] + "Z"

@@ -1,0 +1,203 @@
+"""The journey of a prompt: a session's turns, whole, from what the ledger says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerEntry, LedgerPort
+from remit.views.entries import place_of, plain, session_of
+from remit.views.errors import JourneyNotFoundError
+from remit.views.places import SESSION_EVENTS, Place, Places, find_places
+from remit.views.tally import Tally
+from remit.views.turn import build_turn
+
+__all__ = ["open_journey", "prompt_journey"]
+
+
+def prompt_journey(
+    ledger: LedgerPort,
+    *,
+    session_id: str | None = None,
+    work_order_id: str | None = None,
+    entry_id: str | None = None,
+    turn: int | None = None,
+    with_content: bool = True,
+) -> dict[str, Any]:
+    """What became of a prompt: planned, dispatched, asked, answered, used, checked, delivered.
+
+    Give one of the first three. A work order and an entry lead to their turn, and stand under
+    ``focus``; ``docs/trace.md`` describes the data.
+
+    Args:
+        ledger: a client, or a handle that sees the tiers in question.
+        session_id: all turns of a session.
+        work_order_id: the turn that planned it.
+        entry_id: the turn that it belongs to.
+        turn: of a session, only the turn of that number.
+        with_content: ``False`` leaves commitments where content would stand.
+
+    Raises:
+        InvalidInputError: not exactly one of the three is given, or ``turn`` with another.
+        JourneyNotFoundError: the ledger has no such session, work order or turn, or the entry
+            belongs to no session.
+        EntryNotFoundError: there is no such entry.
+    """
+    journey = open_journey(
+        ledger, session_id=session_id, work_order_id=work_order_id, entry_id=entry_id, turn=turn,
+        with_content=with_content,
+    )  # fmt: skip
+    return {**journey, "turns": list(journey["turns"])}
+
+
+def open_journey(
+    ledger: LedgerPort,
+    *,
+    session_id: str | None = None,
+    work_order_id: str | None = None,
+    entry_id: str | None = None,
+    turn: int | None = None,
+    with_content: bool = True,
+) -> dict[str, Any]:
+    """:func:`prompt_journey`, with ``turns`` an iterator that reads each turn when it is asked for.
+
+    It can be gone through once. Memory holds one turn of it, whatever the session's length.
+    """
+    if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
+        raise InvalidInputError("Give one of session_id, work_order_id and entry_id.")
+    if turn is not None and session_id is None:
+        raise InvalidInputError("turn goes with session_id.")
+    focus: str | None = work_order_id or entry_id
+    entry: LedgerEntry | None = None
+    if entry_id is not None:
+        entry = ledger.read(entry_id)
+    elif work_order_id is not None:
+        entry = _entry_of_order(ledger, work_order_id)
+    session = session_id if entry is None else session_of(entry)
+    if not session:
+        raise JourneyNotFoundError(
+            f"{focus} belongs to no session.", next_step="`remit ledger show` shows the entry."
+        )
+    places = find_places(ledger, session)
+    if not places.found:
+        raise JourneyNotFoundError(
+            f"The ledger has no session {session}.",
+            next_step="`remit session list` shows what there is.",
+        )
+    chosen: Iterable[Place] = places
+    tally = places.tally
+    orders = places.orders
+    turns = places.turns
+    if turn is not None:
+        chosen = places.of_turn(turn)
+        if not chosen:
+            raise JourneyNotFoundError(
+                f"{session} has no turn {turn}.", next_step=f"It has {places.turns}."
+            )
+    elif entry is not None and entry.event_type not in SESSION_EVENTS:
+        chosen = places.of_entry(entry)
+    if chosen is not places:
+        chosen = list(chosen)
+        tally, orders = _counted(ledger, session, places, chosen)
+        turns = sum(place.kind == "turn" for place in chosen)
+    return {
+        "session_id": session,
+        "agent_id": _agent_of(ledger, session, places),
+        "started_at": places.start and places.start.timestamp,
+        "ended_at": places.end and places.end.timestamp,
+        "start_entry_id": places.start and places.start.id,
+        "end_entry_id": places.end and places.end.id,
+        "focus": focus,
+        "totals": {"turns": turns, "work_orders": orders, **tally.to_dict()},
+        "turns": _turns(ledger, session, places, chosen, with_content),
+    }
+
+
+def _turns(
+    ledger: LedgerPort, session: str, places: Places, chosen: Iterable[Place], with_content: bool
+) -> Iterator[dict[str, Any]]:
+    stream = _Stream(ledger, session, with_content)
+    for place in chosen:
+        turn = build_turn(place, stream.entries(places, place), ledger, with_content)
+        yield plain(turn, commitments=not with_content)
+
+
+def _counted(
+    ledger: LedgerPort, session: str, places: Places, chosen: list[Place]
+) -> tuple[Tally, int]:
+    """What some turns used, and how many orders they planned."""
+    stream, tally, orders = _Stream(ledger, session, False), Tally(), 0
+    for place in chosen:
+        for entry in stream.entries(places, place):
+            tally.add(entry)
+            orders += entry.event_type == "WO_PLANNED"
+    return tally, orders
+
+
+class _Stream:
+    """The entries of a session, handed out by place; those of the next place come from where
+    the last one stopped."""
+
+    def __init__(self, ledger: LedgerPort, session: str, with_content: bool) -> None:
+        self._ledger = ledger
+        self._session = session
+        self._with_content = with_content
+        self._at: int | None = None
+        self._rows: Iterator[LedgerEntry] = iter(())
+
+    def entries(self, places: Places, place: Place) -> list[LedgerEntry]:
+        """What belongs to one turn, in ledger order."""
+        if place.order:
+            return list(
+                self._ledger.query(
+                    session_id=self._session,
+                    work_order_id=place.order,
+                    with_content=self._with_content,
+                )
+            )
+        found = [self._read(seq) for seq in place.strays]
+        if place.after < place.last:
+            found += [entry for entry in self._range(place) if places.has(place, entry)]
+        return sorted(found, key=lambda entry: place_of(entry.id))
+
+    def _range(self, place: Place) -> Iterator[LedgerEntry]:
+        if place.after != self._at:
+            self._rows = self._query(place.after)
+        self._at = place.last
+        for entry in self._rows:
+            yield entry
+            if place_of(entry.id) >= place.last:
+                return
+
+    def _read(self, seq: int) -> LedgerEntry:
+        return next(self._query(seq - 1, limit=1))
+
+    def _query(self, after: int, limit: int | None = None) -> Iterator[LedgerEntry]:
+        return self._ledger.query(
+            session_id=self._session, after=after, limit=limit, with_content=self._with_content
+        )
+
+
+def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:
+    for event_type in ("WO_PLANNED", None):
+        for entry in ledger.query(
+            work_order_id=work_order_id, event_type=event_type, limit=1, with_content=False
+        ):
+            return entry
+    raise JourneyNotFoundError(
+        f"The ledger has no work order {work_order_id}.",
+        next_step="`remit trace SESSION` shows those of a session.",
+    )
+
+
+def _agent_of(ledger: LedgerPort, session: str, places: Places) -> str:
+    """Whose session it is; of one without a beginning, who wrote first in it."""
+    first = places.start or next(
+        ledger.query(session_id=session, limit=1, with_content=False), None
+    )
+    if first is None:
+        return ""
+    provenance = first.metadata.get("provenance")
+    told = provenance if isinstance(provenance, dict) else first.metadata
+    return str(told.get("agent_id") or "")

@@ -1,0 +1,217 @@
+"""One work order from its entries: plan, steps, end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remit.ledger import LedgerEntry
+from remit.views.calls import Calls
+from remit.views.entries import between_ms
+from remit.views.tally import Tally
+
+__all__ = ["build_order"]
+
+_PLAN = (
+    "input_context", "constraints", "acceptance_criteria", "tier_target", "answering", "attention",
+)  # fmt: skip
+_BEGIN = ("contract_version", "contract_digest", "prompt_pack_digest", "resumed")
+_END = ("output_result", "error_code", "error_message", "cost")
+_CALLS = frozenset({"EXCHANGE", "LLM_CALL", "EXCHANGE_ORPHANED"})
+_TOOLS = frozenset({"TOOL_INTENT", "TOOL_CALL"})
+_STATES = {
+    "WO_PLANNED": "planned",
+    "WO_DISPATCHED": "dispatched",
+    "WO_EXECUTING": "executing",
+    "WO_COMPLETED": "completed",
+    "WO_FAILED": "failed",
+}
+_OTHER = frozenset({*_STATES, *_CALLS, *_TOOLS})
+_DECISIONS = frozenset({"APPROVAL_GRANTED", "APPROVAL_DENIED"})
+
+
+def build_order(
+    wo_id: str,
+    entries: Sequence[LedgerEntry],
+    calls: Calls,
+    decisions: Mapping[str, LedgerEntry],
+) -> dict[str, Any]:
+    """One work order as data.
+
+    Args:
+        wo_id: which.
+        entries: its own, in ledger order.
+        calls: those of the turn.
+        decisions: by entry id of the question.
+    """
+    by_event: dict[str, list[LedgerEntry]] = {}
+    tally = Tally()
+    for entry in entries:
+        by_event.setdefault(entry.event_type, []).append(entry)
+        tally.add(entry)
+    planned = next(iter(by_event.get("WO_PLANNED", ())), None)
+    executing = by_event.get("WO_EXECUTING", [])
+    ends = [entry for entry in entries if entry.event_type in ("WO_COMPLETED", "WO_FAILED")]
+    ended = ends[-1] if ends else None
+    plan: Mapping[str, Any] = planned.metadata if planned else {}
+    limits = plan.get("constraints")
+    steps = [
+        *calls.steps(entry for entry in entries if entry.event_type in _CALLS),
+        *_tools([entry for entry in entries if entry.event_type in _TOOLS]),
+        *(_approval(entry, decisions, ended) for entry in by_event.get("APPROVAL_REQUESTED", ())),
+        *(_resumption(entry) for entry in executing if entry.metadata.get("resumed")),
+        *(_note(entry) for entry in entries if _is_note(entry, decisions)),
+    ]
+    steps.sort(key=lambda step: str(step["started_at"]))
+    first = next(iter(executing), None)
+    started = (first or planned or entries[0]).timestamp if first or planned else None
+    if started is None:  # an order without a plan: a client's own name for some calls
+        started = steps[0]["started_at"] if steps else entries[0].timestamp
+    states = [_STATES[entry.event_type] for entry in entries if entry.event_type in _STATES]
+    return {
+        "wo_id": wo_id,
+        "parent_wo_id": plan.get("parent_wo_id"),
+        "wo_type": plan.get("wo_type"),
+        "step": plan.get("step"),
+        "depends_on": list(plan.get("depends_on") or ()),
+        "attempt": plan.get("attempt"),
+        "contract_id": _contract(limits, steps),
+        "contract_version": next(
+            (
+                entry.metadata["contract_version"]
+                for entry in reversed(executing)
+                if "contract_version" in entry.metadata
+            ),
+            None,
+        ),
+        "state": states[-1] if states else None,
+        "waiting_for": [
+            step["entry_id"]
+            for step in steps
+            if step["kind"] == "approval" and step["status"] == "waiting"
+        ],
+        "started_at": started,
+        "ended_at": ended and ended.timestamp,
+        "elapsed_ms": between_ms(started, ended.timestamp if ended else None),
+        **tally.to_dict(),
+        "planned": planned and _moment(planned, _PLAN),
+        "dispatched": next(
+            (_moment(e, ("prior_results",)) for e in by_event.get("WO_DISPATCHED", ())), None
+        ),
+        "executing": [_moment(e, _BEGIN) for e in executing],
+        "steps": steps,
+        "ended": ended and {"event_type": ended.event_type, **_moment(ended, _END)},
+    }
+
+
+def _moment(entry: LedgerEntry, keys: Sequence[str] = ()) -> dict[str, Any]:
+    told = {key: entry.metadata[key] for key in keys if key in entry.metadata}
+    return {"entry_id": entry.id, "timestamp": entry.timestamp, **told}
+
+
+def _contract(limits: Any, steps: Sequence[Mapping[str, Any]]) -> str | None:
+    named = limits.get("prompt_contract_id") if isinstance(limits, dict) else None
+    for step in steps:
+        named = named or step.get("contract_id")
+    return str(named) if named else None
+
+
+def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
+    """Intents joined with their results by key; an intent without one has an unknown outcome."""
+    steps: list[dict[str, Any]] = []
+    open_ones: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        told = entry.metadata
+        key = str(told.get("idempotency_key") or entry.id)
+        step = open_ones.get(key)
+        if step is None:
+            step = {
+                "kind": "tool_call",
+                "tool_id": told.get("tool_id"),
+                "idempotency_key": told.get("idempotency_key"),
+                "status": "unknown",
+                "arguments": told.get("arguments"),
+                "result": None,
+                "tool_error": None,
+                "entry_id": None,
+                "intent_entry_ids": [],
+                "timestamp": entry.timestamp,
+                "started_at": entry.timestamp,
+                "elapsed_ms": None,
+            }
+            steps.append(step)
+            open_ones[key] = step
+        if entry.event_type == "TOOL_INTENT":
+            step["intent_entry_ids"].append(entry.id)
+            continue
+        begun = bool(step["intent_entry_ids"])
+        step |= {
+            "entry_id": entry.id,
+            "timestamp": entry.timestamp,
+            "elapsed_ms": between_ms(step["started_at"], entry.timestamp) if begun else None,
+        }
+        for name in ("status", "result", "tool_error", "arguments_bytes", "result_bytes"):
+            if name in told:
+                step[name] = told[name]
+        del open_ones[key]  # the same key again is another run
+    return steps
+
+
+def _approval(
+    entry: LedgerEntry, decisions: Mapping[str, LedgerEntry], ended: LedgerEntry | None
+) -> dict[str, Any]:
+    told = entry.metadata
+    decision = decisions.get(entry.id)
+    status = "waiting" if ended is None else "void"
+    if decision is not None:
+        status = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
+    return {
+        "kind": "approval",
+        "approval_kind": told.get("kind", "approval"),
+        "status": status,
+        "tool_id": told.get("tool_id"),
+        "arguments": told.get("arguments"),
+        "idempotency_key": told.get("idempotency_key"),
+        "entry_id": entry.id,
+        "timestamp": entry.timestamp,
+        "started_at": entry.timestamp,
+        "elapsed_ms": _waited(entry, decision, ended),
+        "decided": decision and _moment(decision, ("decided_by", "decision_reason")),
+    }
+
+
+def _waited(entry: LedgerEntry, *until: LedgerEntry | None) -> float | None:
+    """How long a question stood: to its answer, else to the end of its order."""
+    return next((between_ms(entry.timestamp, one.timestamp) for one in until if one), None)
+
+
+def _resumption(entry: LedgerEntry) -> dict[str, Any]:
+    return {
+        "kind": "resumed",
+        "entry_id": entry.id,
+        "timestamp": entry.timestamp,
+        "started_at": entry.timestamp,
+        "elapsed_ms": None,
+    }
+
+
+def _is_note(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> bool:
+    """Whether nothing else shows the entry: what is on record is not left out."""
+    if entry.event_type in _DECISIONS:
+        return all(decision.id != entry.id for decision in decisions.values())
+    return entry.event_type not in _OTHER and entry.event_type != "APPROVAL_REQUESTED"
+
+
+def _note(entry: LedgerEntry) -> dict[str, Any]:
+    told = {
+        key: value for key, value in entry.metadata.items() if key not in ("provenance", "scope")
+    }
+    return {
+        "kind": "note",
+        "event_type": entry.event_type,
+        "entry_id": entry.id,
+        "timestamp": entry.timestamp,
+        "started_at": entry.timestamp,
+        "elapsed_ms": None,
+        "details": told,
+    }

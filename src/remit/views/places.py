@@ -1,0 +1,212 @@
+"""Where the turns of a session lie: which entries belong to which.
+
+One pass over the session without its content finds the ends of all turns. A turn's entries
+are those between two ends, except those of another turn's orders, and its own orders' entries
+elsewhere (an answer that came late, a call settled by recovery, two turns at once). What is
+kept is some hundred bytes a turn, so a session of any length can be told turn by turn.
+
+An order without a turn number belongs to the next turn that ends and has none with a number;
+where none does, it stands by itself, as the rows of a batch do.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remit.ledger import LedgerEntry, LedgerPort
+from remit.views.entries import order_of, place_of
+from remit.views.tally import Tally
+
+__all__ = ["SESSION_EVENTS", "Place", "Places", "find_places"]
+
+SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
+"""Events of the session, not of a turn."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where one turn lies.
+
+    Attributes:
+        kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.
+        number: the turn's; ``None`` where the ledger does not say.
+        first: sequence number of its first entry.
+        order: the work order that stands by itself.
+        after: sequence number that its range begins behind.
+        last: sequence number of its range's last entry.
+        strays: sequence numbers of its orders' entries outside that range.
+        closed: whether a ``TURN_RECORDED`` ended it.
+    """
+
+    kind: Literal["turn", "order", "call"] = "turn"
+    number: int | None = None
+    first: int = -1
+    order: str = ""
+    after: int = -1
+    last: int = -1
+    strays: list[int] = field(default_factory=list)
+    closed: bool = False
+
+
+class Places:
+    """All turns of one session; made by :func:`find_places`.
+
+    Attributes:
+        start: the ``SESSION_START``, when there is one.
+        end: the ``SESSION_END``, when the session has ended and nothing came after.
+        orders: how many work orders were planned.
+        tally: what the session used.
+    """
+
+    def __init__(self) -> None:
+        self.start: LedgerEntry | None = None
+        self.end: LedgerEntry | None = None
+        self.agent_id = ""
+        self.tally = Tally()
+        self.found = False
+        self._turns: list[Place] = []
+        self._loose = array("q")  # ends of calls outside of turns, behind the last turn
+        self._numbered: dict[int, Place] = {}
+        self._owner: dict[str, Place] = {}
+        self._open: dict[int, Place] = {}
+        self._single: dict[str, Place] = {}  # orders without a number, since the last turn's end
+        self._pending: list[tuple[Place, int]] = []
+        self._before = -1
+        self._last = -1
+        self._rest = False
+
+    def __iter__(self) -> Iterator[Place]:
+        yield from self._turns
+        before = self._before
+        for last in self._loose:
+            yield Place("call", after=before, last=last)
+            before = last
+        if self._rest:
+            yield Place("call", after=before, last=self._last)
+
+    @property
+    def orders(self) -> int:
+        """How many work orders were planned."""
+        return len(self._owner)
+
+    @property
+    def turns(self) -> int:
+        """How many turns there are, those still open included."""
+        return sum(place.kind == "turn" for place in self._turns)
+
+    def of_turn(self, number: int) -> list[Place]:
+        """The turns of that number: one, or more where a number was given twice."""
+        return [place for place in self._turns if place.number == number]
+
+    def of_entry(self, entry: LedgerEntry) -> list[Place]:
+        """The turn that an entry belongs to; empty for entries of the session itself."""
+        owner = self._owner.get(order_of(entry))
+        return [owner] if owner is not None else self.at(place_of(entry.id))
+
+    def of_order(self, work_order_id: str) -> list[Place]:
+        """The turn that planned a work order."""
+        owner = self._owner.get(work_order_id)
+        return [] if owner is None else [owner]
+
+    def at(self, seq: int) -> list[Place]:
+        """The turn within whose range a sequence number lies."""
+        ends = sorted(
+            (place for place in self if place.after < place.last), key=lambda place: place.last
+        )
+        position = bisect_left(ends, seq, key=lambda place: place.last)
+        found = ends[position : position + 1]
+        return [place for place in found if place.after < seq]
+
+    def has(self, place: Place, entry: LedgerEntry) -> bool:
+        """Whether an entry in a turn's range is that turn's."""
+        return self._owner.get(order_of(entry), place) is place
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Take the next entry of the session."""
+        self.found = True
+        self._last = seq = place_of(entry.id)
+        self.tally.add(entry)
+        kind = entry.event_type
+        if kind == "SESSION_END":
+            self.end = entry
+            return
+        self.end = None
+        if kind == "SESSION_START":
+            self.start = self.start or entry
+            return
+        if kind == "TURN_RECORDED":
+            self._close(seq, entry.metadata.get("turn_number"))
+            return
+        order = order_of(entry)
+        owner = self._owner.get(order)
+        if owner is None and kind == "WO_PLANNED" and order:
+            number = entry.metadata.get("turn_number")
+            owner = self._owner[order] = self._opened(number, order, seq)
+        if owner is not None and owner.kind == "order":
+            return
+        if owner is not None and owner.closed:
+            owner.strays.append(seq)
+        elif owner is not None:
+            self._pending.append((owner, seq))
+        elif kind == "EXCHANGE":
+            self._loose.append(seq)
+            self._rest = False
+        elif kind not in ("DISPATCH", "BUDGET_ALLOCATED"):
+            self._rest = True
+
+    def finish(self) -> None:
+        """There are no more entries: what is still open stays open."""
+        still_open = list(self._open.values())
+        for place in still_open:
+            place.strays += [seq for owner, seq in self._pending if owner is place]
+        if still_open:  # what belongs to no order happened, most likely, in the latest of them
+            place = still_open[-1]
+            place.strays = [seq for seq in place.strays if seq <= self._before]
+            place.after, place.last = self._before, self._last
+            del self._loose[:]
+            self._rest = False
+        self._turns += [*still_open, *self._single.values()]
+        self._turns.sort(key=lambda place: place.first)
+        self._pending.clear()
+        self._single.clear()
+
+    def _opened(self, number: int | None, order: str, seq: int) -> Place:
+        """The turn of a new order: the one of that number, whether it has ended or not."""
+        if number is None:
+            return self._single.setdefault(order, Place("order", first=seq, order=order))
+        if number not in self._open and number in self._numbered:
+            return self._numbered[number]
+        return self._open.setdefault(number, Place(number=number, first=seq))
+
+    def _close(self, seq: int, number: int | None) -> None:
+        place = self._open.pop(number, None) if number is not None else None
+        if place is None:
+            place = Place(first=min((one.first for one in self._single.values()), default=seq))
+            self._owner.update(dict.fromkeys(self._single, place))
+        else:
+            self._turns += self._single.values()
+        self._single.clear()
+        place.number, place.after, place.last, place.closed = number, self._before, seq, True
+        for owner, at in self._pending:
+            if owner is not place:
+                owner.strays.append(at)
+        self._pending.clear()
+        del self._loose[:]
+        self._rest = False
+        self._before = seq
+        self._turns.append(place)
+        if number is not None:
+            self._numbered[number] = place
+
+
+def find_places(ledger: LedgerPort, session_id: str) -> Places:
+    """The turns of a session, found in one pass without content."""
+    places = Places()
+    for entry in ledger.query(session_id=session_id, with_content=False):
+        places.add(entry)
+    places.finish()
+    return places

@@ -1,0 +1,240 @@
+"""Keys are readable through none of ADMIN's tools, and what is long fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.agents.admin.fitting import fit
+from remit.agents.admin.hiding import HIDDEN, Hiding
+from remit.gateway.auth import KeyStore
+from remit.ledger import EVENTS, LedgerEntry
+from tests.agents.admin.conftest import Office
+from tests.support.wire import message
+
+Offices = Callable[..., Office]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+def test_every_tool_may_run_again_and_says_what_it_takes(office: Offices) -> None:
+    it = office(message("hello"))
+    from remit.agents.admin import admin_tools
+
+    settings = it.runtime.loaded.settings.tools
+    tools = admin_tools(it.runtime.ledger, it.root, settings, gates=it.runtime.gate_context)
+    assert {tool.tool_id for tool in tools} == set(it.runtime.loaded.settings.chat.tools_allowed)
+    labels = [tool.label for tool in tools]
+    assert len(set(labels)) == len(labels)
+    for tool in tools:
+        assert tool.on_unknown == "retry"
+        assert tool.describe is not None
+        assert tool.examples
+        assert tool.input_schema["additionalProperties"] is False
+
+
+# -- whole entries -----------------------------------------------------------------------
+
+
+def test_entries_come_whole(office: Offices) -> None:
+    it = office(message("hello"))
+    ledger = it.runtime.ledger
+    with it.runtime.session() as conversation:
+        conversation.turn("good day to you")
+    one = it.output("query_ledger_full", event_type="TURN_RECORDED")
+    (turn,) = one["entries"]
+    assert turn["metadata"]["user_message"] == "good day to you"
+    assert turn["metadata"]["response"] == "hello"
+    assert turn["id"] == ledger.read_by_event_type("TURN_RECORDED")[0].id
+    assert "cut" not in one
+    assert it.output("query_ledger_full", entry_id=turn["id"])["entries"] == [turn]
+    assert len(it.output("query_ledger_full")["entries"]) == 3
+    named = it.output("query_ledger_full", session_id=conversation.session_id, max_entries=1)
+    assert named["entries"][0]["event_type"] == "SESSION_END"
+    assert "no entry LED-0000ffff" in it.error("query_ledger_full", entry_id="LED-0000ffff")
+    assert it.run("query_ledger_full", entry_id="x").status == "error"
+    assert it.run("query_ledger_full", max_entries=21).status == "error"
+
+
+def test_what_is_too_long_is_cut_and_named(office: Offices) -> None:
+    it = office(message("hello"))
+    told = {"prompt": "p" * 50_000, "response": "short", "session_id": "SES-LONG0001"}
+    entry = it.runtime.ledger.write(LedgerEntry("EXCHANGE", "S", "OK", "r", metadata=told))
+    output = it.output("query_ledger_full", entry_id=entry, most=4096)
+    (shown,) = output["entries"]
+    assert shown["id"] == entry
+    assert shown["metadata"]["response"] == "short"
+    assert shown["metadata"]["prompt"].startswith("ppp")
+    assert "more characters]" in shown["metadata"]["prompt"]
+    assert output["cut"] == [f"{entry}: metadata.prompt"]
+    assert "ledger show" in output["note"]
+
+
+def test_what_was_erased_is_said_to_be(office: Offices) -> None:
+    it = office(message("hello"))
+    ledger = it.runtime.ledger
+    metadata = {"user_message": "my secret wish", "session_id": "SES-GONE0001"}
+    entry = ledger.write(LedgerEntry("TURN_RECORDED", "SES-GONE0001", "D", "r", metadata=metadata))
+    ledger.erase(entry, reason="asked to")
+    (shown,) = it.output("query_ledger_full", entry_id=entry)["entries"]
+    assert list(shown["metadata"]["user_message"]) == ["$erased"]
+
+
+# -- secrets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "use sk-ant-api03-abcdefghijklmnop please",
+        'api_key = "hunter2-hunter2"',
+        '{"api_key": "hunter2-hunter2"}',
+        '{\\"password\\": \\"hunter2-hunter2\\"}',
+        "MY_TOKEN=hunter2-hunter2",
+        "postgresql://remit:hunter2-hunter2@db/remit",
+        "-----BEGIN PRIVATE KEY-----\nhunter2-hunter2\n-----END PRIVATE KEY-----",
+        "PRIVATE+KEY+example.org/log+aabbccdd+hunter2-hunter2",
+        "it is told-by-config",
+    ],
+)
+def test_secrets_in_texts(text: str) -> None:
+    shown = Hiding(["told-by-config"]).text(text)
+    assert HIDDEN in shown
+    for secret in ("hunter2", "sk-ant", "told-by-config"):
+        assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the key: a love of music", "idempotency_key = WO-1/LED-2/0", "input_tokens: 33",
+        "sk-short", "see https://example.org:8080/a@b", "the token was cheap", "key_id: KEY-1",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_one_stays(text: str) -> None:
+    assert Hiding().text(text) == text
+
+
+@given(JSON)
+def test_hiding_changes_nothing_but_secrets(value: Any) -> None:
+    hiding = Hiding(["a-well-known-secret"])
+    secret = {"said": ["a-well-known-secret"], "authorization": "Bearer x", "rest": value}
+    shown = hiding.value(secret)
+    assert b"well-known" not in orjson.dumps(shown)
+    assert shown["authorization"] == HIDDEN
+    assert hiding.value(shown) == shown
+
+
+def test_no_tool_gives_a_key_away(office: Offices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider's key, a database's password, the ledger's key and a virtual key."""
+    monkeypatch.setenv("VENDOR_KEY", "vendor-3f9a")
+    it = office(
+        message("the key is sk-secret, and vendor-3f9a"),
+        **{
+            "providers.mine": {"kind": "openai", "base_url": "http://u:p4ss@h/v1",
+                               "api_key": "plain-77aa", "api_key_env": "VENDOR_KEY"},
+            "mcp.shop": {"command": "shop", "args": ["--token", "shop-51bc", "--fast"],
+                         "env": {"SHOP": "env-90de"}},
+        },
+    )  # fmt: skip
+    ledger = it.runtime.ledger
+    with KeyStore(ledger) as keys:
+        virtual = keys.create("ann").key
+    signer = (it.root / "HOT" / "keys" / "ledger.key").read_text().strip()
+    with it.runtime.session() as conversation:
+        conversation.turn(f"keys: plain-77aa {virtual} {signer}")
+    session = conversation.session_id
+    (it.root / "notes.txt").write_text(f"nothing but plain-77aa and {signer} in here")
+    secrets = ["sk-secret", "vendor-3f9a", "p4ss", "plain-77aa", "shop-51bc", "env-90de", virtual,
+               signer]  # fmt: skip
+    outputs = [
+        it.output("show_runtime_config"),
+        it.output("read_file", path="notes.txt"),
+        it.output("reconstruct_session", session_id=session),
+        it.output("trace_prompt_journey", session_id=session),
+        it.output("session_overview", session_id=session),
+        *(it.output("query_ledger_full", event_type=name, max_entries=20) for name in EVENTS),
+        *(it.output("query_ledger", event_type=name) for name in EVENTS),
+    ]
+    text = orjson.dumps(outputs).decode()
+    assert HIDDEN in text
+    for secret in secrets:
+        assert secret not in text, secret
+    assert "keys: " in text
+    assert "--fast" in text
+
+
+def test_the_configuration_is_told_with_its_sources(office: Offices) -> None:
+    it = office(message("hello"), **{"worker.turn_limit": 7})
+    told = it.output("show_runtime_config")
+    rows = {row["key"]: row for row in told["settings"]}
+    assert told["count"] == len(rows) == len(list(it.runtime.loaded.rows()))
+    assert (rows["worker.turn_limit"]["value"], rows["worker.turn_limit"]["source"]) == (7, "flag")
+    assert rows["gateway.timeout_ms"]["source"] == "default"
+    assert rows["providers.anthropic.api_key"]["value"] in ("", "**********", HIDDEN)
+    only = it.output("show_runtime_config", section="worker")["settings"]
+    assert {row["key"].partition(".")[0] for row in only} == {"worker"}
+    assert "no setting wurker" in it.error("show_runtime_config", section="wurker")
+    assert "note" in it.output("show_runtime_config", most=4096)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["HOT/keys/ledger.key", "./HOT/keys", "HOT/keys/../keys/ledger.key", "ledger.db",
+     "ledger.db-wal", ".env", ".env.local", "sub/.env", "sub/own.pem", "chat_history",
+     "sub/key-link", "sub/dir-link/ledger.key", "../root-twin/secret.txt", "sub/up/secret.txt",
+     "sub/../../root-twin/secret.txt", "/proc/self/environ", "sub/../HOT/keys/./ledger.key"],
+)  # fmt: skip
+def test_paths_lead_to_no_secret(office: Offices, tmp_path: Path, path: str) -> None:
+    it = office(message("hello"))
+    twin = tmp_path / "root-twin"
+    twin.mkdir()
+    (twin / "secret.txt").write_text("outside")
+    sub = it.root / "sub"
+    sub.mkdir()
+    for name in (".env", ".env.local", "chat_history", "sub/.env", "sub/own.pem"):
+        (it.root / name).write_text("inside")
+    (sub / "key-link").symlink_to(it.root / "HOT" / "keys" / "ledger.key")
+    (sub / "dir-link").symlink_to(it.root / "HOT" / "keys")
+    (sub / "up").symlink_to(twin)
+    assert (it.root / path).exists()
+    for tool in ("read_file", "list_files"):
+        result = it.run(tool, path=path)
+        assert result.status == "error", (tool, result.output)
+    listed = {row["path"] for row in it.output("list_files")["files"]}
+    assert not {name for name in listed if "key" in name or ".env" in name or "secret" in name}
+
+
+# -- fitting -----------------------------------------------------------------------------
+
+
+@given(JSON, st.integers(200, 4000))
+def test_what_fits_is_left_alone_and_what_is_cut_is_named(value: Any, most: int) -> None:
+    fitted = fit(value, most)
+    if len(orjson.dumps(value)) <= most:
+        assert fitted.value == value
+    assert bool(fitted.cut) == (fitted.value != value)
+    assert fit(value, most) == fitted
+
+
+@given(st.integers(1, 200), st.integers(100, 20_000))
+def test_long_lists_of_long_texts_fit(rows: int, length: int) -> None:
+    value = [{"id": f"LED-{number:08x}", "text": "x" * length} for number in range(rows)]
+    fitted = fit(value, 4096)
+    assert len(orjson.dumps(fitted.value)) <= 4096
+    assert fitted.value[0]["id"] == "LED-00000000"
+
+
+def test_large_objects_fit_too() -> None:
+    fitted = fit({f"key {number}": number for number in range(10_000)}, 4096)
+    assert len(orjson.dumps(fitted.value)) <= 4096
+    assert fitted.cut

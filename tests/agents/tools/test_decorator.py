@@ -1,0 +1,232 @@
+"""``@tool``: schema from the signature, arguments in their types, refusals when it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import Callable
+from datetime import date, datetime
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, Field
+
+import remit
+from remit.agents.tools import Tool, ToolDispatcher, ToolError, ToolResult, tool
+from remit.kernel.settings import default_settings
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Order(BaseModel):
+    item: str
+    count: int = 1
+
+
+@dataclasses.dataclass
+class Place:
+    city: str
+    since: date | None = None
+
+
+EXAMPLE = {
+    "colour": "red",
+    "order": {"item": "car"},
+    "place": {"city": "Ulm"},
+    "when": "2026-01-02T03:04:05",
+}
+
+
+@tool(label="paint", on_unknown="retry", timeout_s=5.0, examples=[("red!", EXAMPLE)])
+def paint(
+    colour: Colour,
+    order: Order,
+    place: Place,
+    when: datetime,
+    schema: Literal["a", "b"] = "a",
+    model_config: Annotated[int, Field(ge=0, description="from the type")] = 3,
+    _hidden: Colour = Colour.BLUE,
+    tags: list[str] | None = None,
+) -> dict[str, Any]:
+    """Paint something,
+    carefully.
+
+    This is for people.
+
+    Args:
+        colour: the new
+            one.
+        order (Order): what: a thing.
+        model_config: not this
+
+    Returns:
+        order: what it got.
+    """
+    values = [colour, order, place, when, schema, model_config, _hidden, tags]
+    return {"types": [type(value).__name__ for value in values], "values": values}
+
+
+def _use(made: Tool, **arguments: Any) -> ToolResult:
+    return ToolDispatcher([made], default_settings().tools).execute(made.tool_id, arguments)
+
+
+GOOD: dict[str, Any] = {
+    "colour": "red",
+    "order": {"item": "car"},
+    "place": {"city": "Ulm", "since": "2020-01-01"},
+    "when": "2026-01-02T03:04:05",
+}
+
+
+def test_the_schema_tells_what_the_signature_and_the_docstring_tell() -> None:
+    assert remit.tool is tool
+    assert (paint.tool_id, paint.label, paint.on_unknown) == ("paint", "paint", "retry")
+    assert paint.timeout_s == 5.0
+    assert paint.description == "Paint something, carefully."
+    schema = paint.input_schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["additionalProperties"] is False
+    assert schema["required"] == ["colour", "order", "place", "when"]
+    shown = schema["properties"]
+    assert list(shown) == [*inspect.signature(paint.function).parameters]
+    assert shown["colour"]["description"] == "the new one."
+    assert shown["order"]["description"] == "what: a thing."
+    assert shown["model_config"] == {
+        "default": 3, "description": "from the type", "minimum": 0, "type": "integer"
+    }  # fmt: skip
+    assert shown["schema"] == {"default": "a", "enum": ["a", "b"], "type": "string"}
+    assert shown["_hidden"]["default"] == "blue"
+    assert schema["$defs"]["Colour"]["enum"] == ["red", "blue"]
+
+
+def test_arguments_come_in_their_types() -> None:
+    result = _use(paint, **GOOD)
+    assert result.status == "ok"
+    assert result.output["types"] == [
+        "Colour", "Order", "Place", "datetime", "str", "int", "Colour", "NoneType"
+    ]  # fmt: skip
+    assert result.output["values"][:4] == [
+        "red",
+        {"item": "car", "count": 1},
+        {"city": "Ulm", "since": "2020-01-01"},
+        "2026-01-02T03:04:05",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"colour": "green"}, "colour"),
+        ({"order": {}}, "order"),
+        ({"order": {"item": "x", "count": "many"}}, "count"),
+        ({"when": "tomorrow"}, "when: Input should be a valid datetime"),
+        ({"place": {"city": "Ulm", "since": "2026-02-30"}}, "since"),
+        ({"schema": "c"}, "schema"),
+        ({"model_config": -1}, "model_config"),
+        ({"p0": "red"}, "p0"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_bad_argument_is_named(change: dict[str, Any], word: str) -> None:
+    result = _use(paint, **{**GOOD, **change})
+    assert result.status == "error"
+    assert word in result.error
+    assert "Traceback" not in result.error
+    assert "pydantic.dev" not in result.error
+
+
+def test_it_can_still_be_called() -> None:
+    @tool
+    def twice(n: int) -> int:
+        """Double it."""
+        return 2 * n
+
+    @tool
+    async def later(n: int) -> int:
+        return n
+
+    assert twice(4) == 8
+    assert asyncio.run(later(4)) == 4
+    assert _use(twice, n=4).output == 8
+    assert _use(later, n=4).output == 4
+    assert later.description == "later"
+
+
+def test_types_known_only_where_it_stands() -> None:
+    class Size(Enum):
+        SMALL = 1
+
+    @tool
+    def fits(size: Size) -> str:
+        return size.name
+
+    assert _use(fits, size=1).output == "SMALL"
+
+
+def test_a_method_and_a_default_that_json_has_not() -> None:
+    marker = object()
+
+    class Counter:
+        total = 0
+
+        def count(self, by: int = 1, unused: Any = marker) -> int:
+            """Count on."""
+            assert unused is marker
+            self.total += by
+            return self.total
+
+    counter = Counter()
+    made = tool(counter.count)
+    assert "default" not in made.input_schema["properties"]["unused"]
+    assert [_use(made).output, _use(made, by=2).output] == [1, 3]
+    assert counter.total == 3
+
+
+def _no_type(a) -> None: ...  # type: ignore[no-untyped-def]
+def _many(*a: int) -> None: ...
+def _more(**a: int) -> None: ...
+def _position(a: int, /) -> None: ...
+def _callable(a: Callable[[], int]) -> None: ...
+def _object(a: asyncio.Event) -> None: ...
+def _unknown(a: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
+def _field(a: int = Field(3)) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (_no_type, "parameter 'a' of _no_type has no type"),
+        (_many, "variadic positional"),
+        (_more, "variadic keyword"),
+        (_position, "positional-only"),
+        (_callable, "parameter 'a'"),
+        (_object, "parameter 'a'"),
+        (_unknown, "Nowhere"),
+        (_field, "Annotated"),
+        (lambda: None, "'<lambda>' cannot be a tool's id"),
+        (Colour, "not a function"),
+        (3, "not a function"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused_at_once(function: Any, word: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        tool(function)
+    assert word in str(caught.value)
+    assert caught.value.next_step or word == "not a function"
+
+
+def test_bad_options_are_refused() -> None:
+    def plain(a: int) -> None: ...
+
+    with pytest.raises(ToolError, match="on_unknown"):
+        tool(on_unknown="maybe")(plain)  # type: ignore[call-overload]
+    with pytest.raises(ToolError, match="cannot be a tool's id"):
+        tool(tool_id="with space")(plain)
+    with pytest.raises(ToolError, match="example 'do' does not fit: a"):
+        tool(examples=[("do", {"a": "x"})])(plain)

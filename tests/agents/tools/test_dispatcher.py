@@ -1,0 +1,354 @@
+"""The dispatcher: whatever a tool does, a result comes of it, soon, and the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from remit.agents.tools import (
+    Tool,
+    ToolCall,
+    ToolDispatcher,
+    ToolResult,
+    UnknownToolError,
+    current_call,
+)
+from remit.agents.tools.output import OutputError, json_output
+from remit.kernel.canonical import canonical_json
+from remit.kernel.settings import default_settings
+
+SETTINGS = default_settings().tools.model_copy(update={"timeout_s": 0.3, "max_output_bytes": 4096})
+OPEN = {"type": "object"}
+
+
+def _tool(function: Callable[..., Any], **more: Any) -> ToolDispatcher:
+    return ToolDispatcher([Tool("t", "d", OPEN, function, **more)], SETTINGS)
+
+
+def _run(function: Callable[..., Any], **arguments: Any) -> ToolResult:
+    return _tool(function).execute("t", arguments)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def _raise_later(error: BaseException) -> None:
+    await asyncio.sleep(0)
+    raise error
+
+
+async def _later(value: Any = "later") -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+def _recurse() -> None:
+    _recurse()
+
+
+def _cycle() -> list[Any]:
+    value: list[Any] = []
+    value += [value] * 50
+    return value
+
+
+def _deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [{"a": value}]
+    return value
+
+
+class _UnsayableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+class _Callable:
+    async def __call__(self) -> str:
+        return "called"
+
+
+def test_what_a_tool_gives_back() -> None:
+    assert _run(lambda: {"a": 1}).output == {"a": 1}
+    assert _run(lambda: None).status == "ok"
+    assert _run(_later).output == "later"
+    assert _run(partial(_later, "part")).output == "part"
+    assert _run(_Callable()).output == "called"
+    assert _run(lambda: _deep(90)).status == "ok"
+
+
+WRONG: list[tuple[Callable[[], Any], str, str]] = [
+    (lambda: _raise(ValueError("broken")), "error", "ValueError: broken"),
+    (lambda: _raise(StopIteration()), "error", "StopIteration"),
+    (lambda: _raise(StopAsyncIteration()), "error", "StopAsyncIteration"),
+    (lambda: _raise(SystemExit(3)), "error", "SystemExit"),
+    (lambda: _raise(KeyboardInterrupt()), "error", "KeyboardInterrupt"),
+    (lambda: _raise(GeneratorExit()), "error", "GeneratorExit"),
+    (lambda: _raise(asyncio.CancelledError()), "error", "CancelledError"),
+    (lambda: _raise(TimeoutError("its own")), "error", "TimeoutError: its own"),
+    (lambda: _raise(_UnsayableError()), "error", "_UnsayableError"),
+    (lambda: _raise(ValueError("\ud800")), "error", "ValueError: ?"),
+    (_recurse, "error", "RecursionError"),
+    (partial(_raise_later, ValueError("broken")), "error", "ValueError: broken"),
+    (partial(_raise_later, SystemExit(3)), "error", "SystemExit"),
+    (partial(_raise_later, KeyboardInterrupt()), "error", "KeyboardInterrupt"),
+    (partial(_raise_later, asyncio.CancelledError()), "error", "CancelledError"),
+    (partial(_raise_later, TimeoutError("its own")), "error", "TimeoutError: its own"),
+    (lambda: time.sleep(2), "timeout", "0.3 s. It may still take effect"),
+    (partial(asyncio.sleep, 5), "timeout", "0.3 s. It may still take effect"),
+    (lambda: "x" * 50_000_000, "error", "more than 4,096 bytes"),
+    (partial(_later, "x" * 50_000_000), "error", "more than 4,096 bytes"),
+    (lambda: ["x"] * 2_000_000, "error", "more than 4,096 bytes"),
+    (lambda: b"bytes", "error", "gave back bytes"),
+    (lambda: {"a": [bytearray(3)]}, "error", "gave back bytes"),
+    (lambda: object(), "error", "holds a object"),
+    (lambda: ToolResult, "error", "holds a type"),
+    (lambda: {1: 2}, "error", "a key that is a int"),
+    (lambda: {1, 2}, "error", "holds a set"),
+    (lambda: math.nan, "error", "no JSON"),
+    (lambda: [math.inf], "error", "no JSON"),
+    (lambda: 10**5000, "error", "no JSON"),
+    (lambda: "\ud800", "error", "no JSON"),
+    (lambda: {"\ud800": 1}, "error", "no JSON"),
+    (_cycle, "error", "holds itself"),
+    (lambda: _deep(5_000), "error", "nested"),
+    (lambda: _later(), "error", "make it async"),
+]
+
+
+@pytest.mark.parametrize(("function", "status", "word"), WRONG)
+def test_what_goes_wrong_is_a_result_never_a_crash(
+    function: Callable[[], Any], status: str, word: str
+) -> None:
+    # Little time only where it shall run out: a busy machine is no slow tool.
+    result = (
+        _run(function) if status == "timeout" else _tool(function, timeout_s=60.0).execute("t", {})
+    )
+    assert result.status == status
+    assert word in result.error
+    assert result.output is None
+
+
+def test_an_error_is_no_longer_than_an_output_may_be() -> None:
+    result = _run(lambda: _raise(ValueError("é" * 1_000_000)))
+    assert len(result.error.encode()) <= SETTINGS.max_output_bytes
+    assert result.error.startswith("t raised ValueError: é")
+
+
+def test_a_tools_own_limits_go_first() -> None:
+    slow = _tool(lambda: time.sleep(0.6), timeout_s=20.0)
+    assert slow.execute("t", {}).status == "ok"
+    assert "0.05 s" in _tool(lambda: time.sleep(0.6), timeout_s=0.05).execute("t", {}).error
+    assert _tool(lambda: "x" * 8000, max_output_bytes=10_000).execute("t", {}).status == "ok"
+    assert _tool(lambda: "xxx", max_output_bytes=4).execute("t", {}).status == "error"
+
+
+def test_arguments_are_checked() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    called: list[int] = []
+    dispatcher = ToolDispatcher([Tool("t", "d", schema, lambda n: called.append(n))], SETTINGS)
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    for bad in ({"n": "one"}, {}, {"n": "x" * 100_000}, [1], None, {"n": nested}):
+        result = dispatcher.execute("t", bad)  # type: ignore[arg-type]
+        assert result.status == "error"
+        assert len(result.error) <= SETTINGS.max_output_bytes
+    assert called == []
+    assert dispatcher.execute("t", {"n": 1}).status == "ok"
+    assert called == [1]
+    while nested:  # or its end would recurse
+        nested = nested.pop()
+
+
+def test_an_unknown_tool() -> None:
+    dispatcher = ToolDispatcher([], SETTINGS)
+    assert dispatcher.execute("x", {}).status == "error"
+    with pytest.raises(UnknownToolError):
+        dispatcher.tools(["x"])
+
+
+def test_a_tool_is_called_like_its_function() -> None:
+    assert Tool("t", "d", OPEN, lambda a, b: a - b)(5, b=3) == 2
+
+
+async def test_a_coroutine_that_swallows_its_cancellation_holds_nobody_up() -> None:
+    swallowed: list[int] = []
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def stubborn() -> None:
+        tasks.append(asyncio.current_task())
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                swallowed.append(1)
+
+    result = await _tool(stubborn).aexecute("t", {})
+    assert result.status == "timeout"
+    await asyncio.sleep(0)
+    assert swallowed
+    assert tasks[0] is not None
+    done, _ = await asyncio.wait([tasks[0]], timeout=20)
+    assert done  # closed, so that the loop can end
+
+
+async def test_cancelling_the_caller_cancels_the_tool() -> None:
+    ended = asyncio.Event()
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    running = asyncio.ensure_future(_tool(waits, timeout_s=60.0).aexecute("t", {}))
+    await asyncio.sleep(0.05)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.wait_for(ended.wait(), 20)
+
+
+async def test_a_tool_that_cancels_itself() -> None:
+    async def cancels() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    assert "cancelled itself" in (await _tool(cancels).aexecute("t", {})).error
+
+
+async def test_the_loop_goes_on_while_a_large_output_is_measured() -> None:
+    value = [["x"] * 1000 for _ in range(2000)]
+    gaps: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            gaps.append(time.perf_counter() - began)
+
+    watching = asyncio.ensure_future(watch())
+    dispatcher = _tool(partial(_later, value), timeout_s=60.0, max_output_bytes=5_000_000)
+    result = await dispatcher.aexecute("t", {})
+    watching.cancel()
+    assert "more than 5,000,000" in result.error
+    assert max(gaps, default=0) < 1.0
+
+
+# -- what a tool may ask -------------------------------------------------------------------
+
+CALL = ToolCall("t", "key-1", "WO-1", "SES-1")
+
+
+def test_a_tool_knows_its_call() -> None:
+    seen: list[Any] = []
+
+    def plain() -> None:
+        seen.append((current_call(), threading.current_thread() is threading.main_thread()))
+
+    async def later() -> None:
+        seen.append(current_call())
+
+    _tool(plain).execute("t", {}, call=CALL)
+    _tool(later).execute("t", {}, call=CALL)
+    _tool(later).execute("t", {})
+    assert seen == [(CALL, False), CALL, None]
+    assert current_call() is None
+
+
+async def test_calls_at_once_know_each_its_own() -> None:
+    async def own(n: int) -> Any:
+        await asyncio.sleep(0.01)
+        call = current_call()
+        return [n, call and call.idempotency_key]
+
+    dispatcher = _tool(own)
+    calls = [dataclasses.replace(CALL, idempotency_key=f"key-{n}") for n in range(20)]
+    results = await asyncio.gather(
+        *(dispatcher.aexecute("t", {"n": n}, call=call) for n, call in enumerate(calls))
+    )
+    assert [result.output for result in results] == [[n, f"key-{n}"] for n in range(20)]
+    assert current_call() is None
+
+
+# -- outputs -------------------------------------------------------------------------------
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Point(BaseModel):
+    x: int
+    when: datetime
+
+
+@dataclasses.dataclass
+class Box:
+    colour: Colour
+    points: tuple[Point, ...]
+    note: str | None = None
+
+
+def test_what_has_a_form_in_json_becomes_json() -> None:
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    box = Box(Colour.RED, (Point(x=1, when=noon),))
+    assert _run(lambda: box).output == {
+        "colour": "red",
+        "points": [{"x": 1, "when": "2026-01-02T12:00:00Z"}],
+        "note": None,
+    }
+    values = [noon.date(), timedelta(hours=1), Decimal("1.50"), UUID(int=1), PurePosixPath("/a")]
+    assert _run(lambda: {Colour.RED: values}).output == {
+        "red": ["2026-01-02", "PT1H", "1.50", "00000000-0000-0000-0000-000000000001", "/a"]
+    }
+    assert isinstance(values[0], date)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(-1e14, 1e14) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(plain, st.integers(0, 200))
+def test_an_output_is_itself_up_to_the_very_byte(value: Any, limit: int) -> None:
+    try:
+        size = len(canonical_json(value))
+    except Exception:
+        with pytest.raises(OutputError):
+            json_output(value, limit)
+        return
+    assert json_output(value, size) == value
+    if size > limit:
+        with pytest.raises(OutputError, match="the limit"):
+            json_output(value, limit)
+
+
+def test_an_abandoned_thread_keeps_no_process_from_ending() -> None:
+    _run(lambda: time.sleep(0.5))
+    names = [thread.name for thread in threading.enumerate() if not thread.daemon]
+    assert not [name for name in names if name.startswith("remit-tool")]

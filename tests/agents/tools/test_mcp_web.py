@@ -1,0 +1,105 @@
+"""MCP servers over streamable HTTP, with a key."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from remit.agents.tools import ToolCall, ToolDispatcher, ToolError
+from remit.agents.tools.mcp import McpServer
+from remit.kernel.settings import McpServerSettings, default_settings
+
+SCRIPT = str(Path(__file__).parent / "web_server.py")
+BOUNDS = default_settings().tools.model_copy(update={"timeout_s": 20.0})
+KEY = "key-of-the-door"
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@contextmanager
+def _running(port: int, *more: str) -> Iterator[None]:
+    command = [sys.executable, SCRIPT, str(port), KEY, *more]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(1000):
+                with socket.socket() as trying:
+                    if trying.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.02)
+            yield
+        finally:
+            process.kill()
+
+
+def _settings(port: int, **more: object) -> McpServerSettings:
+    values = {
+        "url": f"http://127.0.0.1:{port}/mcp",
+        "headers": {"Authorization": SecretStr("Bearer ${DOOR_KEY}")},
+        "start_timeout_s": 10.0,
+        "max_message_bytes": 1_000_000,
+        **more,
+    }
+    return McpServerSettings(**values)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOOR_KEY", KEY)
+
+
+@pytest.mark.parametrize("form", ["events", "json"])
+def test_tools_behind_a_door(form: str) -> None:
+    port = _free_port()
+    with _running(port, form), McpServer("web", _settings(port, timeout_s=2.0)) as server:
+        dispatcher = ToolDispatcher(server.tools(), BOUNDS)
+        assert dispatcher.execute("web__add", {"a": 2, "b": 3}).output == {"result": 5}
+        call = ToolCall("web__meta", "key-7", "WO-1", "SES-1")
+        assert dispatcher.execute("web__meta", {}, call=call).output == {"result": "key-7"}
+        huge = dispatcher.execute("web__huge", {})
+        assert huge.status == "error"
+        hanging = dispatcher.execute("web__hang", {})
+        assert hanging.status == "timeout"
+        assert dispatcher.execute("web__add", {"a": 1, "b": 1}).status == "ok"
+
+
+def test_a_wrong_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = _free_port()
+    monkeypatch.setenv("DOOR_KEY", "wrong-key-123")
+    with _running(port), McpServer("web", _settings(port)) as server:
+        with pytest.raises(ToolError, match="did not start") as caught:
+            server.tools()
+        assert "wrong-key-123" not in f"{caught.value!r}{server!r}"
+
+
+def test_nobody_there() -> None:
+    settings = _settings(_free_port())
+    with McpServer("web", settings) as server, pytest.raises(ToolError, match="did not start"):
+        server.tools()
+
+
+def test_a_server_that_dies_and_comes_back() -> None:
+    port = _free_port()
+    with McpServer("web", _settings(port)) as server:
+        with _running(port):
+            dispatcher = ToolDispatcher(server.tools(), BOUNDS)
+            assert dispatcher.execute("web__add", {"a": 2, "b": 3}).status == "ok"
+            began = time.monotonic()
+            assert dispatcher.execute("web__die", {}).status == "error"
+            assert dispatcher.execute("web__add", {"a": 2, "b": 3}).status == "error"
+            assert time.monotonic() - began < 15
+        with _running(port):
+            results = [dispatcher.execute("web__add", {"a": 2, "b": 3}) for _ in range(2)]
+            assert results[1].output == {"result": 5}
+            assert server.tools()[0].tool_id == "web__add"

@@ -1,0 +1,417 @@
+"""Virtual keys: made, found, rotated, revoked; on both stores."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import (
+    AuthenticationError,
+    AuthLimits,
+    AuthUnavailableError,
+    KeyStore,
+    VirtualKeyError,
+    VirtualKeyNotFoundError,
+)
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from tests.support.stores import files_hold, outside
+
+LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
+
+
+@pytest.fixture
+def keys(ledger: LedgerClient) -> Iterator[KeyStore]:
+    with KeyStore(ledger, LIMITS) as store:
+        yield store
+
+
+def _tomorrow() -> datetime:
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+def _refused(keys: KeyStore, token: Any) -> bool:
+    try:
+        keys.authenticate(token)
+    except AuthenticationError:
+        return True
+    return False
+
+
+def test_a_new_key_tells_who_calls(keys: KeyStore) -> None:
+    made = keys.create(
+        "team-a",
+        role="operator",
+        models=["gpt-4o*", "gpt-4o*", "o3"],
+        agents=("writer",),
+        tiers=["ho1"],
+        user_id="u-1",
+        team_id="t-1",
+        organisation_id="o-1",
+        expires=_tomorrow(),
+    )
+    assert re.fullmatch(r"sk-remit-[A-Za-z0-9_-]{43}", made.key)
+    assert re.fullmatch(r"KEY-[A-Z0-9]{16}", made.key_id)
+    someone = keys.authenticate(made.key)
+    assert (someone.name, someone.role, someone.key_id) == ("team-a", "operator", made.key_id)
+    assert (someone.user_id, someone.team_id, someone.organisation_id) == ("u-1", "t-1", "o-1")
+    assert someone.models == ("gpt-4o*", "o3")
+    assert (someone.agents, someone.tiers) == (("writer",), ("ho1",))
+    assert keys.identity_of(made.key_id) == someone
+    found = keys.find("team-a")
+    assert found == keys.find(made.key_id) == keys.list()[0]
+    assert found.prefix == made.key[:13]
+    assert found.expires == someone.expires_at
+    assert found.state == "live"
+
+
+def test_every_key_is_another(keys: KeyStore) -> None:
+    made = [keys.create(f"k{n}") for n in range(20)]
+    assert len({key.key for key in made}) == len({key.key_id for key in made}) == 20
+    assert [keys.authenticate(key.key).name for key in made] == [key.name for key in made]
+
+
+def test_only_the_very_key_counts(keys: KeyStore) -> None:
+    key = keys.create("k").key
+
+    def changed(place: int) -> str:
+        return key[:place] + ("A" if key[place] != "A" else "B") + key[place:][1:]
+
+    wrong = [
+        None, "", "sk-remit-", key[:-1], key + "A", changed(51), changed(30), " " + key, key + "\n",
+        key.upper(), changed(9), changed(0), "sk-remit-" + "A" * 43, "\u00e4" * 52,
+        "\udc80" * 52, "\x00" * 52, key.encode(), 5, "x" * 1_000_000,
+    ]  # fmt: skip
+    assert all(_refused(keys, token) for token in wrong)
+    assert keys.refused == len(wrong)
+    assert keys.authenticate(key)
+    assert keys.refused == len(wrong)
+
+
+def test_what_a_key_leaves_on_record(keys: KeyStore, ledger: LedgerClient) -> None:
+    made = keys.create("k", models=["m"], user_id="u", expires=_tomorrow(), requested_by="ann")
+    keys.rotate("k", grace_s=60, requested_by="bob")
+    entry_id = keys.revoke("k", "lost laptop", requested_by="cy")
+    first, second, last = ledger.read_all()
+    assert [e.event_type for e in (first, second, last)] == [
+        "KEY_CREATED",
+        "KEY_CREATED",
+        "KEY_REVOKED",
+    ]
+    assert {e.submission_id for e in (first, second, last)} == {made.key_id}
+    found = keys.find("k")
+    assert first.metadata == {
+        "key_id": made.key_id,
+        "name": "k",
+        "prefix": made.key[:13],
+        "requested_by": "ann",
+        "role": "agent",
+        "models": ["m"],
+        "agents": [],
+        "tiers": [],
+        "expires": found.expires,
+        "user_id": "u",
+        "team_id": "",
+        "organisation_id": "",
+    }
+    assert second.metadata["rotated"] is True
+    assert second.metadata["old_until"] > found.rotated
+    assert second.metadata["prefix"] == found.prefix
+    assert last.metadata == {
+        "key_id": made.key_id,
+        "name": "k",
+        "prefix": found.prefix,
+        "requested_by": "cy",
+    }
+    assert (last.id, last.reason) == (entry_id, "lost laptop")
+    assert ledger.verify().verified
+
+
+def test_the_secret_lies_nowhere(
+    request: pytest.FixtureRequest,
+    target: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG")
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        made = [keys.create("k"), keys.rotate("k", grace_s=60)]
+        keys.authenticate(made[0].key)
+        wrong = made[1].key[:-2] + "__"
+        with pytest.raises(AuthenticationError) as caught:
+            keys.authenticate(wrong)
+        shown = repr((keys, vars(keys), made, keys.list(), keys.find("k"), keys.authenticate))
+        shown += str(caught.value) + repr(caught.value) + str([e.to_dict() for e in ledger.query()])
+        secrets = [key.key.removeprefix(key.key[:13]) for key in (*made,)] + [wrong[13:]]
+    place = tmp_path
+    if target.startswith("postgresql://"):
+        server = request.getfixturevalue("postgres")
+        server.execute("CHECKPOINT")
+        place = server.data
+    assert files_hold(place, made[0].key[:13])  # the search does find what is there
+    for secret in secrets:
+        assert secret not in shown
+        assert secret not in caplog.text
+        assert not files_hold(place, secret)
+
+
+def test_names_are_unique_among_keys_that_are_not_revoked(keys: KeyStore) -> None:
+    first = keys.create("k")
+    with pytest.raises(VirtualKeyError, match="already"):
+        keys.create("k")
+    keys.revoke("k")
+    second = keys.create("k")
+    assert keys.find("k").key_id == second.key_id
+    assert keys.find(first.key_id).state == "revoked"
+    assert [key.key_id for key in keys.list()] == [second.key_id]
+    assert {key.key_id for key in keys.list(include_revoked=True)} == {
+        first.key_id,
+        second.key_id,
+    }
+
+
+def test_of_many_who_take_a_name_at_once_one_has_it(keys: KeyStore, ledger: LedgerClient) -> None:
+    made: list[str] = []
+    refused: list[str] = []
+
+    def take() -> None:
+        try:
+            made.append(keys.create("k").key_id)
+        except VirtualKeyError:
+            refused.append("k")
+
+    threads = [threading.Thread(target=take) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(made), len(refused)) == (1, 11)
+    assert ledger.count() == 1
+
+
+def test_a_revoked_key_ends_at_once_and_for_good(keys: KeyStore, ledger: LedgerClient) -> None:
+    made = keys.create("k")
+    entry_id = keys.revoke(made.key_id)
+    assert _refused(keys, made.key)
+    with pytest.raises(AuthenticationError):
+        keys.identity_of(made.key_id)
+    assert keys.revoke("k", "again") == keys.revoke(made.key_id) == entry_id
+    assert ledger.count() == 2
+    with pytest.raises(VirtualKeyError, match="revoked"):
+        keys.rotate("k")
+    assert keys.list() == []
+
+
+def test_a_rotated_key_is_the_same_key_with_another_secret(keys: KeyStore) -> None:
+    first = keys.create("k", models=["m"])
+    before = keys.authenticate(first.key)
+    second = keys.rotate("k")
+    assert (second.key_id, second.name) == (first.key_id, "k")
+    assert second.key != first.key
+    assert _refused(keys, first.key)
+    assert keys.authenticate(second.key) == before
+    assert keys.find("k").prefix == second.key[:13]
+
+
+def test_the_old_secret_counts_for_its_grace(keys: KeyStore, ledger: LedgerClient) -> None:
+    first = keys.create("k")
+    second = keys.rotate("k", grace_s=60)
+    third = keys.rotate("k", grace_s=0.3)
+    assert _refused(keys, first.key)  # only one old secret at a time
+    assert keys.authenticate(second.key).key_id == keys.authenticate(third.key).key_id
+    with KeyStore(ledger, LIMITS) as other:  # reads it from the database
+        assert other.authenticate(second.key)
+        _wait(lambda: _refused(keys, second.key) and _refused(other, second.key))
+        assert other.authenticate(third.key)
+    assert keys.authenticate(third.key)
+    keys.rotate("k", grace_s=60)
+    keys.revoke("k")
+    assert _refused(keys, third.key)
+
+
+def test_an_expired_key_is_refused(keys: KeyStore, ledger: LedgerClient) -> None:
+    made = keys.create("k", expires=datetime.now(UTC) + timedelta(seconds=0.4))
+    with KeyStore(ledger, LIMITS) as other:
+        assert other.authenticate(made.key)
+        assert keys.authenticate(made.key)
+        _wait(lambda: _refused(keys, made.key) and _refused(other, made.key))
+    assert keys.find("k").state == "expired"
+    assert [key.state for key in keys.list()] == ["expired"]
+    with pytest.raises(AuthenticationError):
+        keys.identity_of(made.key_id)
+    with pytest.raises(VirtualKeyError, match="expired"):
+        keys.rotate("k")
+    with KeyStore(ledger, LIMITS) as later:
+        assert _refused(later, made.key)
+    keys.revoke("k")
+
+
+def test_refusals_do_not_tell_why(keys: KeyStore) -> None:
+    gone = keys.create("gone").key
+    keys.revoke("gone")
+    short = keys.create("short", expires=datetime.now(UTC) + timedelta(seconds=0.2)).key
+    _wait(lambda: _refused(keys, short))
+    told = set()
+    for token in (gone, short, "sk-remit-" + "A" * 43, "nonsense"):
+        with pytest.raises(AuthenticationError) as caught:
+            keys.authenticate(token)
+        told.add(str(caught.value))
+    assert len(told) == 1
+
+
+def test_what_belongs_to_a_key_is_done_with_it(keys: KeyStore, ledger: LedgerClient) -> None:
+    def budget(tx: Transaction, key_id: str) -> dict[str, Any]:
+        tx.execute("CREATE TABLE IF NOT EXISTS mine (key_id TEXT)")
+        tx.execute("INSERT INTO mine VALUES (?)", (key_id,))
+        return {"limits": {"usd": "5"}}
+
+    made = keys.create("k", in_transaction=budget)
+    (entry,) = ledger.read_all()
+    assert entry.metadata["limits"] == {"usd": "5"}
+    assert ledger.select("SELECT key_id FROM mine") == [(made.key_id,)]
+
+    def broken(tx: Transaction, key_id: str) -> dict[str, Any]:
+        budget(tx, key_id)
+        raise InvalidInputError("no such budget")
+
+    def meddling(tx: Transaction, key_id: str) -> dict[str, Any]:
+        budget(tx, key_id)
+        return {"role": "admin"}
+
+    for call in (broken, meddling):
+        with pytest.raises(InvalidInputError):
+            keys.create("other", in_transaction=call)
+    assert ledger.count() == 1
+    assert len(ledger.select("SELECT key_id FROM mine")) == 1
+    assert [key.name for key in keys.list()] == ["k"]
+    keys.create("other")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"name": "  "},
+        {"name": " k"},
+        {"name": "a\nb"},
+        {"name": "a\x00b"},
+        {"name": "a\x1bb"},
+        {"name": "\udc80"},
+        {"name": "a\u200bb"},
+        {"name": "a" * 129},
+        {"name": 5},
+        {"name": "KEY-0123456789ABCDEF"},
+        {"role": "root"},
+        {"role": ""},
+        {"user_id": "a\x00"},
+        {"team_id": "t" * 129},
+        {"organisation_id": "\t"},
+        {"models": "gpt-4o"},
+        {"models": [""]},
+        {"models": [5]},
+        {"agents": ["a\nb"]},
+        {"tiers": ["ho3"]},
+        {"expires": "2000-01-01T00:00:00Z"},
+        {"expires": datetime(2000, 1, 1, tzinfo=UTC)},
+        {"expires": "2999-01-01T00:00:00"},
+        {"expires": "soon"},
+        {"expires": 5},
+        {"requested_by": ""},
+        {"models": [f"{n:04}" + "m" * 120 for n in range(600)]},
+    ],
+)
+def test_what_cannot_be_a_key_is_an_error(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        with pytest.raises(InvalidInputError):
+            keys.create(**{"name": "k", **wrong})
+        assert ledger.count() == 0
+        assert keys.list() == []
+
+
+def test_the_longest_and_strangest_that_can_be_a_key(keys: KeyStore) -> None:
+    name = "名前 \u00e4'\"; DROP TABLE virtual_keys; -- ?" + "x" * 80
+    made = keys.create(name, models=["a'b", "[x", "?"], user_id="ü" * 128)
+    assert keys.find(name).key_id == made.key_id
+    assert keys.authenticate(made.key).models == ("a'b", "[x", "?")
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "a\x00b", "\udc80", "KEY-0000000000000000"])
+def test_a_key_that_is_not_there(keys: KeyStore, ledger: LedgerClient, name: str) -> None:
+    for call in (keys.find, keys.revoke, keys.rotate):
+        with pytest.raises(VirtualKeyNotFoundError):
+            call(name)
+    assert ledger.count() == 0
+
+
+def test_wrong_words_with_a_key(keys: KeyStore, ledger: LedgerClient) -> None:
+    made = keys.create("k")
+    for grace_s in (-1, float("nan"), float("inf"), 1e12):
+        with pytest.raises(InvalidInputError):
+            keys.rotate("k", grace_s=grace_s)
+    for reason in ("a\nb", "r" * 501):
+        with pytest.raises(InvalidInputError):
+            keys.revoke("k", reason)
+    assert ledger.count() == 1
+    assert keys.authenticate(made.key)
+
+
+def test_keys_outlive_the_process(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger) as keys:
+        live, gone = keys.create("live"), keys.create("gone")
+        keys.revoke("gone")
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        assert keys.authenticate(live.key).name == "live"
+        assert _refused(keys, gone.key)
+
+
+def test_a_store_without_limits_lets_nobody_in(ledger: LedgerClient) -> None:
+    before = threading.active_count()
+    with KeyStore(ledger) as keys:
+        made = keys.create("k")
+        assert threading.active_count() == before
+        with pytest.raises(AuthUnavailableError):
+            keys.authenticate(made.key)
+
+
+def test_limits_that_make_no_sense_are_refused() -> None:
+    for wrong in ((0, 5, 60), (0.5, -1, 60), (0.5, 5, float("nan")), (0.5, 5, float("inf")),
+                  (6, 5, 60)):  # fmt: skip
+        with pytest.raises(InvalidInputError):
+            AuthLimits(*wrong)
+
+
+@pytest.mark.parametrize(
+    "damage", ["hash = 'nonsense'", "models = '['", "tiers = '5'", "expires = 'soon'"]
+)
+def test_a_damaged_row_lets_nobody_in(target: str, damage: str) -> None:
+    with LedgerClient(target) as ledger:
+        with KeyStore(ledger) as keys:
+            made = keys.create("k")
+        outside(target, f"UPDATE virtual_keys SET {damage}")
+        with pytest.raises(AuthUnavailableError, match=made.key_id):
+            KeyStore(ledger, LIMITS)
+        with pytest.raises(AuthUnavailableError, match=made.key_id):
+            KeyStore(ledger).list()
+
+
+def test_the_ledger_verifies_with_keys_beside_it(keys: KeyStore, ledger: LedgerClient) -> None:
+    ledger.write(LedgerEntry("E", "S", "D", "before"))
+    keys.create("k")
+    keys.revoke("k")
+    assert ledger.verify().verified
+
+
+def _wait(happened: Callable[[], bool]) -> None:
+    """Until it happened; a generous time later the test fails."""
+    pause = threading.Event()
+    for _ in range(1000):
+        if happened():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen")

@@ -1,0 +1,341 @@
+"""How soon a change counts, in this process and in others, and what happens without a database."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
+from remit.gateway.auth.refusals import Refusals
+from remit.gateway.auth.virtual_key import KeyRow, VirtualKey, new_key_id, new_secret, now_text
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerClient, Transaction
+from tests.support.postgres import PostgresServer
+from tests.support.stores import outside
+
+LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
+
+_CALLER = """
+import sys, time
+from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore
+from remit.ledger import LedgerClient
+with LedgerClient(sys.argv[1], create=False) as ledger:
+    with KeyStore(ledger, AuthLimits(0.5, 5, 60)) as keys:
+        print("in", keys.authenticate(sys.argv[2]).key_id, flush=True)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                keys.authenticate(sys.argv[2])
+            except AuthenticationError:
+                print("refused", time.monotonic(), flush=True)
+                break
+            time.sleep(0.001)
+"""
+
+
+def _lets_in(keys: KeyStore, token: str) -> bool:
+    try:
+        keys.authenticate(token)
+    except RemitError:
+        return False
+    return True
+
+
+def _wait(happened: Callable[[], bool], most_s: float = 20) -> float:
+    """Until it happened; returns after how many seconds."""
+    began = time.monotonic()
+    while not happened():
+        assert time.monotonic() < began + most_s, "it did not happen"
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("how", ["revoke", "rotate"])
+def test_another_process_refuses_a_revoked_key_within_a_second(target: str, how: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger) as keys:
+        made = keys.create("k")
+        caller = subprocess.Popen(
+            [sys.executable, "-c", _CALLER, target, made.key],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert caller.stdout is not None
+        assert caller.stdout.readline().split() == ["in", made.key_id]
+        time.sleep(0.7)  # it has looked at the database more than once since
+        assert caller.poll() is None
+        began = time.monotonic()  # one clock for all processes of a machine
+        getattr(keys, how)("k")
+        word, moment = caller.communicate(timeout=60)[0].split()
+        assert word == "refused"
+        assert float(moment) - began < 1.0
+        assert caller.returncode == 0
+
+
+def test_another_client_sees_new_keys_and_new_secrets(target: str) -> None:
+    with (
+        LedgerClient(target) as here,
+        LedgerClient(target) as there,
+        KeyStore(here, LIMITS) as keys,
+        KeyStore(there, LIMITS) as others,
+    ):
+        first = keys.create("k")
+        assert _lets_in(keys, first.key)
+        _wait(lambda: _lets_in(others, first.key))
+        second = others.rotate("k", grace_s=60)
+        assert _lets_in(others, second.key)
+        _wait(lambda: _lets_in(keys, second.key))
+        assert _lets_in(keys, first.key)
+        third = keys.create("l")
+        others.revoke("k")
+        _wait(lambda: not _lets_in(keys, second.key) and not _lets_in(keys, first.key))
+        _wait(lambda: _lets_in(others, third.key))
+
+
+def test_an_older_row_does_not_bring_a_key_back(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        made = keys.create("k")
+        (row,) = ledger.select(KeyRow.SELECT)
+        keys.revoke("k")
+        assert keys._live is not None
+        keys._live.apply([KeyRow.of(row)])  # read before, arriving after
+        assert not _lets_in(keys, made.key)
+
+
+def test_a_restored_database_counts_as_it_is(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        kept, lost = keys.create("kept"), keys.create("lost")
+        for number in range(3):
+            keys.create(f"later {number}")
+        outside(
+            target,
+            "DELETE FROM virtual_keys WHERE changed > 1",
+            "UPDATE key_epoch SET epoch = 1",
+        )
+        _wait(lambda: not _lets_in(keys, lost.key))
+        assert _lets_in(keys, kept.key)
+
+
+def test_changes_under_load_leave_every_view_equal(target: str) -> None:
+    with (
+        LedgerClient(target) as here,
+        LedgerClient(target) as there,
+        KeyStore(here, LIMITS) as keys,
+        KeyStore(there, LIMITS) as others,
+    ):
+        secrets: dict[str, str] = {}
+        gone: list[str] = []
+
+        def work(store: KeyStore, part: str) -> None:
+            for number in range(12):
+                name = f"{part}{number}"
+                made = store.create(name)
+                if number % 3 == 0:
+                    store.revoke(name)
+                    gone.append(made.key)
+                elif number % 3 == 1:
+                    gone.append(made.key)
+                    secrets[name] = store.rotate(name).key
+                else:
+                    secrets[name] = made.key
+
+        threads = [
+            threading.Thread(target=work, args=(store, part))
+            for part, store in (("a", keys), ("b", others), ("c", keys), ("d", others))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(secrets) == 32
+        assert len(gone) == 32
+        for store in (keys, others):
+            _wait(lambda store=store: all(_lets_in(store, key) for key in secrets.values()))  # type: ignore[misc]
+            _wait(lambda store=store: not any(_lets_in(store, key) for key in gone))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("way", ["tables gone", "rows unreadable"])
+def test_nobody_is_let_in_when_keys_cannot_be_read_for_long(
+    target: str, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    harm, mend = {
+        "tables gone": (
+            "ALTER TABLE key_epoch RENAME TO away",
+            "ALTER TABLE away RENAME TO key_epoch",
+        ),
+        "rows unreadable": (
+            "UPDATE virtual_keys SET models = 'x', changed = changed + 1",
+            "UPDATE virtual_keys SET models = '[]'",
+        ),
+    }[way]
+    limits = AuthLimits(revocation_s=0.1, stale_after_s=1.5, refused_log_s=60)
+    with LedgerClient(target) as ledger, KeyStore(ledger, limits) as keys:
+        made = keys.create("k")
+        outside(target, harm)
+        if way == "rows unreadable":
+            outside(target, "UPDATE key_epoch SET epoch = epoch + 1")
+        assert _lets_in(keys, made.key)  # for a while the last view counts
+        _wait(lambda: not _lets_in(keys, made.key))
+        with pytest.raises(AuthUnavailableError, match=r"1\.5 s"):
+            keys.authenticate(made.key)
+        with pytest.raises(AuthUnavailableError):
+            keys.identity_of(made.key_id)
+        assert keys.refused == 0  # nobody was found to be wrong
+        outside(target, mend)
+        _wait(lambda: _lets_in(keys, made.key))
+    said = [record.getMessage() for record in caplog.records if record.name == "remit.gateway.auth"]
+    assert len(said) == 2  # once when it failed, once when it was well again
+    assert made.key not in caplog.text
+
+
+def test_a_server_that_is_gone_lets_nobody_in_and_back_again_does(tmp_path: Path) -> None:
+    server = PostgresServer(tmp_path / "server")
+    limits = AuthLimits(revocation_s=0.1, stale_after_s=1, refused_log_s=60)
+    try:
+        with LedgerClient(server.database()) as ledger, KeyStore(ledger, limits) as keys:
+            made = keys.create("k")
+            server.kill()
+            _wait(lambda: not _lets_in(keys, made.key))
+            server.start()
+            _wait(lambda: _lets_in(keys, made.key), 60)
+    finally:
+        server.stop()
+
+
+def test_a_closed_store_lets_nobody_in(target: str) -> None:
+    with LedgerClient(target) as ledger:
+        keys = KeyStore(ledger, LIMITS)
+        made = keys.create("k")
+        assert "remit-auth" in {thread.name for thread in threading.enumerate()}
+        keys.close()
+        keys.close()
+        assert "remit-auth" not in {thread.name for thread in threading.enumerate()}
+        with pytest.raises(AuthUnavailableError):
+            keys.authenticate(made.key)
+
+
+def test_a_store_whose_ledger_was_closed_lets_nobody_in(tmp_path: Path) -> None:
+    ledger = LedgerClient(tmp_path / "ledger.db")
+    keys = KeyStore(ledger, LIMITS)
+    made = keys.create("k")
+    ledger.close()
+    _wait(lambda: not _lets_in(keys, made.key))
+    keys.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_let_nobody_in_by(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        made = keys.create("k")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                keys.authenticate(made.key)
+            except AuthUnavailableError:
+                keys.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert _lets_in(keys, made.key)
+
+
+def test_refusing_writes_nothing(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger, LIMITS) as keys:
+        keys.create("k")
+        before = [
+            ledger.count(),
+            ledger.select("SELECT count(*) FROM virtual_keys"),
+            ledger.select("SELECT epoch FROM key_epoch"),
+        ]
+        for number in range(2000):
+            assert not _lets_in(keys, f"sk-remit-{number:043}")
+        assert keys.refused == 2000
+        assert before == [
+            ledger.count(),
+            ledger.select("SELECT count(*) FROM virtual_keys"),
+            ledger.select("SELECT epoch FROM key_epoch"),
+        ]
+
+
+def test_refusals_are_told_as_a_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    limits = AuthLimits(revocation_s=0.1, stale_after_s=5, refused_log_s=600)
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        with KeyStore(ledger, limits) as keys:
+            assert not _lets_in(keys, "sk-remit-mine")
+            _wait(lambda: "refused" in caplog.text)
+            for _ in range(500):
+                assert not _lets_in(keys, "sk-remit-mine")
+            time.sleep(0.5)  # the next line is due in ten minutes, or at the end
+            told = [record.getMessage() for record in caplog.records]
+            assert told == ["1 calls without a valid key were refused"]
+        told = [record.getMessage() for record in caplog.records]
+        assert told[1:] == ["500 calls without a valid key were refused"]
+        assert "mine" not in caplog.text
+
+
+def test_no_refusal_is_lost_between_threads() -> None:
+    refusals = Refusals(60)
+
+    def work() -> None:
+        for _ in range(5000):
+            refusals.count()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refusals.total == 40_000
+
+
+def test_ten_thousand_keys(target: str) -> None:
+    with LedgerClient(target) as ledger, KeyStore(ledger) as manager:
+        made = [(f"k{number}", *new_secret()) for number in range(10_000)]
+
+        def write(tx: Transaction) -> None:
+            for name, _, prefix, digest in made:
+                key = VirtualKey(new_key_id(), name, "agent", prefix, created=now_text())
+                KeyRow(key, digest).saved(tx)
+
+        ledger.transact(write)
+        with KeyStore(ledger, LIMITS) as keys:
+            assert all(keys.authenticate(key).name == name for name, key, _, _ in made[::97])
+            began = time.perf_counter()
+            for _ in range(20_000):
+                keys.authenticate(made[5000][1])
+            each_us = (time.perf_counter() - began) / 20_000 * 1e6
+            assert each_us < 100  # about 1 where nothing else runs
+            manager.revoke("k5000")
+            assert _wait(lambda: not _lets_in(keys, made[5000][1])) < 5
+            assert _lets_in(keys, made[5001][1])
+
+
+def test_authenticating_never_asks_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger, KeyStore(ledger, LIMITS) as keys:
+        made = keys.create("k")
+        callers: list[str] = []
+        select = ledger.select
+
+        def noted(*arguments: Any) -> list[tuple[Any, ...]]:
+            callers.append(threading.current_thread().name)
+            return select(*arguments)
+
+        monkeypatch.setattr(ledger, "select", noted)
+        _wait(lambda: bool(callers))
+        for _ in range(100):
+            keys.authenticate(made.key)
+            keys.identity_of(made.key_id)
+            with pytest.raises(AuthenticationError):
+                keys.authenticate("sk-remit-none")
+        assert set(callers) == {"remit-auth"}

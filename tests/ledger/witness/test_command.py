@@ -1,0 +1,229 @@
+"""``remit witness`` as processes: started, killed, started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from remit.ledger.tlog import SignedCheckpoint, VerifierKey
+from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.witness import WitnessConflictError, WitnessError, request_cosignature
+from tests.ledger.witness.logs import Log
+
+# As `python -m remit`, with the command in its place.
+_REMIT = """
+import importlib
+main = importlib.import_module("remit.cli.main")
+main._COMMANDS.setdefault("witness", "remit.cli.witness:witness")
+main.main()
+"""
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _REMIT, "witness", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextlib.contextmanager
+def _server(directory: Path, *arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-c", _REMIT, "witness", "run", "--dir", directory, *arguments]
+    with subprocess.Popen(
+        [str(part) for part in command], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            assert " listens on http://" in line, line
+            yield process, line.split()[-1]
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    made = _run("init", "--dir", tmp_path / "w", "--name", "witness.example/w1")
+    assert made.returncode == 0, made.stderr
+    assert VerifierKey.parse(made.stdout).kind == COSIGNATURE
+    return tmp_path / "w"
+
+
+def _key(place: Path) -> VerifierKey:
+    return VerifierKey.parse((place / "witness.vkey").read_text())
+
+
+def _status(place: Path) -> dict[str, object]:
+    found = _run("status", "--dir", place, "--json")
+    assert found.returncode == 0, found.stderr
+    result: dict[str, object] = json.loads(found.stdout)
+    return result
+
+
+def test_init(place: Path) -> None:
+    assert sorted(item.name for item in place.iterdir()) == [
+        "witness.db", "witness.key", "witness.vkey",
+    ]  # fmt: skip
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    for name in ("witness.key", "witness.db"):
+        assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
+    key = (place / "witness.key").read_bytes()
+    again = _run("init", "--dir", place, "--name", "witness.example/other")
+    assert again.returncode == 1
+    assert again.stderr.startswith("error: There is a witness")
+    assert "\n  next: " in again.stderr
+    assert (place / "witness.key").read_bytes() == key
+    assert VerifierKey.parse(_run("key", "--dir", place).stdout) == _key(place)
+    assert _status(place) == {
+        "name": "witness.example/w1",
+        "key": str(_key(place)),
+        "logs": [],
+    }
+
+
+def test_init_after_one_that_did_not_get_to_the_key(place: Path) -> None:
+    (place / "witness.key").unlink()
+    assert _run("init", "--dir", place, "--name", "witness.example/w2").returncode == 0
+    assert _key(place).name == "witness.example/w2"
+
+
+def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
+    vkey = log.signer.verifier_key
+    none = _run("run", "--dir", place)
+    assert (none.returncode, "at least one log" in none.stderr) == (2, True)
+    assert _run("run", "--dir", place, "--log", "nonsense").returncode == 2
+    assert _run("run", "--dir", place, "--log", _key(place)).returncode == 2
+    assert _run("run", "--log", vkey).returncode == 2
+    absent = _run("run", "--dir", tmp_path / "none", "--log", vkey)
+    assert (absent.returncode, "witness init" in absent.stderr) == (1, True)
+    assert _run("init", "--dir", tmp_path / "x", "--name", "a b").returncode == 1
+    assert not (tmp_path / "x").exists()
+    far = _run("run", "--dir", place, "--log", vkey, "--host", "192.0.2.1")
+    assert (far.returncode, "cannot be listened on" in far.stderr) == (1, True)
+    (place / "witness.key").chmod(0o644)
+    assert "chmod 600" in _run("run", "--dir", place, "--log", vkey).stderr
+    (place / "witness.key").chmod(0o600)
+    (place / "witness.db").unlink()
+    lost = _run("run", "--dir", place, "--log", vkey)
+    assert (lost.returncode, "is not there" in lost.stderr) == (1, True)
+    assert not (place / "witness.db").exists()
+    shown = _run("run", "--dir", place, "--log", vkey, "--debug")
+    assert "Traceback" in shown.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_run_status_and_a_clean_end(
+    place: Path, tmp_path: Path, log: Log, number: signal.Signals
+) -> None:
+    keys = tmp_path / "logs.txt"
+    keys.write_text(f"# our logs\n\n{log.signer.verifier_key}\n")
+    with _server(place, "--log-file", keys) as (process, url):
+        assert url.startswith("http://127.0.0.1:")
+        signed = await request_cosignature(url, log.checkpoint(20), _key(place), log.prove)
+        assert signed.cosignatures([_key(place)])
+        fork = log.changed(3)
+        with pytest.raises(WitnessConflictError):
+            await request_cosignature(url, fork.checkpoint(20), _key(place), fork.prove)
+        process.send_signal(number)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        (line,) = process.stderr.read().splitlines()
+        assert "fork: 'log.example/main' signed a tree of 20 leaves" in line
+    (row,) = _status(place)["logs"]  # type: ignore[misc]
+    assert row["origin"] == log.signer.name  # type: ignore[index]
+    assert (row["size"], row["root"]) == (20, log.root(20).hex())  # type: ignore[index]
+    assert (row["forks"], row["unproven"]) == (1, 0)  # type: ignore[index]
+    assert "FORKED: 1" in _run("status", "--dir", place).stdout
+    assert sorted(os.listdir(place)) == ["witness.db", "witness.key", "witness.vkey"]
+
+
+async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
+    """What it cosigned it remembers, and it never cosigns anything beside it."""
+    log, key = Log.of(2_000), _key(place)
+    logs = ("--log", log.signer.verifier_key)
+    cosigned: dict[int, SignedCheckpoint] = {}
+    size = 0
+
+    async def grow(url: str) -> None:
+        nonlocal size
+        async with aiohttp.ClientSession() as session:
+            for step in range(size + 1, len(log.leaves)):
+                try:
+                    cosigned[step] = await request_cosignature(
+                        url, log.checkpoint(step), key, log.prove, old_size=size, session=session
+                    )
+                except WitnessError as error:
+                    assert not isinstance(error, WitnessConflictError), error
+                    return
+                size = step
+
+    for steps in (40, 1, 90):
+        with _server(place, *logs) as (process, url):
+            before = size
+            growing = asyncio.create_task(grow(url))
+            while size < before + steps and not growing.done():
+                await asyncio.sleep(0.003)
+            os.kill(process.pid, signal.SIGKILL)
+            await growing
+            process.wait()
+        assert size >= before + steps
+
+        with _server(place, *logs) as (_, url):
+            (row,) = _status(place)["logs"]  # type: ignore[misc]
+            held = row["size"]  # type: ignore[index]
+            # The one under way when it died may be on record; nobody has its cosignature.
+            assert held in (size, size + 1)
+            assert row["root"] == log.root(held).hex()  # type: ignore[index]
+            fork = log.changed(size // 2)
+            for wrong in {size, held, held + 1, held + 50}:
+                with pytest.raises(WitnessConflictError):
+                    await request_cosignature(url, fork.checkpoint(wrong), key, fork.prove)
+            if size > 1:
+                with pytest.raises(WitnessConflictError, match="cut off"):
+                    await request_cosignature(url, log.checkpoint(size - 1), key, log.prove)
+            cosigned[held] = await request_cosignature(url, log.checkpoint(held), key, log.prove)
+            size = held
+
+    times = [cosigned[step].cosignatures([key])[0].timestamp for step in sorted(cosigned)]
+    assert times == sorted(times)
+
+
+async def test_two_processes_on_one_record_never_roll_back(place: Path, log: Log) -> None:
+    key, logs = _key(place), ("--log", log.signer.verifier_key)
+    highest = 0
+
+    async def ask(url: str, sizes: range) -> int:
+        nonlocal highest
+        done = 0
+        async with aiohttp.ClientSession() as session:
+            for size in sizes:
+                floor = highest
+                with contextlib.suppress(WitnessError):
+                    await request_cosignature(
+                        url, log.checkpoint(size), key, log.prove, session=session
+                    )
+                    assert size >= floor
+                    highest, done = max(highest, size), done + 1
+        return done
+
+    with _server(place, *logs) as (_, one), _server(place, *logs) as (_, two):
+        done = await asyncio.gather(
+            *(ask(url, range(start, 65, 4)) for start in (1, 2) for url in (one, two)),
+            *(ask(url, range(start, 65, 4)) for start in (3, 4) for url in (one, two)),
+        )
+        assert sum(done) > 0
+        (row,) = _status(place)["logs"]  # type: ignore[misc]
+        assert row["size"] >= highest  # type: ignore[index]
+        for url in (one, two):
+            with pytest.raises(WitnessConflictError):
+                fork = log.changed(0)
+                await request_cosignature(url, fork.checkpoint(64), key, fork.prove)

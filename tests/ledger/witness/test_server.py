@@ -1,0 +1,330 @@
+"""A witness on a port, asked by a log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.tlog import SignedCheckpoint, Signer
+from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.witness import (
+    Witness,
+    WitnessConflictError,
+    WitnessError,
+    WitnessState,
+    request_cosignature,
+    serve,
+)
+from tests.ledger.witness.logs import Log
+
+
+@contextlib.asynccontextmanager
+async def _running(witness: Witness, host: str = "127.0.0.1") -> AsyncIterator[str]:
+    stop, listening = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        serve(witness, stop=stop, host=host, on_listening=listening.set_result)
+    )
+    await asyncio.wait([task, listening], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if task.done():
+            task.result()
+        yield listening.result()
+    finally:
+        stop.set()
+        if not task.done():
+            await task
+
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+@contextlib.asynccontextmanager
+async def _answering(handler: Handler) -> AsyncIterator[str]:
+    """A server that speaks as ``handler`` does, to see what a log makes of a bad witness."""
+    app = web.Application()
+    app.router.add_post("/add-checkpoint", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_pages(witness: Witness, log: Log) -> None:
+    async with _running(witness) as url, aiohttp.ClientSession(url) as session:
+        async with session.post("/add-checkpoint", data=log.request(0, 7)) as answer:
+            assert answer.status == 200
+            assert answer.headers["Content-Type"] == "text/plain"
+            assert (await answer.text()).startswith("— witness.example/w1 ")
+        async with session.post("/add-checkpoint", data=log.request(0, 9)) as answer:
+            assert answer.status == 409
+            assert answer.headers["Content-Type"] == "text/x.tlog.size"
+            assert await answer.read() == b"7\n"
+        async with session.get("/healthz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\n")
+        async with session.get("/") as answer:
+            text = await answer.text()
+            assert str(witness.verifier_key) in text
+            assert f"log {log.signer.verifier_key}\nsize 7\n" in text
+        async with session.get("/add-checkpoint") as answer:
+            assert answer.status == 405
+        async with session.get("/other") as answer:
+            assert answer.status == 404
+        async with session.post("/add-checkpoint", data=b"x" * 1_000_100) as answer:
+            assert answer.status == 413
+
+
+async def test_a_record_that_cannot_be_used(
+    witness: Witness, log: Log, state: WitnessState
+) -> None:
+    async with _running(witness) as url, aiohttp.ClientSession(url) as session:
+        state.close()
+        for path in ("/healthz", "/"):
+            async with session.get(path) as answer:
+                assert answer.status == 503
+                assert "witness.db" not in await answer.text()
+        async with session.post("/add-checkpoint", data=log.request(0, 7)) as answer:
+            assert answer.status == 503
+        with pytest.raises(WitnessError, match="503"):
+            await request_cosignature(url, log.checkpoint(7), witness.verifier_key, log.prove)
+
+
+async def test_a_port_in_use(witness: Witness) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(WitnessError, match="cannot be listened on"):
+            await serve(witness, stop=asyncio.Event(), port=taken.getsockname()[1])
+
+
+async def test_a_log_that_grows(witness: Witness, log: Log, state: WitnessState) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def prove(old: int, new: int) -> list[bytes]:
+        asked.append((old, new))
+        return log.prove(old, new)
+
+    key = witness.verifier_key
+    async with _running(witness) as url:
+        for size in (0, 5, 5, 20, 40):
+            signed = await request_cosignature(url, log.checkpoint(size), key, prove)
+            assert signed.verify(log.signer.verifier_key).size == size
+            assert len(signed.cosignatures([key])) == 1
+            assert SignedCheckpoint.parse(str(signed)) == signed
+        assert asked == [(5, 20), (20, 40)]
+        async with aiohttp.ClientSession() as session:
+            signed = await request_cosignature(
+                url, log.checkpoint(41), key, prove, old_size=40, session=session
+            )
+            wrong_memory = await request_cosignature(
+                url, log.checkpoint(42), key, prove, old_size=1_000, session=session
+            )
+        assert wrong_memory.cosignatures([key])
+        assert state.seen(log.signer.name).size == 42
+
+
+async def test_two_witnesses_on_one_checkpoint(
+    witness: Witness, log: Log, state: WitnessState
+) -> None:
+    second = Witness(
+        Signer.generate("witness.example/w2", COSIGNATURE), [log.signer.verifier_key], state
+    )
+    async with _running(witness) as url, _running(second) as other:
+        signed = await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+        signed = await request_cosignature(other, signed, second.verifier_key, log.prove)
+    keys = [witness.verifier_key, second.verifier_key]
+    assert [item.key for item in signed.cosignatures(keys)] == keys
+
+
+async def test_a_log_that_was_cut_off_or_rewritten(
+    witness: Witness, log: Log, state: WitnessState
+) -> None:
+    key, fork = witness.verifier_key, log.changed(3)
+    async with _running(witness) as url:
+        await request_cosignature(url, log.checkpoint(20), key, log.prove)
+        with pytest.raises(WitnessConflictError, match=r"has seen 20 entries.*has 12") as cut:
+            await request_cosignature(url, log.checkpoint(12), key, log.prove)
+        assert (cut.value.witness_size, cut.value.size) == (20, 12)
+        assert cut.value.next_step
+        with pytest.raises(WitnessConflictError, match="a fork"):
+            await request_cosignature(url, fork.checkpoint(20), key, fork.prove)
+        with pytest.raises(WitnessConflictError, match="not the first 20"):
+            await request_cosignature(url, fork.checkpoint(30), key, fork.prove)
+        with pytest.raises(WitnessConflictError, match="not the first 20"):
+            await request_cosignature(url, fork.checkpoint(31), key, fork.prove, old_size=20)
+    assert sorted(item.reason for item in state.evidence(log.signer.name)) == [
+        "fork", "unproven", "unproven",
+    ]  # fmt: skip
+    assert state.seen(log.signer.name).root == log.root(20)
+
+
+async def test_refusals(witness: Witness, log: Log) -> None:
+    key = witness.verifier_key
+    async with _running(witness) as url:
+        other = Log.of(5, Signer.generate("log.example/other"))
+        with pytest.raises(WitnessError, match="404"):
+            await request_cosignature(url, other.checkpoint(5), key, other.prove)
+        same_name = Log.of(5, Signer.generate(log.signer.name))
+        with pytest.raises(WitnessError, match="403"):
+            await request_cosignature(url, same_name.checkpoint(5), key, same_name.prove)
+        another = Signer.generate(key.name, COSIGNATURE).verifier_key
+        with pytest.raises(WitnessError, match="cosignature") as wrong:
+            await request_cosignature(url, log.checkpoint(5), another, log.prove)
+        assert "key" in wrong.value.next_step
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "witness.example",
+        "file:///etc/passwd",
+        "ftp://witness.example/",
+        "http://",
+        "http://[",
+        "http://h/?q",
+    ],
+)
+async def test_urls_that_are_none(log: Log, witness: Witness, url: str) -> None:
+    with pytest.raises(InvalidInputError):
+        await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+
+
+async def test_a_log_key_is_no_witness_key(log: Log) -> None:
+    with pytest.raises(InvalidInputError):
+        await request_cosignature(
+            "http://127.0.0.1/", log.checkpoint(5), log.signer.verifier_key, log.prove
+        )
+
+
+async def test_nobody_there(log: Log, witness: Witness) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://user:secret@127.0.0.1:{taken.getsockname()[1]}/"
+        with pytest.raises(WitnessError, match="cannot be reached") as failed:
+            await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+        assert "secret" not in str(failed.value)
+
+
+async def test_a_witness_that_hangs(log: Log, witness: Witness) -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(5)
+        return web.Response()
+
+    async with _answering(hang) as url:
+        with pytest.raises(WitnessError, match=r"did not answer within 0\.1 s"):
+            await request_cosignature(
+                url, log.checkpoint(5), witness.verifier_key, log.prove, timeout_s=0.1
+            )
+
+
+def _size(text: str) -> web.Response:
+    return web.Response(
+        status=409, body=text.encode(), headers={"Content-Type": "text/x.tlog.size"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (lambda: web.Response(status=302, headers={"Location": "/add-checkpoint"}), "redirect"),
+        (lambda: web.Response(body=b"x" * 70_000), "more than 65,536"),
+        (lambda: web.Response(body=b""), "no cosignature"),
+        (lambda: web.Response(body=b"<html>"), "no cosignature"),
+        (lambda: web.Response(body=b"\xff\xff\n"), "no cosignature"),
+        (lambda: _size("0\n"), "refuses the very size"),
+        (lambda: _size("three\n"), "no number"),
+        (lambda: _size("03\n"), "no number"),
+        (lambda: _size("9" * 30), "no number"),
+        (lambda: web.Response(status=409, text="no"), "status 409"),
+        (lambda: web.Response(status=422, text="no"), "status 422"),
+        (lambda: web.Response(status=500, text="\x1b[31mred"), "status 500:  ?.31mred"),
+    ],
+)
+async def test_answers_that_are_none(
+    log: Log, witness: Witness, answer: Callable[[], web.Response], what: str
+) -> None:
+    async def speak(request: web.Request) -> web.Response:
+        return answer()
+
+    async with _answering(speak) as url:
+        with pytest.raises(WitnessError, match=what) as failed:
+            await request_cosignature(url, log.checkpoint(5), witness.verifier_key, log.prove)
+        assert not isinstance(failed.value, WitnessConflictError)
+        assert "\x1b" not in str(failed.value)
+
+
+async def test_what_else_a_witness_may_answer(log: Log, signer: Signer) -> None:
+    """Unknown keys are ignored, wherever they stand; a line more than lines is refused."""
+    signed, key = log.checkpoint(5), signer.verifier_key
+    other = Signer.generate("witness.example/other", COSIGNATURE)
+    mine, theirs = signed.cosign(signer).line(), signed.cosign(other).line()
+    stale = log.checkpoint(4).cosign(signer).line()
+    far = signed.cosign(signer, 1 << 63).line()
+    bodies = [
+        (theirs + mine, True), (mine + theirs, True), (theirs, False), (stale, False),
+        (stale + mine, False), (far, False), (f"more\n\n{mine}", False), (mine[:-1], False),
+    ]  # fmt: skip
+    for body, holds in bodies:
+
+        async def speak(request: web.Request, body: str = body) -> web.Response:
+            return web.Response(text=body)
+
+        async with _answering(speak) as url:
+            asking = request_cosignature(url, signed, key, log.prove)
+            if not holds:
+                with pytest.raises(WitnessError):
+                    await asking
+                continue
+            got = await asking
+            assert [item.name for item in got.note.signatures] == [log.signer.name, key.name]
+
+
+async def test_a_fork_answered_with_its_size(log: Log, signer: Signer) -> None:
+    """Other witnesses may name the size there too."""
+
+    async def speak(request: web.Request) -> web.Response:
+        return _size("5\n")
+
+    async with _answering(speak) as url:
+        with pytest.raises(WitnessConflictError, match="a fork"):
+            await request_cosignature(url, log.checkpoint(5), signer.verifier_key, log.prove)
+        with pytest.raises(WitnessError, match="refuses the very size") as failed:
+            await request_cosignature(url, log.checkpoint(6), signer.verifier_key, log.prove)
+        assert not isinstance(failed.value, WitnessConflictError)
+
+
+async def test_many_at_once_never_roll_back(
+    witness: Witness, log: Log, state: WitnessState
+) -> None:
+    key, sizes = witness.verifier_key, list(range(1, 65)) * 2
+    random.Random(4).shuffle(sizes)
+    highest = 0
+
+    async def ask(url: str, size: int, session: aiohttp.ClientSession) -> None:
+        nonlocal highest
+        floor = highest
+        try:
+            await request_cosignature(url, log.checkpoint(size), key, log.prove, session=session)
+        except WitnessConflictError as error:
+            assert error.witness_size > size
+        except WitnessError as error:
+            assert "at the same time" in str(error)
+        else:
+            assert size >= floor  # what was cosigned before this was asked is not undone
+            highest = max(highest, size)
+
+    async with _running(witness) as url, aiohttp.ClientSession() as session:
+        await asyncio.gather(*(ask(url, size, session) for size in sizes))
+    assert state.seen(log.signer.name).size >= highest
+    assert state.evidence_counts() == {}

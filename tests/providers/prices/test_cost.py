@@ -1,0 +1,208 @@
+"""What a call costs, and that no call within a bound costs more than the bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.kernel.errors import InvalidInputError
+from remit.providers.prices import Price, PriceTable, Rates, Tier, Usage
+
+SHIPPED = list(PriceTable.shipped())
+COUNTS = st.integers(0, 3_000_000)
+RATE = st.integers(0, 1_000_000_000_000)
+RATES = st.builds(Rates, RATE, RATE, RATE, RATE, RATE, RATE)
+
+
+@st.composite
+def usages(draw: st.DrawFn, most_in: int = 3_000_000, most_out: int = 1_000_000) -> Usage:
+    total = draw(st.integers(0, most_in))
+    cached = draw(st.integers(0, total))
+    written = draw(st.integers(0, total - cached))
+    output = draw(st.integers(0, most_out))
+    return Usage(
+        input_tokens=total,
+        output_tokens=output,
+        cached_input_tokens=cached,
+        cache_write_tokens=written,
+        reasoning_tokens=draw(st.integers(0, output)),
+        cache_write_short_tokens=draw(st.integers(0, written)),
+    )
+
+
+@st.composite
+def any_price(draw: st.DrawFn) -> Price:
+    """Any rates and tiers, cheaper tiers above dearer ones too."""
+    above = sorted(draw(st.sets(st.integers(1, 3_000_000), max_size=3)))
+    tiers = tuple(Tier(limit, draw(RATES)) for limit in above)
+    return Price("model", "provider", "2026-11-22", draw(RATES), tiers)
+
+
+PRICES = st.one_of(st.sampled_from(SHIPPED), any_price())
+
+
+def exact(price: Price, usage: Usage) -> Fraction:
+    """The cost in nano-dollars, said another way: class by class, in fractions."""
+    reached = [tier.rates for tier in price.tiers if usage.input_tokens > tier.above_input_tokens]
+    rates = [price.rates, *reached][-1]
+    long_rate = max(rates.cache_write, rates.cache_write_long)
+    long_written = usage.cache_write_tokens - usage.cache_write_short_tokens
+    fresh = usage.input_tokens - usage.cached_input_tokens - usage.cache_write_tokens
+    classes = [
+        (fresh, rates.input),
+        (usage.cached_input_tokens, rates.cached_input),
+        (usage.cache_write_short_tokens, rates.cache_write),
+        (long_written, long_rate),
+        (usage.output_tokens - usage.reasoning_tokens, rates.output),
+        (usage.reasoning_tokens, rates.reasoning),
+    ]
+    assert sum(n for n, _ in classes) == usage.input_tokens + usage.output_tokens
+    return sum((Fraction(n * rate, 1_000_000) for n, rate in classes), Fraction(0))
+
+
+@given(PRICES, usages())
+def test_the_cost_is_exact_and_rounded_up_once(price: Price, usage: Usage) -> None:
+    assert price.cost_nano(usage) == ceil(exact(price, usage))
+
+
+@given(PRICES, usages(), COUNTS, COUNTS)
+def test_no_call_within_its_bound_costs_more(
+    price: Price, usage: Usage, more_in: int, more_out: int
+) -> None:
+    cost = price.cost_nano(usage)
+    assert cost <= price.bound_nano(usage.input_tokens, usage.output_tokens)
+    assert cost <= price.bound_nano(usage.input_tokens + more_in, usage.output_tokens + more_out)
+
+
+@pytest.mark.parametrize("dearest", range(6))
+def test_a_bound_is_at_the_dearest_class(dearest: int) -> None:
+    rates = Rates(*(9_000_000 if place == dearest else 1_000_000 for place in range(6)))
+    bound = Price("m", "p", "2026-11-22", rates).bound_nano(100, 10)
+    assert bound == (100 + 90 if dearest in (1, 5) else 900 + 10)
+
+
+@given(PRICES, COUNTS, COUNTS, COUNTS, COUNTS)
+def test_a_bound_never_falls_as_its_limits_rise(
+    price: Price, tokens_in: int, tokens_out: int, more_in: int, more_out: int
+) -> None:
+    low = price.bound_nano(tokens_in, tokens_out)
+    assert low <= price.bound_nano(tokens_in + more_in, tokens_out + more_out)
+
+
+@given(PRICES, usages(), COUNTS, COUNTS)
+def test_more_tokens_of_any_class_never_cost_less_within_a_tier(
+    price: Price, usage: Usage, more_in: int, more_out: int
+) -> None:
+    flat = replace(price, tiers=())
+    cost = flat.cost_nano(usage)
+    total_in, total_out = usage.input_tokens + more_in, usage.output_tokens + more_out
+    for grown in (
+        replace(usage, input_tokens=total_in),
+        replace(
+            usage,
+            input_tokens=total_in,
+            cached_input_tokens=usage.cached_input_tokens + more_in,
+        ),
+        replace(
+            usage, input_tokens=total_in, cache_write_tokens=usage.cache_write_tokens + more_in
+        ),
+        replace(usage, output_tokens=total_out),
+        replace(usage, output_tokens=total_out, reasoning_tokens=usage.reasoning_tokens + more_out),
+    ):
+        assert flat.cost_nano(grown) >= cost
+
+
+@given(st.sampled_from(SHIPPED), usages(), COUNTS)
+def test_no_shipped_tier_is_cheaper_than_the_one_below(
+    price: Price, usage: Usage, more: int
+) -> None:
+    grown = replace(usage, input_tokens=usage.input_tokens + more)
+    assert price.cost_nano(grown) >= price.cost_nano(usage)
+
+
+@pytest.mark.parametrize("price", SHIPPED, ids=lambda price: f"{price.provider}/{price.model}")
+def test_every_shipped_bound_holds_at_the_edges_of_its_tiers(price: Price) -> None:
+    edges = [tier.above_input_tokens for tier in price.tiers]
+    for limit in {0, 1, 1000, *edges, *(edge + 1 for edge in edges)}:
+        for usage in (
+            Usage(limit, 1000),
+            Usage(limit, 1000, cached_input_tokens=limit),
+            Usage(limit, 1000, cache_write_tokens=limit),
+            Usage(limit, 1000, reasoning_tokens=1000),
+        ):
+            assert 0 < price.cost_nano(usage) <= price.bound_nano(limit, 1000)
+
+
+def test_prices_as_the_providers_quote_them() -> None:
+    table = PriceTable.shipped()
+    mini = table.find("openai", "gpt-4o-mini")
+    sonnet = table.find("anthropic", "claude-sonnet-4-5")
+    haiku = table.find("anthropic", "claude-haiku-5-5")
+    assert mini is not None
+    assert sonnet is not None
+    assert haiku is not None
+    assert mini.cost_nano(Usage(1_000_000, 0)) == 150_000_000
+    assert mini.cost_nano(Usage(0, 1_000_000)) == 600_000_000
+    assert mini.cost_nano(Usage(1_000_000, 0, cached_input_tokens=1_000_000)) == 75_000_000
+    # 600 fresh at 3, 300 cached at 0.30, 100 written for an hour at 6, 500 out at 15
+    written = Usage(1000, 500, cached_input_tokens=300, cache_write_tokens=100)
+    assert sonnet.cost_nano(written) == 1_800_000 + 90_000 + 600_000 + 7_500_000
+    # the same 100 written for five minutes, at 3.75
+    assert sonnet.cost_nano(replace(written, cache_write_short_tokens=100)) == 9_765_000
+    assert sonnet.bound_nano(1000, 500) == 6_000_000 + 7_500_000
+    assert haiku.cost_nano(Usage(100_000, 0)) == 10_000_000
+    assert haiku.cost_nano(Usage(100_001, 0)) == 50_000_500
+
+
+def test_cached_tokens_are_charged_once() -> None:
+    price = PriceTable.shipped().find("openai", "gpt-4o")
+    assert price is not None
+    all_cached = price.cost_nano(Usage(10_000, 0, cached_input_tokens=10_000))
+    assert all_cached * 2 == price.cost_nano(Usage(10_000, 0))
+
+
+def test_a_part_of_a_nano_dollar_is_a_whole_one() -> None:
+    price = Price("m", "p", "2026-11-22", Rates(1, 1, 1, 1, 1, 1))
+    assert price.cost_nano(Usage(0, 0)) == 0
+    assert price.cost_nano(Usage(1, 1)) == 1  # two millionths, rounded once
+    assert price.cost_nano(Usage(1_000_000, 1)) == 2
+    assert price.bound_nano(1, 0) == 1
+
+
+def test_a_tier_begins_above_its_limit_and_prices_the_whole_call() -> None:
+    cheap, dear = Rates(10**9, 0, 0, 0, 0, 0), Rates(2 * 10**9, 0, 0, 0, 0, 0)
+    price = Price("m", "p", "2026-11-22", cheap, (Tier(1000, dear),))
+    assert price.cost_nano(Usage(1000, 0)) == 1_000_000
+    assert price.cost_nano(Usage(1001, 0)) == 2_002_000
+    discount = replace(price, rates=dear, tiers=(Tier(1000, cheap),))
+    assert discount.cost_nano(Usage(1001, 0)) == 1_001_000
+    assert discount.bound_nano(1001, 0) == 2_002_000  # the call may also stay below the tier
+
+
+@pytest.mark.parametrize(
+    ("counts", "named"),
+    [
+        ({"input_tokens": -1}, "input_tokens"),
+        ({"output_tokens": -1}, "output_tokens"),
+        ({"input_tokens": 1.5}, "input_tokens"),
+        ({"input_tokens": True}, "input_tokens"),
+        ({"cached_input_tokens": 11}, "cached_input_tokens"),
+        ({"cached_input_tokens": 6, "cache_write_tokens": 5}, "cache_write_tokens"),
+        ({"cache_write_tokens": 3, "cache_write_short_tokens": 4}, "cache_write_short_tokens"),
+        ({"reasoning_tokens": 11}, "reasoning_tokens"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(counts: dict[str, int], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
+        Usage(**{"input_tokens": 10, "output_tokens": 10, **counts})
+
+
+@pytest.mark.parametrize(("tokens_in", "tokens_out"), [(-1, 0), (0, -1), (0.5, 0), (True, 0)])
+def test_bounds_that_cannot_be_are_refused(tokens_in: int, tokens_out: int) -> None:
+    with pytest.raises(InvalidInputError, match="count of tokens"):
+        SHIPPED[0].bound_nano(tokens_in, tokens_out)

@@ -1,0 +1,260 @@
+"""The table: what it says, whom it finds, what it refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from remit.kernel.installed import shipped_file
+from remit.providers.prices import PriceError, PriceTable
+from remit.providers.prices.parsing import _MODEL_KEYS
+
+HEAD = "version = 2026-12-01\n"
+MODEL = '[models."m"]\nprovider = "p"\ndate = 2026-12-01\ninput = "1"\noutput = "2"\n'
+
+
+def write(folder: Path, text: str, name: str = "own.toml") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def table(folder: Path, text: str) -> PriceTable:
+    return PriceTable.from_file(write(folder, text))
+
+
+def model(table: PriceTable, provider: str, name: str) -> str | None:
+    price = table.find(provider, name)
+    return None if price is None else price.model
+
+
+@pytest.mark.parametrize(
+    ("provider", "name", "found"),
+    [
+        ("openai", "gpt-4o-mini", "gpt-4o-mini"),
+        ("openai", "openai/gpt-4o-mini", "gpt-4o-mini"),
+        ("openai", "gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
+        ("openai", "gpt-4o-mini-2024-13-18", None),
+        ("openai", "gpt-4o-mini-20240718", None),
+        ("openai", "gpt-4o-mini-2024-07-18-x", None),
+        ("openai", "gpt-4o-mini-2024-07-1٨", None),
+        ("openai", "gpt-4o-mini-audio", None),
+        ("openai", "gpt-4o-minimum", None),
+        ("openai", "GPT-4o-mini", None),
+        ("openai", "gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
+        ("openai", "gpt-4o-2024-08-06", "gpt-4o"),
+        ("openai", "ft:gpt-4o-mini-2024-07-18:us:x", None),
+        ("openai", "", None),
+        ("openai", "2024-07-18", None),
+        ("", "gpt-4o-mini", None),
+        ("vllm", "gpt-4o-mini", None),
+        ("vllm", "openai/gpt-4o-mini", None),
+        ("anthropic", "claude-sonnet-4-5", "claude-sonnet-4-5"),
+        ("anthropic", "claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+        ("anthropic", "claude-sonnet-4-20250514", "claude-sonnet-4"),
+        ("anthropic", "claude-sonnet-4-9", None),
+        ("anthropic", "gpt-4o-mini", None),
+        ("google", "gemini-2.5-pro", "gemini-2.5-pro"),
+        ("gemini", "gemini-2.5-pro", "gemini-2.5-pro"),
+        ("groq", "openai/gpt-oss-20b", "groq/openai/gpt-oss-20b"),
+        ("groq", "groq/openai/gpt-oss-20b", "groq/openai/gpt-oss-20b"),
+        ("openai", "gpt-oss-20b", None),
+    ],
+)
+def test_a_name_finds_its_model_or_none(provider: str, name: str, found: str | None) -> None:
+    shipped = PriceTable.shipped()
+    for _ in range(2):  # found anew, and remembered
+        assert model(shipped, provider, name) == found
+
+
+def test_remembered_names_do_not_pile_up(tmp_path: Path) -> None:
+    own = table(tmp_path, HEAD + MODEL)
+    for number in range(1000):
+        assert own.find("p", f"unknown-{number}") is None
+    assert len(own._found) <= len(own) + 1
+    assert model(own, "p", "m") == "m"
+
+
+def test_a_model_without_a_price_is_none_and_a_free_one_is_not(tmp_path: Path) -> None:
+    free = table(tmp_path, HEAD + MODEL.replace('"1"', '"0"').replace('"2"', "0"))
+    assert free.find("p", "other") is None
+    price = free.find("p", "m")
+    assert price is not None
+    assert price.bound_nano(1000, 1000) == 0
+
+
+def test_the_version_is_the_day_and_the_hash_of_the_bytes(tmp_path: Path) -> None:
+    data = shipped_file("PKG-TOKEN-BUDGETER-001", "HOT/prices/prices.toml")
+    digest = hashlib.sha256(data).hexdigest()[:12]
+    shipped = PriceTable.shipped()
+    assert shipped.version.split("+") == [shipped.version[:10], f"sha256:{digest}"]
+    own = table(tmp_path, HEAD + MODEL)
+    digest = hashlib.sha256((HEAD + MODEL).encode()).hexdigest()[:12]
+    assert own.version == f"2026-12-01+sha256:{digest}"
+    windows = table(tmp_path, "\ufeff" + (HEAD + MODEL).replace("\n", "\r\n"))
+    assert windows.version == own.version
+    assert table(tmp_path, HEAD + MODEL + "# a word\n").version != own.version
+    assert shipped.overlaid(own).version == f"{own.version};{shipped.version}"
+
+
+def test_every_shipped_price_says_when_and_how_much() -> None:
+    prices = list(PriceTable.shipped())
+    assert len(prices) == len(PriceTable.shipped()) > 50
+    providers = {price.provider for price in prices}
+    assert providers >= {"openai", "anthropic", "google", "mistral", "deepseek", "xai"}
+    for price in prices:
+        assert price.date <= PriceTable.shipped().version[:10]
+        assert price.rates.input > 0
+        assert price.rates.output > 0
+        assert price.rates.cached_input <= price.rates.input, price.model
+        assert price.rates.input <= price.rates.cache_write <= price.rates.cache_write_long
+        assert PriceTable.shipped().find(price.provider, price.model) is price
+
+
+def test_rates_are_read_exactly_and_left_out_ones_are_those_of_their_whole(tmp_path: Path) -> None:
+    more = (
+        'cached_input = 0.1\ncache_write = "0.000000300"\nreasoning = 3\nsource = "a letter"\n'
+        "max_output_tokens = 10\ncontext_window = 20\n"
+        "tiers = [{ above_input_tokens = 5, input = 2, output = 4, cached_input = 0.2,"
+        ' cache_write = "0.0006", reasoning = 6 }]\n[limits]\nlowest = "0.0000001"\nhighest = 9\n'
+    )
+    price = table(tmp_path, HEAD + MODEL + more).find("p", "m")
+    assert price is not None
+    rates = price.rates
+    assert (rates.input, rates.output, rates.reasoning) == (10**9, 2 * 10**9, 3 * 10**9)
+    assert (rates.cached_input, rates.cache_write, rates.cache_write_long) == (10**8, 300, 300)
+    assert price.tiers[0].rates.cache_write_long == 600_000
+    assert (price.max_output_tokens, price.context_window) == (10, 20)
+    assert (price.date, price.source) == ("2026-12-01", "a letter")
+    plain = table(tmp_path, HEAD + MODEL).find("p", "m")
+    assert plain is not None
+    assert {plain.rates.cached_input, plain.rates.cache_write, plain.rates.cache_write_long} == {
+        10**9
+    }
+    assert plain.rates.reasoning == plain.rates.output
+    assert plain.max_output_tokens is plain.context_window is None
+
+
+TIER = 'tiers = [{ above_input_tokens = 5, input = "1", output = "1" }]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "version must be a day"),
+        ("version = 'soon'\n", "version must be a day"),
+        ("version = '2026-02-30'\n", "version must be a day"),
+        ("version = 2026-12-01T00:00:00\n", "version must be a day"),
+        ("version = \n", "not valid TOML"),
+        (HEAD + "models = " + "9" * 5000, "not valid TOML"),
+        (HEAD + "models = " + "[" * 5000, "not valid TOML"),
+        (HEAD + "model = 1\n", "model is no key.*Did you mean models"),
+        (HEAD + "models = 1\n", "models must be a table"),
+        (HEAD + "[models]\nm = 1\n", 'models."m" must be a table'),
+        (HEAD + MODEL + "inptu = '1'\n", r'models."m"\.inptu is no key.*Did you mean input'),
+        (HEAD + MODEL + "zzzzz = '1'\n", r'models."m"\.zzzzz is no key.*Known: provider'),
+        (HEAD + MODEL.replace('input = "1"\n', ""), r'models."m"\.input is missing'),
+        (HEAD + MODEL.replace('provider = "p"\n', ""), r'models."m"\.provider is missing'),
+        (HEAD + MODEL.replace('"p"', '""'), r'models."m"\.provider must be a text'),
+        (HEAD + MODEL.replace("date = 2026-12-01\n", ""), r'models."m"\.date is missing'),
+        (HEAD + MODEL.replace('"1"', '"-1"'), r'models."m"\.input is -1;'),
+        (HEAD + MODEL.replace('"1"', "-0.5"), r'models."m"\.input is -0.5;'),
+        (HEAD + MODEL.replace('"1"', "-0.0"), r'models."m"\.input is -0.0;'),
+        (HEAD + MODEL.replace('"1"', "nan"), r'models."m"\.input is nan;'),
+        (HEAD + MODEL.replace('"1"', "-inf"), r'models."m"\.input is -inf;'),
+        (HEAD + MODEL.replace('"1"', '"NaN"'), r'models."m"\.input is NaN;'),
+        (HEAD + MODEL.replace('"1"', '"1e3"'), r'models."m"\.input is 1e3;'),
+        (HEAD + MODEL.replace('"1"', '"$1"'), r'models."m"\.input'),
+        (HEAD + MODEL.replace('"1"', "true"), r'models."m"\.input is True;'),
+        (HEAD + MODEL.replace('"1"', "1e999999999"), r'models."m"\.input is 1e999999999;'),
+        (HEAD + MODEL.replace('"1"', "-1"), r'models."m"\.input is -1;'),
+        (HEAD + MODEL.replace('"1"', '"1.' + "0" * 40 + '1"'), "more than 9 places"),
+        (HEAD + MODEL.replace('"1"', "9" * 4000 + ".0"), "outside what is believable"),
+        (HEAD + MODEL.replace('"p"', "1.5"), r'models."m"\.provider must be a text'),
+        (HEAD + MODEL.replace('"1"', "[1]"), r'models."m"\.input'),
+        (HEAD + MODEL.replace('"1"', '"0.00000015"'), "outside what is believable.*per million"),
+        (HEAD + MODEL.replace('"1"', '"150000"'), "outside what is believable"),
+        (HEAD + MODEL.replace('"1"', '"0.1234567891"'), "more than 9 places"),
+        (HEAD + MODEL + "max_output_tokens = 0\n", r'models."m"\.max_output_tokens is 0'),
+        (HEAD + MODEL + "context_window = 1.5\n", r'models."m"\.context_window'),
+        (HEAD + MODEL + "aliases = 'x'\n", r'models."m"\.aliases must be a list'),
+        (HEAD + MODEL + "aliases = ['']\n", r'models."m"\.aliases must be a list'),
+        (HEAD + MODEL + "snapshots = 'any'\n", r'models."m"\.snapshots must be one of'),
+        (HEAD + MODEL + "snapshots = []\n", r'models."m"\.snapshots must be one of'),
+        (HEAD + MODEL + "source = 1\n", r'models."m"\.source must be a text'),
+        (HEAD + MODEL + "tiers = [1]\n", r'models."m"\.tiers must be a list'),
+        (HEAD + MODEL + TIER.replace("above", "abov"), r"tiers\[0\]\.abov_.*Did you mean above_"),
+        (HEAD + MODEL + TIER.replace("5", "0"), r"tiers\[0\]\.above_input_tokens is 0"),
+        (HEAD + MODEL + TIER.replace('output = "1"', ""), r"not valid TOML"),
+        (HEAD + MODEL + TIER.replace(', output = "1"', ""), r"tiers\[0\]\.output is missing"),
+        (HEAD + MODEL + "cached_input = '1'\n" + TIER, r"tiers\[0\]\.cached_input is missing"),
+        (
+            HEAD + MODEL + TIER.replace("}]", '}, { above_input_tokens = 5, input = "1",')[:-1]
+            + ' output = "1" }]\n',
+            r"tiers\[1\]\.above_input_tokens must rise",
+        ),
+        (HEAD + MODEL + "[limits]\nlow = 1\n", r"limits\.low is no key.*lowest"),
+        (HEAD + MODEL + "[limits]\nlowest = 1\n", r"limits\.highest"),
+        (HEAD + MODEL + "[limits]\nlowest = 2\nhighest = 1\n", "limits must have"),
+        (HEAD + MODEL + "[same_prices]\nx = 1\n", r"same_prices\.x must be a text"),
+        (HEAD + MODEL + MODEL.replace('"m"', '"n"') + "aliases = ['m']\n", "m of p is two models"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused_and_named(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(PriceError, match=f"(?s)^.*{named}"):
+        table(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PriceError, match="cannot be read"):
+        PriceTable.from_file(tmp_path / "none.toml")
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b"# caf\xe9\n")
+    with pytest.raises(PriceError, match="not UTF-8"):
+        PriceTable.from_file(path)
+
+
+def test_an_own_price_lies_over_the_shipped_one(tmp_path: Path) -> None:
+    own = table(
+        tmp_path,
+        HEAD + MODEL.replace('"m"', '"gpt-4o"').replace('"p"', '"openai"')
+        + MODEL.replace('"m"', '"mistral-small-latest"').replace('"p"', '"mistral"')
+        + MODEL.replace('"m"', '"mistral-medium-3-5"').replace('"p"', '"mistral"')
+        + MODEL.replace('"m"', '"codestral-2508"').replace('"p"', '"mistral"') + "aliases = []\n"
+        + MODEL.replace('"m"', '"office/llama"').replace('"p"', '"office"')
+        + MODEL.replace('"m"', '"gpt-5.6-sol"').replace('"p"', '"openai"')
+        + MODEL.replace('"m"', '"gpt-5.6"').replace('"p"', '"openai"')
+        + '[same_prices]\nopenai-eu = "openai"\n',
+    )  # fmt: skip
+    both = PriceTable.shipped().overlaid(own)
+    before = PriceTable.shipped().find("openai", "gpt-4o")
+    price = both.find("openai", "gpt-4o")
+    assert before is not None
+    assert price is not None
+    assert price.rates.input == price.rates.cached_input == 10**9  # nothing of the old price
+    assert price.max_output_tokens == before.max_output_tokens
+    assert both.find("openai", "gpt-4o-2024-08-06") is price
+    assert model(both, "openai", "gpt-4o-2024-05-13") == "gpt-4o-2024-05-13"
+    assert both.find("openai-eu", "gpt-4o") is price
+    assert model(both, "office", "llama") == "office/llama"
+    assert model(both, "mistral", "mistral-small-latest") == "mistral-small-latest"
+    assert model(both, "mistral", "mistral-medium-latest") == "mistral-medium-3-5"
+    assert model(both, "mistral", "codestral-latest") is None  # the own entry says: no aliases
+    assert model(both, "mistral", "mistral-small-2603") == "mistral-small-2603"
+    assert model(both, "openai", "gpt-5.6") == "gpt-5.6"
+    assert model(both, "anthropic", "claude-sonnet-4-5") == "claude-sonnet-4-5"
+    assert PriceTable.shipped().find("openai", "gpt-4o") is before
+    assert len(both) == len(PriceTable.shipped()) + 3
+
+
+def test_the_table_in_the_documentation_is_valid(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs/prices.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    both = PriceTable.shipped().overlaid(table(tmp_path, text))
+    assert model(both, "openai-eu", "gpt-4o-mini-2024-07-18") == "gpt-4o-mini"
+    assert model(both, "office", "qwen3-32b") == "office/qwen3-32b"
+    assert model(both, "some-host", "some-model-2026-11-30") == "some-model"
+    assert set(re.findall(r"^(\w+) = ", text, re.MULTILINE)) >= set(_MODEL_KEYS)

@@ -1,0 +1,112 @@
+"""Many processes think at once, and some are killed: no chain forks, nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from remit.ledger import LedgerClient
+from remit.routing.trail import create_thought_record, list_thought_records, verify_trail
+
+TASKS = 4
+THINKER = """
+import asyncio, sys
+from remit.ledger import LedgerClient
+from remit.routing.trail import acreate_thought_record
+target, name, count, tasks, lanes = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+
+async def lane(ledger, number):
+    for turn in range(count):
+        record = await acreate_thought_record(ledger, {
+            "type": "analysis", "task_id": f"TASK-{(number + turn) % tasks}", "agent_id": name,
+            "content": f"{name} {number} {turn}", "session_id": name * (turn % 2)})
+        print(record.id, record.task_id, flush=True)
+
+async def main():
+    with LedgerClient(target) as ledger:
+        await asyncio.gather(*(lane(ledger, number) for number in range(lanes)))
+
+asyncio.run(main())
+"""
+
+
+def _start(target: str, name: str, count: int, lanes: int) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", THINKER, target, name]
+    return subprocess.Popen(
+        [*arguments, str(count), str(TASKS), str(lanes)],
+        bufsize=0,  # what is read must not be read ahead: `communicate` looks past it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def _check(ledger: LedgerClient, told: set[str]) -> list[str]:
+    """Chains unbroken, everything that was acknowledged there; all contents."""
+    report = verify_trail(ledger)
+    assert report.verified, report.problems
+    assert report.tasks == TASKS
+    contents = []
+    ids = []
+    for number in range(TASKS):
+        records = list_thought_records(ledger, f"TASK-{number}")
+        links = [record.prev_hash for record in records]
+        assert links == ["0" * 64, *(record.hash for record in records[:-1])]
+        contents += [str(record.content) for record in records]
+        ids += [record.id for record in records]
+    assert len(ids) == len(set(ids)) == report.records
+    assert told <= set(ids)
+    return contents
+
+
+def test_sixteen_processes_and_four_tasks(target: str) -> None:
+    with LedgerClient(target):
+        pass
+    thinkers = [_start(target, f"P{number}", 10, 2) for number in range(16)]
+    told: set[str] = set()
+    for thinker in thinkers:
+        out, err = thinker.communicate(timeout=240)
+        assert thinker.returncode == 0, err.decode()
+        told.update(line.split()[0].decode() for line in out.splitlines())
+    assert len(told) == 16 * 10 * 2
+    with LedgerClient(target) as ledger:
+        contents = _check(ledger, told)
+        assert sorted(contents) == sorted(
+            f"P{process} {lane} {turn}"
+            for process in range(16)
+            for lane in range(2)
+            for turn in range(10)
+        )
+        assert ledger.verify().verified
+
+
+def test_killed_while_they_think(target: str) -> None:
+    with LedgerClient(target):
+        pass
+    chance = random.Random(20261122)
+    told: set[str] = set()
+    for round_number in range(3):
+        thinkers = [_start(target, f"R{round_number}P{n}", 100_000, 4) for n in range(4)]
+        first = []
+        for thinker in thinkers:
+            assert thinker.stdout is not None
+            first.append(thinker.stdout.readline())
+        for thinker in thinkers:
+            time.sleep(chance.uniform(0.0, 0.1))
+            thinker.send_signal(signal.SIGKILL)
+        for thinker, line in zip(thinkers, first, strict=True):
+            lines = (line + thinker.communicate()[0]).split(b"\n")[:-1]  # the last may be cut
+            told.update(one.split()[0].decode() for one in lines)
+        with LedgerClient(target) as ledger:
+            last = list_thought_records(ledger, "TASK-0")[-1]
+            after = create_thought_record(
+                ledger, {"type": "plan", "task_id": "TASK-0", "agent_id": "a", "content": "on"}
+            )
+            told.add(after.id)
+            assert after.prev_hash == last.hash
+            _check(ledger, told)
+    assert len(told) > 12
+    with LedgerClient(target) as ledger:
+        assert ledger.verify().verified

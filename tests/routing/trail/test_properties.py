@@ -1,0 +1,106 @@
+"""Whatever is thought, in whatever order: chains hold, and no change goes unseen."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.ledger import LedgerClient
+from remit.routing.trail import (
+    ThoughtInput,
+    create_thought_record,
+    export_thought_records,
+    list_thought_records,
+    verify_thought_lines,
+    verify_trail,
+)
+
+TYPES = ("plan", "analysis", "decision", "reflection")
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+IDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+THOUGHTS = st.lists(
+    st.tuples(
+        st.sampled_from(TYPES), st.sampled_from(["T1", "T2", "T3 ü"]), IDS, TEXT,
+        st.sampled_from(["", "SES-1", "SES-2"]),
+    ),
+    min_size=1,
+    max_size=8,
+)  # fmt: skip
+HASHED = ("id", "type", "task_id", "content", "timestamp", "prev_hash", "hash")
+
+
+def _record(directory: str, thoughts: list[Any]) -> tuple[LedgerClient, list[Any]]:
+    ledger = LedgerClient(Path(directory) / "ledger.db")
+    return ledger, [create_thought_record(ledger, ThoughtInput(*told)) for told in thoughts]
+
+
+@given(thoughts=THOUGHTS)
+@settings(max_examples=25, deadline=None)
+def test_any_appends_give_chains_that_hold(thoughts: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        ledger, made = _record(directory, thoughts)
+        with ledger:
+            assert list_thought_records(ledger) == made
+            report = verify_trail(ledger)
+            assert report.verified, report.problems
+            assert report.tasks == len({told[1] for told in thoughts})
+            for task_id in {told[1] for told in thoughts}:
+                own = list_thought_records(ledger, task_id)
+                assert [r.content for r in own] == [t[3] for t in thoughts if t[1] == task_id]
+                assert [r.prev_hash for r in own] == ["0" * 64, *(r.hash for r in own[:-1])]
+            assert ledger.verify().verified
+
+
+@given(thoughts=THOUGHTS, data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_changed_field_is_found(thoughts: list[Any], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        ledger, _ = _record(directory, thoughts)
+        with ledger:
+            out = io.BytesIO()
+            export_thought_records(ledger, out)
+    lines = [json.loads(line) for line in out.getvalue().split(b"\n")[:-1]]
+    assert verify_thought_lines(out.getvalue().split(b"\n")).verified
+    index = data.draw(st.integers(0, len(lines) - 1))
+    name = data.draw(st.sampled_from(HASHED))
+    new = data.draw(
+        (st.sampled_from(TYPES) if name == "type" else TEXT).filter(
+            lambda value: value != lines[index][name]
+        )
+    )
+    thought_id = lines[index]["id"]
+    lines[index][name] = new
+    report = verify_thought_lines(json.dumps(line) for line in lines)
+    assert not report.verified
+    if name not in ("id", "task_id"):
+        assert report.first_bad in (thought_id, f"line {index + 1}")
+    assert report.problems[0].place == f"line {index + 1}"
+
+
+@given(thoughts=THOUGHTS, data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_changed_row_is_found(thoughts: list[Any], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        ledger, made = _record(directory, thoughts)
+        with ledger:
+            index = data.draw(st.integers(0, len(made) - 1))
+            column = data.draw(
+                st.sampled_from(["task_id", "position", "thought_id", "prev_hash", "hash", "seq"])
+            )
+            new: Any = data.draw(st.integers(100, 10**9))
+            if column not in ("position", "seq"):
+                new = str(new)
+            ledger.transact(
+                lambda tx: tx.execute(
+                    f"UPDATE thoughts SET {column} = ? WHERE seq = ?", (new, index)
+                )
+            )
+            report = verify_trail(ledger)
+            assert not report.verified
+            assert report.problems[0].place == made[index].entry_id

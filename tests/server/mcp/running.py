@@ -1,0 +1,163 @@
+"""``remit mcp`` as a process of its own, over both transports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from remit.gateway.auth import KeyStore, NewKey
+from remit.ledger import LedgerClient
+
+TOP = Path(__file__).parents[3]
+DOUBLED = (sys.executable, "-m", "tests.server.mcp.doubled")
+TOOLS = ["thought_record", "thought_record_list", "thought_verify", "router_route", "router_score",
+         "router_status", "router_explain", "query_ledger", "list_sessions",
+         "trace_prompt_journey"]  # fmt: skip
+
+
+def variables(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a server: nobody's keys, nobody's root."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("REMIT_", "OPENAI_", "ANTHROPIC_"))
+    }
+    return {**kept, **(more or {})}
+
+
+def new_root(place: Path, toml: str = "") -> Path:
+    """A root of its own."""
+    subprocess.run([sys.executable, "-m", "remit", "init", str(place)], env=variables(),
+                   check=True, capture_output=True, timeout=60)  # fmt: skip
+    with (place / "remit.toml").open("a", encoding="utf-8") as file:
+        file.write(toml)
+    return place
+
+
+def stdio(
+    root: Path,
+    *,
+    mode: str = "auto",
+    command: Sequence[str] = DOUBLED,
+    env: Mapping[str, str] | None = None,
+) -> Client:
+    """A client that starts the server."""
+    server = StdioServerParameters(
+        command=command[0],
+        args=[*command[1:], "mcp", "--root", str(root)],
+        env=variables(env),
+        cwd=str(TOP),
+    )
+    return Client(server, mode=mode, cache=None)
+
+
+@dataclass
+class Served:
+    """A server that listens: its URL, root and process, and a key of the role operator."""
+
+    url: str
+    root: Path
+    process: subprocess.Popen[str]
+    errors: Path
+    token: str = ""
+
+    def key(self, role: str = "operator", **more: Any) -> NewKey:
+        """A new key; the server finds it by itself when it is first shown."""
+        with LedgerClient(str(self.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+            return keys.create(uuid.uuid4().hex, role=role, **more)
+
+    def revoke(self, key: NewKey) -> None:
+        """End a key."""
+        with LedgerClient(str(self.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+            keys.revoke(key.key_id, "tested")
+
+    @contextmanager
+    def web(self, token: str | None = None) -> Iterator[httpx2.Client]:
+        """A plain HTTP client with a key; ``""`` is none."""
+        token = self.token if token is None else token
+        headers = {"accept": "application/json, text/event-stream"}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        with httpx2.Client(headers=headers, timeout=60) as client:
+            yield client
+
+    def client(self, token: str | None = None, *, mode: str = "auto") -> Client:
+        """A client of the SDK's with a key; closed with its :class:`~mcp.Client`."""
+        token = self.token if token is None else token
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        web = httpx2.AsyncClient(headers=headers, timeout=60)
+        return Client(_closing(self.url, web), mode=mode, cache=None)  # type: ignore[arg-type]
+
+    def stop(self) -> float:
+        """SIGTERM; how long the end took, seconds."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) in (0, -signal.SIGTERM), self.errors.read_text()
+        return time.monotonic() - began
+
+
+def _closing(url: str, web: httpx2.AsyncClient) -> Any:
+    from contextlib import asynccontextmanager
+
+    @asynccontextmanager
+    async def transport() -> Any:
+        async with web, streamable_http_client(url, http_client=web) as streams:
+            yield streams
+
+    return transport()
+
+
+@contextmanager
+def serving(
+    root: Path,
+    *arguments: str,
+    command: Sequence[str] = DOUBLED,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Served]:
+    """``remit mcp --http`` of a root until the block ends."""
+    log = root.parent / f"{uuid.uuid4().hex}.log"
+    with (
+        log.open("w", encoding="utf-8") as errors,
+        subprocess.Popen(
+            [*command, "mcp", "--http", "--port", "0", "--root", str(root), *arguments],
+            env=variables(env), cwd=TOP, stdout=subprocess.PIPE, stderr=errors, text=True,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("Remit speaks MCP at http://"), log.read_text()
+            served = Served(line.split()[-1], root, process, log)
+            if "--dev" not in arguments:
+                served.token = served.key().key
+            yield served
+            if process.poll() is None:
+                served.stop()
+            said = log.read_text()
+            assert "Traceback" not in said, said
+            assert "never awaited" not in said, said
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def until(true: Callable[[], bool], within_s: float = 20) -> None:
+    """Wait for something to become true."""
+    end = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < end, "it did not become true in time"
+        time.sleep(0.05)

@@ -1,0 +1,447 @@
+"""``remit mcp --http``: keys, roles, sessions, and who else knocks."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from remit.gateway.auth import AgentTokens, agent_secret
+from remit.kernel.root import Root
+from remit.ledger import LedgerClient
+from tests.server.mcp import calls
+from tests.server.mcp.calls import ok, wrong
+from tests.server.mcp.running import TOOLS, Served, new_root, serving, until, variables
+
+MODES = ["legacy", "auto"]
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "1"},
+    },
+}
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+SESSION = "mcp-session-id"
+FOR_AGENTS = ["thought_record", "thought_record_list", "thought_verify", "router_route",
+              "router_score"]  # fmt: skip
+FOR_AUDITORS = [name for name in TOOLS if name not in ("thought_record", "router_route")]
+
+
+def ask(
+    served: Served,
+    body: Any = PING,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    method: str = "POST",
+    path: str = "/mcp",
+) -> tuple[int, bytes, dict[str, str]]:
+    """One request, byte by byte as it is said here."""
+    parts = urlsplit(served.url)
+    token = served.token if token is None else token
+    sent = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        **({"authorization": f"Bearer {token}"} if token else {}),
+        **(headers or {}),
+    }
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+    try:
+        connection.request(method, path, data, sent)
+        reply = connection.getresponse()
+        raw = reply.read()
+        return reply.status, raw, {name.lower(): value for name, value in reply.getheaders()}
+    finally:
+        connection.close()
+
+
+def begun(served: Served, token: str | None = None) -> str:
+    """The id of a new MCP session."""
+    status, _, headers = ask(served, INITIALIZE, token)
+    assert status == 200
+    return headers[SESSION]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_every_tool(served: Served, mode: str) -> None:
+    key = served.key(agents=["teller", "walker"])
+    async with served.client(key.key, mode=mode) as client:
+        await calls.every_tool(client, "teller")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_mistakes(served: Served, mode: str) -> None:
+    async with served.client(mode=mode) as client:
+        await calls.mistakes(client)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_calls_side_by_side(served: Served, mode: str) -> None:
+    async with served.client(mode=mode) as client:
+        await calls.side_by_side(client)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_call_is_cancelled(served: Served, mode: str) -> None:
+    async with served.client(mode=mode) as client:
+        await calls.cancelling(client)
+
+
+async def test_who_asks_is_who_the_router_is_told(served: Served) -> None:
+    key = served.key("agent")
+    async with served.client(key.key) as client:
+        asked = (await ok(client, "router_route", prompt="x"))["asked"]
+        assert asked == {"session_id": "", "agent_id": key.name, "identity": key.name}
+
+
+async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
+    mine, other, operator = served.key("agent"), served.key("agent"), served.key("operator")
+    task, elsewhere = f"task {uuid.uuid4()}", f"task {uuid.uuid4()}"
+    async with served.client(operator.key) as client:
+        await ok(client, "thought_record", type="plan", task_id=elsewhere, content="the operator's")
+    async with served.client(mine.key) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == FOR_AGENTS
+        made = await ok(client, "thought_record", type="plan", task_id=task, content="a secret")
+        assert made["agent_id"] == mine.name
+        await ok(client, "thought_record", type="reflection", task_id=task, content="more")
+        assert (await ok(client, "thought_record_list", task_id=task))["count"] == 2
+        assert (await ok(client, "thought_verify", task_id=task))["records"] == 2
+        for name in ("thought_record_list", "thought_verify"):
+            assert "Name it with task_id" in await wrong(client, name)
+        for name in ("query_ledger", "list_sessions", "router_status"):
+            told = await wrong(client, name)
+            assert "role agent may not use" in told
+            assert "read" in told
+        told = await wrong(
+            client, "thought_record", type="plan", task_id=elsewhere, content="mine now"
+        )
+        assert "somebody else's" in told
+        told = await wrong(client, "thought_record", type="plan", task_id="SES-X", content="mine")
+        assert "begins with none of" in told
+    async with served.client(other.key) as client:
+        for name in ("thought_record_list", "thought_verify"):
+            told = await wrong(client, name, task_id=task)
+            assert "may read no other" in told
+            # Whether there is such a task is not told either.
+            assert told == await wrong(client, name, task_id="no such task")
+        assert "somebody else's" in await wrong(
+            client, "thought_record", type="plan", task_id=task, content="in between"
+        )
+        told = await wrong(client, "thought_record", type="plan", task_id="own", content="x",
+                           session_id=f"SES-{task[-12:]}")  # fmt: skip
+        assert "none of this key's own" in told
+    async with served.client(operator.key) as client:
+        assert (await ok(client, "thought_verify", task_id=task))["records"] == 2
+        assert (await ok(client, "thought_verify", task_id=elsewhere))["records"] == 1
+
+
+async def test_an_agent_speaks_in_no_other_agents_name(served: Served) -> None:
+    key = served.key("agent", agents=["scout"])
+    async with served.client(key.key) as client:
+        task = f"task {uuid.uuid4()}"
+        made = await ok(client, "thought_record", type="plan", task_id=task, content="x")
+        assert made["agent_id"] == "scout"
+        told = await wrong(
+            client, "thought_record", type="plan", task_id=task, content="x", agent_id="general"
+        )
+        assert "may not act as the agent 'general'" in told
+        assert "general" in await wrong(client, "router_route", prompt="x", agent_id="general")
+        assert (await ok(client, "thought_verify", task_id=task))["records"] == 1
+
+
+async def test_a_token_of_one_agent_and_session(served: Served) -> None:
+    key = served.key("agent")
+    tokens = AgentTokens(agent_secret(Root(served.root)))
+    token = tokens.issue("scout", session_id="SES-SCOUT1", key_id=key.key_id, ttl_s=600)
+    assert ask(served, token=key.key)[0] == 400  # no session yet; by now the key is known
+    async with served.client(token) as client:
+        task = f"task {uuid.uuid4()}"
+        made = await ok(client, "thought_record", type="plan", task_id=task, content="x")
+        assert (made["agent_id"], made["session_id"]) == ("scout", "SES-SCOUT1")
+        told = await wrong(client, "thought_record", type="plan", task_id=task, content="x",
+                           session_id="SES-OTHER1")  # fmt: skip
+        assert "another session" in told
+    # What a narrower token began, the key behind it does not go on in.
+    session = begun(served, token)
+    assert ask(served, token=token, headers={SESSION: session})[0] == 200
+    assert ask(served, token=key.key, headers={SESSION: session})[0] == 404
+
+
+async def test_an_auditor_reads_and_verifies(served: Served) -> None:
+    async with served.client(served.key("auditor").key) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == FOR_AUDITORS
+        assert (await ok(client, "thought_verify"))["verified"]
+        assert (await ok(client, "query_ledger"))["status"] == "ok"
+        told = await wrong(client, "thought_record", type="plan", task_id="t", content="x")
+        assert "role auditor may not use" in told
+        assert "role auditor may not use" in await wrong(client, "router_route", prompt="x")
+
+
+@pytest.mark.parametrize("body", [PING, INITIALIZE, LIST])
+def test_without_a_key(served: Served, body: Any) -> None:
+    for token, challenge in (
+        ("", 'Bearer realm="remit"'),
+        ("sk-remit-" + "A" * 43, 'Bearer realm="remit", error="invalid_token"'),
+        ("rat1.x.y", 'Bearer realm="remit", error="invalid_token"'),
+    ):
+        status, raw, headers = ask(served, body, token)
+        assert status == 401
+        assert headers["www-authenticate"] == challenge
+        assert headers["cache-control"] == "no-store"
+        told = json.loads(raw)
+        assert told["error"] == "invalid_token"
+        assert not token or token not in raw.decode()
+    status, _, _ = ask(served, body, "", {"authorization": "Basic eDp5"})
+    assert status == 401
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_sessions_id_alone_opens_nothing(served: Served, method: str) -> None:
+    session = begun(served)
+    for token, expected in (("", 401), (served.key("operator").key, 404)):
+        assert ask(served, None, token, {SESSION: session}, method)[0] == expected
+    assert ask(served, headers={SESSION: session})[0] == 200
+
+
+def test_another_key_cannot_go_on_in_a_session(served: Served) -> None:
+    mine, other = served.key("operator").key, served.key("operator").key
+    session = begun(served, mine)
+    assert ask(served, token=mine, headers={SESSION: session})[0] == 200
+    assert ask(served, token=other, headers={SESSION: session})[0] == 404
+    assert ask(served, token=other, headers={SESSION: "0" * 32})[0] == 404
+    assert ask(served, token="", headers={SESSION: session})[0] == 401
+    assert ask(served, None, mine, {SESSION: session}, "DELETE")[0] == 200
+    assert ask(served, token=mine, headers={SESSION: session})[0] == 404
+
+
+def test_a_revoked_key_ends_within_its_session(served: Served) -> None:
+    key = served.key("operator")
+    session = begun(served, key.key)
+    assert ask(served, token=key.key, headers={SESSION: session})[0] == 200
+    served.revoke(key)
+    until(lambda: ask(served, token=key.key, headers={SESSION: session})[0] == 401, within_s=10)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "evil.example:4001"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://localhost:3000"}, 200),
+        ({"content-type": "text/plain"}, 400),
+        ({"accept": "text/html"}, 406),
+    ],
+)
+def test_whom_it_was_meant_for(served: Served, headers: dict[str, str], status: int) -> None:
+    assert ask(served, INITIALIZE, headers=headers)[0] == status
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp/", "/mcp/x", "/.well-known/oauth-protected-resource"])
+def test_there_is_nothing_else(served: Served, path: str) -> None:
+    assert ask(served, INITIALIZE, path=path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"\xff", b'{"jsonrpc": "2.0"}', b"[" * 100_000, b"1e999"]
+)
+def test_junk(served: Served, body: bytes) -> None:
+    status, raw, _ = ask(served, body)
+    assert status == 400
+    assert b"Traceback" not in raw
+    assert ask(served, body, headers={"mcp-protocol-version": "2026-07-28"})[0] == 400
+    assert ask(served, INITIALIZE)[0] == 200
+
+
+def test_bodies_and_sessions_are_bounded(tmp_path: Path) -> None:
+    root = new_root(
+        tmp_path / "root", "\n[mcp_server]\nmax_message_bytes = 65536\nmax_sessions = 3\n"
+    )
+    with serving(root) as served:
+        huge = json.dumps({**PING, "params": {"_meta": {"x": "y" * 65536}}}).encode()
+        status, raw, headers = ask(served, huge)
+        assert (status, headers["connection"]) == (413, "close")
+        assert b"65,536" in raw
+
+        def parts() -> Any:
+            for _ in range(20):
+                yield b"x" * 10_000
+
+        parted = urlsplit(served.url)
+        connection = http.client.HTTPConnection(str(parted.hostname), parted.port, timeout=60)
+        connection.request("POST", "/mcp", parts(), {"authorization": f"Bearer {served.token}"},
+                           encode_chunked=True)  # fmt: skip
+        assert connection.getresponse().status == 413
+        connection.close()
+        assert ask(served, huge, "")[0] == 401  # before anything of it is read
+        for _ in range(3):
+            begun(served)
+        assert ask(served, INITIALIZE)[0] == 503
+
+
+async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> None:
+    hog = served.key("agent")
+    async with served.client(mode="legacy") as operator:
+
+        async def state(name: str) -> int:
+            return int((await ok(operator, "router_status"))[name])
+
+        before = {name: await state(name) for name in ("begun", "cancelled")}
+        for mode in MODES:
+            async with served.client(hog.key, mode=mode) as client:
+                slow = [
+                    asyncio.ensure_future(client.call_tool("router_route", {"prompt": "slow"}))
+                    for _ in range(10)
+                ]
+                async with asyncio.timeout(20):
+                    while await state("begun") < before["begun"] + 4:
+                        await asyncio.sleep(0.05)
+                # Reads have places of their own; others' calls have theirs.
+                await ok(client, "router_score", prompt="x")
+                await ok(operator, "router_route", prompt="x")
+                assert await state("begun") == before["begun"] + 4
+                served.revoke(hog)
+                async with asyncio.timeout(20):
+                    while await state("cancelled") < before["cancelled"] + 4:
+                        await asyncio.sleep(0.05)
+                    for call in slow:
+                        with pytest.raises(Exception):  # noqa: B017 - as the transport tells it
+                            await call
+                await asyncio.sleep(0.2)
+                assert await state("begun") == before["begun"] + 4
+            before = {name: await state(name) for name in before}
+            hog = served.key("agent")
+
+
+def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> None:
+    toml = "\n[mcp_server]\nmax_sessions = 3\nsessions_per_caller = 2\n"
+    with serving(new_root(tmp_path / "root", toml)) as served:
+        hog = served.key("agent")
+        sessions = [begun(served, hog.key) for _ in range(2)]
+        status, raw, _ = ask(served, INITIALIZE, hog.key)
+        assert (status, b"may have no more" in raw) == (503, True)
+        begun(served)
+        assert ask(served, INITIALIZE)[0] == 503  # there are three
+        parts = urlsplit(served.url)
+        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        stream.request("GET", "/mcp", headers={
+            "accept": "text/event-stream", "authorization": f"Bearer {hog.key}",
+            SESSION: sessions[0]})  # fmt: skip
+        reply = stream.getresponse()
+        assert reply.status == 200
+        served.revoke(hog)
+        reply.read()  # ends, instead of waiting for what may come
+        stream.close()
+        other = served.key("operator").key
+        until(lambda: ask(served, INITIALIZE, other)[0] == 200)
+        assert ask(served, headers={SESSION: sessions[1]}, token=other)[0] == 404
+        # What its client ends counts no more either.
+        mine = begun(served, other)
+        assert ask(served, INITIALIZE, other)[0] == 503
+        assert ask(served, None, other, {SESSION: mine}, "DELETE")[0] == 200
+        begun(served, other)
+
+
+@pytest.mark.parametrize("name", ["host", "authorization"])
+def test_two_headers_where_there_is_to_be_one(served: Served, name: str) -> None:
+    values = {"host": "localhost", "authorization": f"Bearer {served.token}"}
+    sent = [*values.items(), (name, values[name])]
+    head = "".join(f"{one}: {value}\r\n" for one, value in sent)
+    answer = _raw(served, f"POST /mcp HTTP/1.1\r\n{head}content-length: 0\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_who_dawdles_or_talks_without_end(tmp_path: Path) -> None:
+    toml = "\n[server]\nbody_timeout_s = 0.5\nmax_header_bytes = 8192\n"
+    with serving(new_root(tmp_path / "root", toml)) as served:
+        assert ask(served, INITIALIZE)[0] == 200
+        head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {served.token}\r\n"
+        slow = f"{head}content-length: 100\r\n\r\n{{".encode()
+        assert _raw(served, slow).startswith(b"HTTP/1.1 408 ")
+        assert _raw(served, f"{head}x: {'y' * 20_000}\r\n\r\n".encode()).startswith(
+            b"HTTP/1.1 431 "
+        )
+        assert ask(served, INITIALIZE)[0] == 200
+
+
+def _raw(served: Served, data: bytes) -> bytes:
+    """What comes back until the server closes."""
+    parts = urlsplit(served.url)
+    with socket.create_connection((str(parts.hostname), parts.port), timeout=20) as connection:
+        connection.sendall(data)
+        found = b""
+        while more := connection.recv(65536):
+            found += more
+        return found
+
+
+async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
+    with serving(new_root(tmp_path / "root"), "--dev") as served:
+        async with served.client("") as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
+            made = await ok(client, "thought_record", type="plan", task_id="t", content="x")
+            assert made["agent_id"] == "developer"
+            asked = (await ok(client, "router_route", prompt="x"))["asked"]
+            assert asked["identity"] == "developer"
+        assert ask(served, INITIALIZE, "", {"host": "evil.example"})[0] == 421
+        assert ask(served, INITIALIZE, "", {"origin": "http://evil.example"})[0] == 403
+        assert "DEV MODE" in served.errors.read_text()
+
+
+def test_dev_mode_stays_on_this_machine(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", "mcp", "--http", "--dev", "--host", "0.0.0.0",
+         "--root", str(root)],
+        env=variables(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "listens on loopback only" in done.stderr
+    assert "Leave out --dev" in done.stderr
+
+
+def test_an_address_that_is_taken(served: Served) -> None:
+    port = str(urlsplit(served.url).port)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.server.mcp.doubled", "mcp", "--http", "--port", port,
+         "--root", str(served.root)],
+        env=variables(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot be listened on" in done.stderr
+
+
+def test_another_name_is_let_in_when_it_is_configured(tmp_path: Path) -> None:
+    toml = '\n[mcp_server]\nallowed_hosts = ["remit.example"]\n'
+    toml += 'allowed_origins = ["https://page.example"]\n'
+    with serving(new_root(tmp_path / "root", toml)) as served:
+        known = {"host": "remit.example", "origin": "https://page.example"}
+        assert ask(served, INITIALIZE, headers=known)[0] == 200
+        assert ask(served, INITIALIZE, headers={"host": "remit.example:4001"})[0] == 200
+        assert ask(served, INITIALIZE, headers={"host": "other.example"})[0] == 421
+
+
+async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:
+    with serving(new_root(tmp_path / "root")) as served:
+        async with served.client(mode="legacy") as client:
+            made = await ok(client, "thought_record", type="plan", task_id="t", content="x")
+            assert await asyncio.to_thread(served.stop) < 20
+        with LedgerClient(str(served.root / "ledger.db")) as ledger:
+            assert ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
+            assert ledger.verify().verified

@@ -1,0 +1,421 @@
+"""What is offered, and the parts that need no server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp.types import TextContent
+
+from remit.gateway.auth import Identity
+from remit.kernel.schemas import first_problem, schema_problem
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.routing.trail import create_thought_record
+from remit.runtime import Runtime
+from remit.server.mcp.caller import Caller, NotAllowedError, current_caller
+from remit.server.mcp.offer import Offer
+from remit.server.mcp.owners import TaskOwners
+from remit.server.mcp.server import Offers, all_offers
+from remit.server.mcp.shares import Rate, Shares, TooManyCallsError
+from remit.server.mcp.stdio import _Lines
+from tests.server.mcp.running import TOOLS, new_root, variables
+
+WRITING = ("thought_record", "router_route")
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    with Runtime.open(new_root(tmp_path_factory.mktemp("offers") / "root")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def offers(runtime: Runtime) -> dict[str, Offer]:
+    return {one.tool.tool_id: one for one in all_offers(runtime)}
+
+
+def test_every_tool_is_there(offers: dict[str, Offer]) -> None:
+    assert list(offers) == TOOLS
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_model_can_use_it(offers: dict[str, Offer], name: str) -> None:
+    offer = offers[name]
+    told = offer.definition().model_dump(by_alias=True, exclude_none=True)
+    assert len(told["description"]) > 100
+    assert told["title"]
+    assert told["annotations"] == {
+        "title": told["title"],
+        "readOnlyHint": name not in WRITING,
+        "destructiveHint": False,
+        "idempotentHint": name not in WRITING,
+        "openWorldHint": name == "router_route",
+    }
+    for schema in (told["inputSchema"], told["outputSchema"]):
+        assert schema["type"] == "object"
+        assert schema_problem(schema) == ""
+    assert told["inputSchema"]["additionalProperties"] is False
+    for key, value in told["inputSchema"]["properties"].items():
+        assert value["type"] in ("string", "integer"), key
+        assert value["description"], key
+        assert value["examples"], key
+        for example in value["examples"]:
+            assert first_problem(value, example) == "", (key, example)
+        if value["type"] == "string":
+            assert {"maxLength", "pattern", "enum"} & value.keys(), key
+        else:
+            assert "minimum" in value, key
+        if "default" in value:
+            assert first_problem(value, value["default"]) == ""
+
+
+def test_no_tool_speaks_of_one_that_is_not_offered(offers: dict[str, Offer]) -> None:
+    for offer in offers.values():
+        text = str(offer.definition())
+        for name in (
+            "query_ledger_full",
+            "session_overview",
+            "reconstruct_session",
+            "this session when",
+        ):
+            assert name not in text
+
+
+def test_roles(offers: dict[str, Offer]) -> None:
+    def allowed(role: str) -> list[str]:
+        caller = Caller(Identity("x", role))
+        return [name for name, offer in offers.items() if offer.allows(caller)]
+
+    assert allowed("operator") == allowed("admin") == TOOLS
+    assert allowed("auditor") == [name for name in TOOLS if name not in WRITING]
+    assert allowed("agent") == [*TOOLS[:5]]
+    assert allowed("nobody") == []
+
+
+def test_nobody_is_ever_assumed() -> None:
+    with pytest.raises(LookupError):
+        current_caller()
+
+
+def test_whose_a_task_is(runtime: Runtime) -> None:
+    owners = TaskOwners(runtime.ledger)
+    ann = Caller(Identity("ann-1", "agent", key_id="KEY-1", user_id="ann"))
+    anns_other = Caller(Identity("ann-2", "agent", key_id="KEY-2", user_id="ann"))
+    bob = Caller(Identity("bob", "agent", key_id="KEY-3"))
+    operator = Caller(Identity("op", "operator", key_id="KEY-4"))
+
+    def claim(caller: Caller, task: str, session: str = "") -> bool:
+        try:
+            asyncio.run(owners.claim(caller, task, session))
+        except NotAllowedError:
+            return False
+        return True
+
+    def reads(caller: Caller, task: str) -> bool:
+        try:
+            owners.require(caller, task)
+        except NotAllowedError:
+            return False
+        return True
+
+    assert not reads(ann, "task-1")
+    assert claim(ann, "task-1")
+    assert claim(ann, "task-1")
+    assert claim(anns_other, "task-1")
+    assert not claim(bob, "task-1")
+    assert [reads(one, "task-1") for one in (ann, anns_other, bob, operator)] == [
+        True, True, False, True,
+    ]  # fmt: skip
+    assert claim(operator, "task-1")
+    thought = {"type": "plan", "task_id": "task-2", "agent_id": "op", "content": "x"}
+    create_thought_record(runtime.ledger, thought)
+    assert not claim(bob, "task-2")
+    assert not reads(bob, "task-2")
+    for reserved in ("SES-1", "WO-1", "DEC-1", "LED-1"):
+        assert not claim(bob, reserved)
+    # What is refused leaves nothing; nothing is given but the task.
+    assert not claim(bob, "task-3", session="any-name")
+    assert claim(ann, "any-name")
+    assert claim(ann, "task-3")
+    assert runtime.ledger.select("SELECT count(*) FROM session_owners") == [(0,)]
+    # A session and a task of one name are one place of the record.
+    runtime.ledger.transact(
+        lambda tx: tx.execute("INSERT INTO session_owners VALUES ('bobs', 'key:KEY-3')")
+    )
+    assert claim(bob, "task-4", session="bobs")
+    assert not claim(ann, "task-5", session="bobs")
+    assert not claim(ann, "bobs")
+
+
+def test_a_token_for_a_session_that_the_runtime_began(ledger: LedgerClient) -> None:
+    owners = TaskOwners(ledger)
+    for session in ("SES-1", "SES-2"):
+        ledger.write(LedgerEntry(event_type="SESSION_START", submission_id=session,
+                                 decision="started", reason="x",
+                                 metadata={"session_id": session}))  # fmt: skip
+    first, second = (
+        Caller(Identity("scout", "agent", agents=("scout",), session_id=session))
+        for session in ("SES-1", "SES-2")
+    )
+    asyncio.run(owners.claim(first, "mine", "SES-1"))
+    with pytest.raises(NotAllowedError, match="none of this key's own"):
+        asyncio.run(owners.claim(first, "more", "SES-2"))
+    # The same agent in another session is another owner.
+    with pytest.raises(NotAllowedError):
+        owners.require(second, "mine")
+    with pytest.raises(NotAllowedError):
+        asyncio.run(owners.claim(second, "mine", "SES-2"))
+
+
+def test_an_imported_task_is_nobodys(ledger: LedgerClient) -> None:
+    """It has entries and no rows of the trail yet."""
+    ledger.write(LedgerEntry(event_type="THOUGHT_RECORD", submission_id="payroll", decision="plan",
+                             reason="Thought recorded"))  # fmt: skip
+    owners, bob = TaskOwners(ledger), Caller(Identity("bob", "agent", key_id="KEY-B"))
+    with pytest.raises(NotAllowedError, match="somebody else's"):
+        asyncio.run(owners.claim(bob, "payroll", ""))
+    with pytest.raises(NotAllowedError):
+        owners.require(bob, "payroll")
+
+
+async def _call(offers: Offers, caller: Caller, name: str, **arguments: Any) -> Any:
+    result = await offers.call(caller, name, arguments)
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text if result.is_error else result.structured_content
+
+
+async def test_of_its_tasks_an_agent_reads_what_it_wrote(
+    runtime: Runtime, offers: dict[str, Offer]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    ann = Caller(Identity("ann", "agent", key_id="KEY-A", user_id="ann"))
+    other = Caller(Identity("ann", "agent", key_id="KEY-B", user_id="ann"))
+    operator = Caller(Identity("op", "operator", key_id="KEY-O"))
+    for who, content in ((ann, "1"), (operator, "the operator's"), (other, "2")):
+        await _call(tools, who, "thought_record", type="plan", task_id="ours", content=content)
+    # As routing does where a session has that name.
+    create_thought_record(runtime.ledger, {"type": "decision", "task_id": "ours", "agent_id": "ann",
+                                           "content": "a routed prompt"})  # fmt: skip
+
+    async def contents(who: Caller, **page: int) -> tuple[list[str], int | None]:
+        told = await _call(tools, who, "thought_record_list", task_id="ours", **page)
+        assert told["count"] == len(told["thoughts"])
+        return [one["content"] for one in told["thoughts"]], told["next_offset"]
+
+    assert await contents(ann) == (["1", "2"], None)
+    assert await contents(other, limit=2) == (["1"], 2)
+    assert await contents(other, limit=2, offset=2) == (["2"], None)
+    assert (await contents(operator))[0] == ["1", "the operator's", "2", "a routed prompt"]
+    assert "lone surrogate" in await _call(
+        tools, ann, "thought_record", type="plan", task_id="not yet", content="\ud800"
+    )
+    owned = "SELECT owner FROM task_owners WHERE task_id = ?"
+    assert runtime.ledger.select(owned, ("not yet",)) == []
+
+
+async def test_no_record_is_skipped_and_no_id_cut(
+    runtime: Runtime, offers: dict[str, Offer]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    operator = Caller(Identity("op", "operator", key_id="KEY-O"))
+    task, agent = "\U0001f600" * 400, "\U0001f601" * 128
+    made = [
+        create_thought_record(
+            runtime.ledger,
+            {"type": "plan", "task_id": task, "agent_id": agent,
+             "content": f"{number} " + "\U0001f600" * (number % 3) * 400},
+        )
+        for number in range(90)
+    ]  # fmt: skip
+    found: list[dict[str, Any]] = []
+    offset: int | None = 0
+    pages = 0
+    while offset is not None:
+        told = await _call(tools, operator, "thought_record_list", task_id=task, limit=100,
+                           offset=offset)  # fmt: skip
+        found += told["thoughts"]
+        assert told["count"] == len(told["thoughts"]) > 0
+        offset, pages = told["next_offset"], pages + 1
+    assert pages > 1
+    assert [one["id"] for one in found] == [one.id for one in made]
+    assert {(one["task_id"], one["agent_id"]) for one in found} == {(task, agent)}
+    assert [one["content"].split()[0] for one in found] == [str(number) for number in range(90)]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("thought_record", {"type": "plan", "task_id": "t\n", "content": "x"}),
+        ("thought_record", {"type": "plan", "task_id": "t", "content": "x", "agent_id": "a\n"}),
+        ("thought_record", {"type": "plan", "task_id": "t", "content": "x", "agent_id": "\x1b["}),
+        ("thought_record", {"type": "plan", "task_id": "t", "content": "x",
+                            "session_id": "SES-1\n"}),
+        ("thought_record_list", {"offset": 10**30}),
+        ("router_route", {"prompt": "x", "session_id": "SES-1\n"}),
+        ("trace_prompt_journey", {"entry_id": "LED-00000000\n"}),
+    ],
+)  # fmt: skip
+async def test_arguments_that_look_right(
+    runtime: Runtime, offers: dict[str, Offer], name: str, arguments: dict[str, Any]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    told = await _call(tools, Caller(Identity("op", "operator")), name, **arguments)
+    assert f"Wrong arguments for {name}" in told
+
+
+async def test_a_read_that_takes_too_long(runtime: Runtime, offers: dict[str, Offer]) -> None:
+    one = offers["router_status"]
+    slow = replace(one, tool=replace(one.tool, function=lambda: time.sleep(1), timeout_s=0.05))
+    tools = Offers([slow], runtime.loaded.settings)
+    told = await _call(tools, Caller(Identity("op", "operator")), "router_status")
+    assert "did not end within 0.05 s" in told
+    assert "take effect" not in told
+
+
+def test_thoughts_a_minute() -> None:
+    rate = Rate(3)
+    for owner in ("a", "b"):
+        for _ in range(3):
+            rate.take(owner)
+        with pytest.raises(TooManyCallsError, match="more than 3 thoughts a minute"):
+            rate.take(owner)
+    unbounded = Rate(0)
+    for _ in range(100):
+        unbounded.take("a")
+
+
+async def test_shares_of_what_runs() -> None:
+    shares, running = Shares(at_once=3, each=2, waiting=1), []
+    release = asyncio.Event()
+
+    async def call(owner: str) -> None:
+        async with shares.of(owner):
+            running.append(owner)
+            await release.wait()
+
+    calls = [asyncio.ensure_future(call("a")) for _ in range(4)]
+    await asyncio.sleep(0)
+    calls.append(asyncio.ensure_future(call("b")))
+    await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    assert running == ["a", "a", "b"]
+    assert isinstance(calls[3].exception(), TooManyCallsError)
+    release.set()
+    await asyncio.wait(calls)
+    assert sorted(running) == ["a", "a", "a", "b"]
+    async with shares.of("a"):
+        pass
+
+
+def test_two_keys_at_once_for_one_task(ledger: LedgerClient) -> None:
+    owners = TaskOwners(ledger)
+    callers = [Caller(Identity(f"k{n}", "agent", key_id=f"KEY-R{n}")) for n in range(8)]
+
+    async def all_at_once() -> int:
+        claims = (owners.claim(one, "contested", "") for one in callers)
+        return sum(
+            result is None for result in await asyncio.gather(*claims, return_exceptions=True)
+        )
+
+    assert asyncio.run(all_at_once()) == 1
+    assert sum(_reads(owners, one) for one in callers) == 1
+
+
+def _reads(owners: TaskOwners, caller: Caller) -> bool:
+    try:
+        owners.require(caller, "contested")
+    except NotAllowedError:
+        return False
+    return True
+
+
+@given(st.lists(st.binary(max_size=300).map(lambda data: data.replace(b"\n", b"")), max_size=20))
+def test_lines_come_as_they_were_sent(sent: list[bytes]) -> None:
+    limit = 200
+    reading, writing = os.pipe()
+    whole = b"".join(line + b"\n" for line in sent) + b"the rest"
+    writer = threading.Thread(target=_write, args=(writing, whole))
+    writer.start()
+    try:
+        lines = _Lines(reading, limit)
+        for line in sent:
+            assert lines.next() == (None if len(line) > limit else line + b"\n")
+        assert lines.next() == b""
+    finally:
+        writer.join()
+        os.close(reading)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+_NAMES = st.sampled_from([
+    "type", "task_id", "content", "agent_id", "session_id", "limit", "offset", "prompt", "task",
+    "decision", "event_type", "max_entries", "work_order_id", "entry_id", "turn", "max_sessions",
+])  # fmt: skip
+_LIKELY = st.sampled_from([
+    "plan", "t", "SES-1", "WO-1", "LED-00000000", "LED-ffffffffffffffffff", "EXCHANGE", "auto",
+    "a\x00b", "\ud800", 1, 1.0, 10**30, -1, 1e300,
+])  # fmt: skip
+
+
+@given(
+    name=st.sampled_from([name for name in TOOLS if name != "router_route"]),
+    arguments=st.dictionaries(_NAMES, _JSON | _LIKELY, max_size=5),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_arguments_break_a_tool(
+    runtime: Runtime, offers: dict[str, Offer], name: str, arguments: dict[str, Any]
+) -> None:
+    tools = Offers(offers.values(), runtime.loaded.settings)
+    caller = Caller(Identity("op", "operator", key_id="KEY-F"))
+    (content,) = asyncio.run(tools.call(caller, name, arguments)).content
+    assert isinstance(content, TextContent)
+    assert "Remit itself failed" not in content.text
+    assert "raised" not in content.text
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    with open(descriptor, "wb") as pipe:
+        pipe.write(data)
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    code = (
+        "import sys; sys.modules['mcp'] = None\n"
+        "from remit.cli import main\n"
+        f"main(['mcp', '--root', {str(root)!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables(), input="", capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "needs the extra 'mcp'" in done.stderr
+    assert "pip install 'remit[mcp]'" in done.stderr
+
+
+def test_the_help_loads_nothing_of_it() -> None:
+    code = (
+        "import sys\n"
+        "from remit.cli import main\n"
+        "try:\n    main(['mcp', '--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'mcp', 'remit.server.mcp', 'uvicorn', 'remit.runtime'} & set(sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code], env=variables(), check=True, capture_output=True, timeout=60
+    )

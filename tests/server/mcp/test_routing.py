@@ -1,0 +1,149 @@
+"""The router's tools over the real router, with a provider that is a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway.auth import KeyStore, NewKey
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.ledger import LedgerClient, Transaction
+from tests.server.mcp.calls import ok, wrong
+from tests.server.mcp.running import Served, new_root, serving, stdio, variables
+from tests.support.upstream import upstream
+
+REMIT = (sys.executable, "-m", "remit")
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[dict[str, str]]:
+    """The environment in which there is a model to ask."""
+    with upstream() as running:
+        yield {"OPENAI_BASE_URL": f"{running.url}/v1", "OPENAI_API_KEY": "sk-upstream-openai"}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> Iterator[Served]:
+    """A server over the real router."""
+    root = new_root(tmp_path_factory.mktemp("routed") / "root")
+    with serving(root, command=REMIT, env=env) as served:
+        yield served
+
+
+def _key(served: Served, *, tokens: int = 1_000_000, **more: Any) -> NewKey:
+    """A key of an agent with a budget."""
+
+    def limit(tx: Transaction, key_id: str) -> dict[str, Any]:
+        budgeter.allocate(BudgetScope(key_id=key_id), limits=BudgetLimits(tokens), tx=tx)
+        return {}
+
+    with LedgerClient(str(served.root / "ledger.db")) as ledger, KeyStore(ledger) as keys:
+        budgeter = TokenBudgeter(ledger)
+        return keys.create(f"k{tokens}{len(keys.list())}", in_transaction=limit, **more)
+
+
+def _spent(served: Served, key: NewKey) -> int:
+    with LedgerClient(str(served.root / "ledger.db")) as ledger:
+        return TokenBudgeter(ledger).status(BudgetScope(key_id=key.key_id))[0].spent_tokens
+
+
+async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
+    key = _key(real, agents=["scout"])
+    async with real.client(key.key) as client:
+        scored = await ok(client, "router_score", prompt="Say hello.")
+        told = await ok(client, "router_route", prompt="Say hello.", max_tokens=20)
+        assert told["model_id"] == scored["chain"][told["fallback_attempts"]]
+        assert told["response"]
+        assert told["scores"] == scored["scores"]
+    assert _spent(real, key) > 0
+    async with real.client() as client:
+        for name in ("decision_id", "decision_entry_id", "exchange_entry_id"):
+            explained = await ok(client, "router_explain", decision=told[name])
+            assert explained["decision_id"] == told["decision_id"]
+            assert explained["chosen_model_id"] == told["model_id"]
+            assert explained["agent_id"] == "scout"
+        assert "no decision 'DEC-0'" in await wrong(client, "router_explain", decision="DEC-0")
+        status = await ok(client, "router_status")
+        assert "auto" in [route["name"] for route in status["routes"]]
+        assert told["model_id"] in [model["model_id"] for model in status["models"]]
+    with LedgerClient(str(real.root / "ledger.db")) as ledger:
+        exchange = ledger.read(told["exchange_entry_id"])
+        assert exchange.metadata["key_id"] == key.key_id
+        assert exchange.metadata["agent_id"] == "scout"
+        decision = ledger.read(told["decision_entry_id"])
+        assert json.loads(decision.metadata["content"])["chosen_model_id"] == told["model_id"]
+        assert ledger.verify().verified
+
+
+async def test_a_keys_limits_hold(real: Served) -> None:
+    poor = _key(real, tokens=5)
+    async with real.client(poor.key) as client:
+        assert await wrong(client, "router_route", prompt="Say hello.", max_tokens=20)
+    assert _spent(real, poor) == 0
+    narrow = _key(real, models=["no-such-model"])
+    async with real.client(narrow.key) as client:
+        told = await wrong(client, "router_route", prompt="Say hello.", max_tokens=20)
+        assert "may use no model" in told
+        assert "may use no model" in await wrong(client, "router_score", prompt="Say hello.")
+    assert _spent(real, narrow) == 0
+    first, second = _key(real), _key(real)
+    async with real.client(first.key) as client:
+        await ok(client, "router_route", prompt="Hello.", session_id="SES-FIRST1", max_tokens=20)
+    async with real.client(second.key) as client:
+        told = await wrong(
+            client, "router_route", prompt="Hello.", session_id="SES-FIRST1", max_tokens=20
+        )
+        assert told
+    assert _spent(real, second) == 0
+
+
+async def test_what_cannot_be_routed(real: Served) -> None:
+    async with real.client(_key(real).key) as client:
+        assert "auto" in await wrong(client, "router_route", prompt="x", route="nowhere")
+        assert "auto" in await wrong(client, "router_score", prompt="x", route="nowhere")
+        assert "no name of a task" in await wrong(client, "router_score", prompt="x", task="a b")
+        told = await wrong(client, "router_route", prompt="hello [[status=400]]", max_tokens=20)
+        assert "Traceback" not in told
+
+
+async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> None:
+    """Sessions may have any name; a task of that name is not another key's to begin."""
+    first, second = _key(real), _key(real)
+    async with real.client(first.key) as client:
+        await ok(client, "router_route", prompt="Hello.", session_id="SES-SECOND1", max_tokens=20)
+    async with real.client(second.key) as client:
+        assert "somebody else's" in await wrong(
+            client, "thought_record", type="plan", task_id="SES-SECOND1", content="x"
+        )
+        assert "may read no other" in await wrong(
+            client, "thought_record_list", task_id="SES-SECOND1"
+        )
+
+
+def _limit_the_local_operator(root: Path) -> None:
+    subprocess.run(
+        [*REMIT, "budget", "set", "--root", str(root), "--user", "local-operator", "--tokens", "5"],
+        env=variables(), check=True, capture_output=True,
+    )  # fmt: skip
+
+
+async def test_a_client_over_stdio_can_be_given_a_budget(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    root = new_root(tmp_path / "root")
+    async with stdio(root, command=REMIT, env=env) as client:
+        told = await ok(client, "router_route", prompt="Say hello.", max_tokens=20)
+        assert told["response"]
+    _limit_the_local_operator(root)
+    async with stdio(root, command=REMIT, env=env) as client:
+        assert "BUDGET_EXHAUSTED" in await wrong(
+            client, "router_route", prompt="Say hello.", max_tokens=20
+        )
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        assert ledger.read(told["exchange_entry_id"]).metadata["key_id"] == "local"

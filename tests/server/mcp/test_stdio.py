@@ -1,0 +1,305 @@
+"""``remit mcp`` over standard input and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.ledger import LedgerClient
+from tests.server.mcp import calls
+from tests.server.mcp.running import DOUBLED, TOP, new_root, stdio, until, variables
+
+MODES = ["legacy", "auto"]
+LIMIT = "\n[mcp_server]\nmax_message_bytes = 65536\n"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_every_tool(root: Path, mode: str) -> None:
+    async with stdio(root, mode=mode) as client:
+        assert client.server_info is not None
+        assert client.server_info.name == "remit"
+        await calls.every_tool(client, "local-operator")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_mistakes(root: Path, mode: str) -> None:
+    async with stdio(root, mode=mode) as client:
+        await calls.mistakes(client)
+
+
+async def test_calls_side_by_side(root: Path) -> None:
+    async with stdio(root, mode="legacy") as client:
+        await calls.side_by_side(client)
+
+
+async def test_a_call_is_cancelled(root: Path) -> None:
+    async with stdio(root, mode="legacy") as client:
+        await calls.cancelling(client)
+
+
+class Raw:
+    """A server that is spoken to line by line."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def send(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def ask(self, number: int, method: str, **params: Any) -> Any:
+        self.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": method,
+                              "params": params}).encode())  # fmt: skip
+        return self.receive()
+
+    def initialize(self) -> None:
+        told = self.ask(
+            0, "initialize", protocolVersion="2025-06-18", capabilities={},
+            clientInfo={"name": "raw", "version": "1"},
+        )  # fmt: skip
+        assert told["result"]["serverInfo"]["name"] == "remit"
+        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+
+
+@contextmanager
+def raw(root: Path) -> Iterator[Raw]:
+    command = [*DOUBLED, "mcp", "--root", str(root)]
+    with subprocess.Popen(
+        command, env=variables(), cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            server = Raw(process)
+            server.initialize()
+            yield server
+        finally:
+            process.kill()
+
+
+def test_junk_is_answered_and_survived(tmp_path: Path) -> None:
+    with raw(new_root(tmp_path / "root", LIMIT)) as server:
+        for junk in (b"hello", b"{", b"\xff\xfe", b"[" * 60_000):
+            server.send(junk)
+            told = server.receive()
+            assert told["error"]["code"] == -32700
+            assert told.get("id") is None
+        for line, answered in (
+            (b'{"jsonrpc": "1.0"}', None),
+            (b"[1, 2]", None),
+            (b'{"jsonrpc": "1.0", "id": 9, "method": "ping"}', 9),
+            (b'{"jsonrpc": "2.0", "id": "nine", "method": "ping", "params": 9}', "nine"),
+            (b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}', None),
+            (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', None),
+            (b'{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"x": "\\ud800"}}', 9),
+        ):
+            server.send(line)
+            told = server.receive()
+            assert told["error"]["code"] == -32600
+            assert told.get("id") == answered
+        server.send(b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": '
+                    b'{"requestId": [1]}}')  # fmt: skip
+        server.send(b"")
+        server.send(b"x" * 1_000_000)
+        assert server.receive()["error"]["code"] == -32600
+        assert server.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        assert server.ask(2, "no/such")["error"]["code"] == -32601
+        assert server.ask(3, "tools/call", name=5)["error"]["code"] == -32602
+
+
+def test_a_ping_is_answered_while_a_tool_blocks(root: Path) -> None:
+    with raw(root) as server:
+        blocking = {"name": "router_score", "arguments": {"prompt": "block"}}
+        server.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                                "params": blocking}).encode())  # fmt: skip
+        assert server.ask(2, "ping")["id"] == 2
+        assert server.receive()["id"] == 1
+
+
+@pytest.mark.parametrize("end", ["eof", signal.SIGTERM, signal.SIGINT])
+def test_it_ends_cleanly(root: Path, end: Any) -> None:
+    with raw(root) as server:
+        told = server.ask(
+            1, "tools/call", name="thought_record",
+            arguments={"type": "plan", "task_id": "end", "content": "The last words."},
+        )  # fmt: skip
+        slow = {"name": "router_route", "arguments": {"prompt": "slow"}}
+        server.send(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+                                "params": slow}).encode())  # fmt: skip
+        while server.ask(3, "tools/call", name="router_status", arguments={})["result"][
+            "structuredContent"
+        ]["begun"] == 0:  # fmt: skip
+            pass
+        assert server.process.stdin is not None
+        if end == "eof":
+            server.process.stdin.close()
+        else:
+            server.process.send_signal(end)
+        assert server.process.wait(30) == 0
+        assert server.process.stdout is not None
+        for line in server.process.stdout.read().splitlines():
+            assert json.loads(line)["jsonrpc"] == "2.0"
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == b""
+    with LedgerClient(str(root / "ledger.db")) as ledger:
+        entry_id = told["result"]["structuredContent"]["entry_id"]
+        assert ledger.read(entry_id).metadata["content"] == "The last words."
+        assert ledger.verify().verified
+
+
+def test_a_client_that_is_gone(root: Path) -> None:
+    with raw(root) as server:
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+        server.send(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+        until(lambda: server.process.poll() is not None)
+        assert server.process.returncode == 0
+
+
+def test_a_client_that_never_reads_holds_up_no_end(root: Path) -> None:
+    with raw(root) as server:
+        for number in range(8):  # more than any pipe holds
+            big = {"name": "router_route", "arguments": {"prompt": "big"}}
+            server.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call",
+                                    "params": big}).encode())  # fmt: skip
+        time.sleep(2)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+
+
+def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", "\n[mcp_server]\nmax_unread = 8\n")
+    with raw(root) as server:
+        line = b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}'
+        lines = b"".join(line % number + b"\n" for number in range(5000))  # more than pipes hold
+        assert server.process.stdin is not None
+        sending = server.process.stdin.fileno()
+        os.set_blocking(sending, False)
+        sent, end = 0, time.monotonic() + 4
+        while time.monotonic() < end:
+            try:
+                sent += os.write(sending, lines[sent : sent + 65536])
+            except BlockingIOError:
+                time.sleep(0.05)
+        assert 0 < sent < len(lines)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == b""
+
+
+def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root", "\n[mcp_server]\nmax_unread = 100000\n")
+    with raw(root) as server:
+        for number in range(3000):
+            server.send(b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}' % number)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == b""
+
+
+def test_input_that_ends_right_after_a_call(root: Path) -> None:
+    call = {"name": "thought_record",
+            "arguments": {"type": "plan", "task_id": "fin", "content": "x"}}  # fmt: skip
+    start = {"protocolVersion": "2025-06-18", "capabilities": {},
+             "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
+    lines = [
+        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": start},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
+    ]
+    done = subprocess.run(
+        [*DOUBLED, "mcp", "--root", str(root)], env=variables(), cwd=TOP, timeout=60, check=True,
+        input="".join(f"{json.dumps(line)}\n" for line in lines), capture_output=True, text=True,
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["id"] for one in told] == [0, 1]
+    assert told[1]["result"]["structuredContent"]["task_id"] == "fin"
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-"])
+def test_there_is_no_client(root: Path, closing: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "remit", "mcp", "--root",
+         str(root)],
+        env=variables(), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert b"Standard input or output is closed" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    script = tmp_path / "printing.py"
+    script.write_text(
+        "import os, subprocess, sys\n"
+        "from tests.server.mcp.doubled import RouterDouble, put\n"
+        "class Printing(RouterDouble):\n"
+        "    def status(self):\n"
+        "        print('by hand', flush=True)\n"
+        "        os.write(1, b'by descriptor\\n')\n"
+        "        subprocess.run(['echo', 'by a child'])\n"
+        "        return {'read': sys.stdin.read()}\n"
+        "put(Printing())\n"
+        "from remit.cli import main\n"
+        "main()\n"
+    )
+    asked = (
+        b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
+        b'"capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}\n'
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"router_status"}}\n'
+    )
+    with subprocess.Popen(
+        [sys.executable, str(script), "mcp", "--root", str(root)],
+        env=variables({"PYTHONPATH": str(TOP)}), cwd=TOP, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(asked)
+        process.stdin.flush()
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.stdin.close()
+        assert process.wait(30) == 0
+        assert process.stdout.read() == b""
+        said = process.stderr.read()
+    assert [line["id"] for line in lines] == [0, 1]
+    assert lines[1]["result"]["structuredContent"] == {"read": ""}
+    for words in (b"by hand", b"by descriptor", b"by a child"):
+        assert words in said
+
+
+def test_without_a_root(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", "mcp", "--root", str(tmp_path / "none")],
+        env=variables(), input=b"", capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert b"There is no root" in done.stderr
+
+
+def test_listening_options_need_http() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "remit", "mcp", "--port", "1"],
+        env=variables(), input=b"", capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert b"go with --http" in done.stderr

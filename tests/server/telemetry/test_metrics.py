@@ -1,0 +1,315 @@
+"""What is counted of real calls, and what clients cannot do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from remit.gateway import CircuitState
+from remit.kernel.errors import ConfigError
+from remit.kernel.exchange import RouteOutcome
+from remit.server.telemetry import CallMetrics
+from tests.server.telemetry.calls import call_report, watched_gateway
+from tests.support.requests import prompt_request
+from tests.support.wire import Raw, completion, completion_stream, serve
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def _read(body: bytes) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def _samples(metrics: CallMetrics) -> Samples:
+    body, kind = metrics.render()
+    assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    return _read(body)
+
+
+def _get(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((name, frozenset(labels.items())))
+
+
+def _all(samples: Samples, name: str) -> list[dict[str, str]]:
+    return [dict(labels) for found, labels in samples if found == name]
+
+
+def test_a_call_is_counted_with_tokens_cost_and_time(tmp_path: Path) -> None:
+    metrics = CallMetrics()
+    answer = {**completion("Hello."), "model": "gpt-4o-mini"}
+    answer["usage"] = {
+        "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 40},
+        "completion_tokens_details": {"reasoning_tokens": 8},
+    }  # fmt: skip
+    with serve(answer) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, metrics)
+        with ledger:
+            responses = [gateway.route(prompt_request()) for _ in range(3)]
+    spent = sum(response.cost_incurred for response in responses)
+    assert spent > 0
+    who = {"provider": "openai", "model": "gpt-4o-mini"}
+    got = _samples(metrics)
+    assert _get(got, "remit_calls_total", **who, outcome="success", error_code="") == 3
+    assert _get(got, "remit_tokens_total", **who, type="input") == 300
+    assert _get(got, "remit_tokens_total", **who, type="output") == 60
+    assert _get(got, "remit_tokens_total", **who, type="cached_input") == 120
+    assert _get(got, "remit_tokens_total", **who, type="reasoning") == 24
+    assert _get(got, "remit_cost_usd_total", **who, certainty="measured") == pytest.approx(spent)
+    assert _get(got, "remit_attempts_total") == 3
+    assert _get(got, "remit_call_duration_seconds_count", **who) == 3
+    took = _get(got, "remit_call_duration_seconds_sum", **who)
+    assert took is not None
+    assert 0 < took < 60
+    assert _all(got, "remit_time_to_first_token_seconds_count") == []
+    assert not [name for name, _ in got if name.endswith("_created")]
+
+
+async def test_a_stream_has_a_time_to_its_first_token(tmp_path: Path) -> None:
+    metrics = CallMetrics()
+    answer = {**completion("Hello there."), "model": "gpt-4o-mini"}
+    with serve(completion_stream(answer)) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, metrics)
+        with ledger:
+            await gateway.aroute(prompt_request(), on_text=lambda text: None)
+            await gateway.providers["openai"].aclose()  # type: ignore[union-attr]
+    name = "remit_time_to_first_token_seconds_count"
+    assert _get(_samples(metrics), name, provider="openai", model="gpt-4o-mini") == 1
+
+
+def test_retries_failures_and_rejections(tmp_path: Path) -> None:
+    metrics = CallMetrics()
+    with serve(Raw(status=500)) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, metrics, max_retries=2)
+        with ledger:
+            failed = gateway.route(prompt_request())
+            gateway.route(prompt_request(prompt=" ", model_id="made-up"))
+    got = _samples(metrics)
+    other = {"provider": "other", "model": "other"}
+    code = failed.error_code
+    assert code
+    # Nobody ever answered under that name: it gets no label of its own.
+    assert _get(got, "remit_calls_total", provider="openai", model="other", outcome="error",
+                error_code=code) == 1  # fmt: skip
+    assert _get(got, "remit_attempts_total") == 3
+    assert _get(got, "remit_rejections_total", code="INVALID_INPUT") == 1
+    assert _get(got, "remit_calls_total", **other, outcome="rejected",
+                error_code="INVALID_INPUT") == 1  # fmt: skip
+
+
+def test_a_known_model_has_its_label_though_it_never_answered() -> None:
+    metrics = CallMetrics(known=lambda provider, model: (provider, model) == ("openai", "gpt-9"))
+    for model in ("gpt-9", "made-up"):
+        metrics(call_report(outcome=RouteOutcome.ERROR, error_code="TIMEOUT", model_id=model))
+    seen = {each["model"] for each in _all(_samples(metrics), "remit_calls_total")}
+    assert seen == {"gpt-9", "other"}
+
+
+def test_once_it_has_answered_a_models_failures_bear_its_name() -> None:
+    metrics = CallMetrics()
+    metrics(call_report())
+    metrics(call_report(outcome=RouteOutcome.TIMEOUT, error_code="TIMEOUT"))
+    assert _get(_samples(metrics), "remit_calls_total", provider="openai", model="gpt-4o-mini",
+                outcome="timeout", error_code="TIMEOUT") == 1  # fmt: skip
+
+
+def test_labels_have_a_bound_whatever_clients_name() -> None:
+    metrics = CallMetrics(max_models=3)
+    for number in range(50):
+        metrics(call_report(model_id=f"m-{number}"))
+        metrics(call_report(outcome=RouteOutcome.ERROR, error_code=f"E{number}"))
+        metrics(call_report(outcome=RouteOutcome.REJECTED, error_code=f"E{number}",
+                            model_id=f"r-{number}", provider_id=f"r-{number}"))  # fmt: skip
+    got = _samples(metrics)
+    calls = _all(got, "remit_calls_total")
+    assert {each["model"] for each in calls} == {"m-0", "m-1", "m-2", "other"}
+    assert {each["provider"] for each in calls} == {"openai", "other"}
+    assert {each["error_code"] for each in calls} == {"", "E0", "E1", "E2", "other"}
+    assert len(_all(got, "remit_rejections_total")) == 4
+    assert sum(v for (name, _), v in got.items() if name == "remit_calls_total") == 150
+
+
+@given(st.lists(st.text(st.characters()), max_size=8))
+def test_no_name_breaks_the_page(names: list[str]) -> None:
+    metrics = CallMetrics()
+    for name in [*names, "a\ud800\nb", 'quo"te\\']:
+        metrics(call_report(model_id=name, provider_id=name, error_code=name))
+    calls = sum(v for (name, _), v in _samples(metrics).items() if name == "remit_calls_total")
+    assert calls == len(names) + 2
+
+
+def test_what_is_replayed_is_not_used_or_paid_twice() -> None:
+    metrics = CallMetrics()
+    metrics(call_report(replayed=True, attempts=0))
+    got = _samples(metrics)
+    who = {"provider": "openai", "model": "gpt-4o-mini"}
+    assert _get(got, "remit_calls_total", **who, outcome="replayed", error_code="") == 1
+    assert _get(got, "remit_tokens_total", **who, type="input") == 0
+    assert _get(got, "remit_attempts_total") == 0
+    assert _all(got, "remit_cost_usd_total") == []
+
+
+def test_a_missing_price_is_no_number() -> None:
+    metrics = CallMetrics()
+    metrics(call_report(cost_certainty="unpriced", cost_incurred=0.0))
+    got = _samples(metrics)
+    assert _all(got, "remit_cost_usd_total") == []
+    who = {"provider": "openai", "model": "gpt-4o-mini"}
+    assert _get(got, "remit_unpriced_calls_total", **who) == 1
+
+
+def test_what_others_tell() -> None:
+    metrics = CallMetrics()
+    metrics.began()
+    metrics.began()
+    metrics.ended()
+    metrics.refused_key()
+    metrics.refused_key(4)
+    got = _samples(metrics)
+    assert _get(got, "remit_requests_in_progress") == 1
+    assert _get(got, "remit_refused_keys_total") == 5
+
+
+def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> None:
+    metrics = CallMetrics(known=lambda provider, model: model == "gpt-4o-mini")
+    with serve(Raw(status=500)) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, metrics)
+        with ledger:
+            metrics.watch(
+                breakers=lambda: gateway.breakers,
+                in_flight_calls=gateway.in_flight.count,
+                ledger_entries=ledger.count,
+            )
+            gateway.route(prompt_request())
+            who = {"provider": "openai", "model": "gpt-4o-mini"}
+            first = _samples(metrics)
+            assert _get(first, "remit_breaker_state", **who) == 0
+            assert _get(first, "remit_in_flight_calls") == 0
+            for _ in range(5):
+                gateway.route(prompt_request())
+            then = _samples(metrics)
+            assert _get(then, "remit_breaker_state", **who) == 2
+            assert _get(then, "remit_ledger_entries") == ledger.count()
+            assert ledger.count() > (_get(first, "remit_ledger_entries") or 0) > 0
+
+
+def test_breakers_of_unnamed_models_show_the_worst_and_are_taken_back() -> None:
+    metrics = CallMetrics()
+    states = {("p", "a"): CircuitState.CLOSED, ("p", "b"): CircuitState.OPEN}
+    metrics.set_breaker_states(states)
+    other = {"provider": "p", "model": "other"}
+    assert _get(_samples(metrics), "remit_breaker_state", **other) == 2
+    metrics(call_report(provider_id="p", model_id="b"))  # now it has a name
+    metrics.set_breaker_states(states)
+    got = _samples(metrics)
+    assert _get(got, "remit_breaker_state", **other) == 0
+    assert _get(got, "remit_breaker_state", provider="p", model="b") == 2
+
+
+def test_a_number_that_cannot_be_told_is_left_out() -> None:
+    def broken() -> int:
+        raise OSError("the disk is gone")
+
+    metrics = CallMetrics()
+    metrics.watch(in_flight_calls=lambda: 7, ledger_entries=broken)
+    got = _samples(metrics)
+    assert _get(got, "remit_in_flight_calls") == 7
+    assert _get(got, "remit_ledger_entries") is None
+
+
+def test_a_variable_that_came_too_late_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match="after the metrics library"):
+        CallMetrics()
+
+
+_WORKER = """
+import json, sys
+from remit.gateway import CircuitState
+from remit.server.telemetry import CallMetrics
+from tests.server.telemetry.calls import call_report
+
+metrics = CallMetrics()
+metrics.watch(ledger_entries=lambda: 42)
+for line in sys.stdin:
+    order = json.loads(line)
+    for _ in range(order.get("calls", 0)):
+        metrics(call_report(first_after_ms=30.0))
+    for _ in range(order.get("began", 0)):
+        metrics.began()
+    metrics.set_breaker_states({("openai", "gpt-4o-mini"): CircuitState(order["breaker"])})
+    print(json.dumps(metrics.render()[0].decode()), flush=True)
+"""
+
+
+class _Worker:
+    def __init__(self, directory: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER],
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(directory)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def do(self, **order: Any) -> Samples:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"breaker": "closed", **order}) + "\n")
+        self.process.stdin.flush()
+        return _read(json.loads(self.process.stdout.readline()).encode())
+
+    def kill(self) -> None:
+        self.process.kill()
+        with self.process:
+            pass
+
+
+def test_several_processes_are_seen_as_one(tmp_path: Path) -> None:
+    one, two = _Worker(tmp_path), _Worker(tmp_path)
+    who = {"provider": "openai", "model": "gpt-4o-mini"}
+    try:
+        one.do(calls=2, began=3, breaker="open")
+        got = two.do(calls=5, began=4)
+        assert _get(got, "remit_calls_total", **who, outcome="success", error_code="") == 7
+        assert _get(got, "remit_tokens_total", **who, type="input") == 7 * 13
+        assert _get(got, "remit_call_duration_seconds_count", **who) == 7
+        assert _get(got, "remit_time_to_first_token_seconds_bucket", **who, le="0.05") == 7
+        assert _get(got, "remit_requests_in_progress") == 7
+        assert _get(got, "remit_breaker_state", **who) == 2
+        assert _get(got, "remit_ledger_entries") == 42
+        one.kill()  # what it counted stays; what it was at is no more
+        got = two.do()
+        assert _get(got, "remit_calls_total", **who, outcome="success", error_code="") == 7
+        assert _get(got, "remit_requests_in_progress") == 4
+        assert _get(got, "remit_breaker_state", **who) == 0
+    finally:
+        one.kill()
+        two.kill()
+
+
+def test_counting_is_cheap() -> None:
+    metrics = CallMetrics()
+    report = call_report(first_after_ms=30.0, cached_input_tokens=3, reasoning_tokens=2)
+    best = float("inf")
+    for _ in range(20):
+        begun = time.perf_counter()
+        for _ in range(200):
+            metrics(report)
+        best = min(best, (time.perf_counter() - begun) / 200)
+    assert best < 200e-6  # some 8 µs where nobody else is at work

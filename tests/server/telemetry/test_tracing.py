@@ -1,0 +1,326 @@
+"""Spans of real calls, as OpenTelemetry's own SDK gets them and sends them on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from remit.gateway import CallReport
+from remit.kernel.errors import ConfigError
+from remit.kernel.exchange import RouteOutcome
+from remit.server.telemetry import (
+    context_from_headers,
+    set_up_tracing,
+    tracing_observer,
+    with_parent,
+)
+from tests.server.telemetry.calls import call_report, watched_gateway
+from tests.support.requests import prompt_request
+from tests.support.wire import Raw, completion, function_call, serve
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
+
+
+class _Seen:
+    """A provider of spans in memory, and an observer for it."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def observer(self, **options: Any) -> Any:
+        observer = tracing_observer(self.provider, **options)
+        assert observer is not None
+        return observer
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        return list(self.exporter.get_finished_spans())
+
+
+@pytest.fixture
+def seen() -> Iterator[_Seen]:
+    kept = _Seen()
+    yield kept
+    kept.provider.shutdown()
+
+
+def test_a_call_is_one_span_by_the_conventions(tmp_path: Path, seen: _Seen) -> None:
+    before = time.time_ns()
+    with serve({**completion("Hello."), "model": "gpt-4o-mini-2024-07-18"}) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
+        with ledger:
+            response = gateway.route(prompt_request(model_id="gpt-4o-mini", temperature=0.5))
+    (span,) = seen.spans
+    assert (span.name, span.kind) == ("chat gpt-4o-mini", SpanKind.CLIENT)
+    assert span.status.status_code is StatusCode.UNSET
+    assert span.parent is None
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert before <= span.start_time < span.end_time <= time.time_ns()
+    told = dict(span.attributes or {})
+    assert told.pop("remit.cost_usd") == response.cost_incurred > 0
+    assert told == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o-mini",
+        "gen_ai.request.max_tokens": 100,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.response.model": "gpt-4o-mini-2024-07-18",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 13,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.conversation.id": "SES-TESTTEST",
+        "gen_ai.agent.id": "agent-1",
+        "gen_ai.agent.name": "agent-1",
+        "remit.attempts": 1,
+        "remit.contract_id": "PRC-TEST-001",
+        "remit.work_order_id": "WO-SES-TESTTEST-001",
+        "remit.dispatch_entry_id": response.dispatch_entry_id,
+        "remit.exchange_entry_id": response.exchange_entry_id,
+        "remit.cost_certainty": "measured",
+    }
+
+
+def test_a_failure_is_an_error_that_quotes_nothing(tmp_path: Path, seen: _Seen) -> None:
+    body = json.dumps({"error": {"message": "your prompt TOPSECRET is odd", "type": "x"}}).encode()
+    with serve(Raw(body, status=400)) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
+        with ledger:
+            response = gateway.route(prompt_request(prompt="TOPSECRET"))
+    assert response.outcome is RouteOutcome.ERROR
+    (span,) = seen.spans
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == response.error_code
+    assert "gen_ai.response.finish_reasons" not in span.attributes
+    assert "TOPSECRET" not in span.to_json()
+
+
+def test_a_rejection_has_no_usage(tmp_path: Path, seen: _Seen) -> None:
+    with serve(completion()) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
+        with ledger:
+            gateway.route(prompt_request(prompt=" ", model_id=None))
+    (span,) = seen.spans
+    assert span.name == "chat"
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "INVALID_INPUT"
+    assert not [key for key in span.attributes if key.startswith("gen_ai.usage")]
+
+
+def test_content_only_when_asked_for(tmp_path: Path, seen: _Seen) -> None:
+    answer = completion("Let me see.", [function_call("read_file", '{"path": "ä.txt"}')])
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [
+            {"type": "text", "text": "What is in it?"},
+            {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        ]},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "c1", "name": "read_file", "input": {"path": "b"}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "content": "empty"},
+        ]},
+    ]  # fmt: skip
+    with serve(answer) as server:
+        ledger, gateway = watched_gateway(
+            tmp_path, server.url, seen.observer(), seen.observer(capture_content=True)
+        )
+        with ledger:
+            gateway.route(prompt_request(messages=messages, prompt=""))
+    without, with_it = seen.spans
+    assert "brief" not in without.to_json()
+    assert with_it.attributes is not None
+    assert json.loads(str(with_it.attributes["gen_ai.input.messages"])) == [
+        {"role": "system", "parts": [{"type": "text", "content": "Be brief."}]},
+        {"role": "user", "parts": [
+            {"type": "text", "content": "What is in it?"},
+            {"type": "uri", "modality": "image", "uri": "https://example.com/a.png"},
+        ]},
+        {"role": "assistant", "parts": [
+            {"type": "tool_call", "id": "c1", "name": "read_file", "arguments": {"path": "b"}},
+        ]},
+        {"role": "user", "parts": [
+            {"type": "tool_call_response", "id": "c1", "response": "empty"},
+        ]},
+    ]  # fmt: skip
+    assert json.loads(str(with_it.attributes["gen_ai.output.messages"])) == [
+        {"role": "assistant", "finish_reason": "tool_call", "parts": [
+            {"type": "text", "content": "Let me see."},
+            {"type": "tool_call", "id": "call_1", "name": "read_file",
+             "arguments": {"path": "ä.txt"}},
+        ]},
+    ]  # fmt: skip
+
+
+async def test_the_callers_trace_goes_on_each_in_its_own(tmp_path: Path, seen: _Seen) -> None:
+    traces = [f"{number:032x}" for number in range(1, 6)]
+    with serve(completion("Hello.")) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
+
+        async def call(trace: str) -> None:
+            with with_parent(context_from_headers(f"00-{trace}-{SPAN}-01", "vendor=1")):
+                await gateway.aroute(prompt_request(session_id=f"SES-{trace}"))
+
+        with ledger:
+            await asyncio.gather(*map(call, traces))
+            await gateway.aroute(prompt_request())
+        await gateway.providers["openai"].aclose()  # type: ignore[union-attr]
+    for span in seen.spans[:-1]:
+        assert span.parent is not None
+        assert span.attributes is not None
+        trace = f"{span.parent.trace_id:032x}"
+        assert span.attributes["gen_ai.conversation.id"] == f"SES-{trace}"
+        assert f"{span.parent.span_id:016x}" == SPAN
+        assert span.context is not None
+        assert span.context.trace_id == span.parent.trace_id
+        assert span.context.trace_state.get("vendor") == "1"
+    assert {f"{span.parent.trace_id:032x}" for span in seen.spans[:-1] if span.parent} == {*traces}
+    assert seen.spans[-1].parent is None
+
+
+def test_a_program_that_traces_itself_is_the_parent(tmp_path: Path, seen: _Seen) -> None:
+    with serve(completion("Hello.")) as server:
+        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
+        with ledger, seen.provider.get_tracer("mine").start_as_current_span("mine") as mine:
+            gateway.route(prompt_request())
+    assert seen.spans[0].parent == mine.get_span_context()
+
+
+def test_a_caller_that_samples_nothing_is_heeded(seen: _Seen) -> None:
+    with with_parent(context_from_headers(f"00-{TRACE}-{SPAN}-00")):
+        seen.observer()(call_report())
+    assert seen.spans == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "x", "00-" + "0" * 32 + f"-{SPAN}-01", f"00-{TRACE}-{SPAN}", "\ud800", "0" * 9999],
+)
+def test_headers_that_mean_nothing_are_nothing(header: str | None, seen: _Seen) -> None:
+    assert context_from_headers(header, "x" * 9999) is None
+    with with_parent(context_from_headers(header)):
+        seen.observer()(call_report())
+    assert seen.spans[0].parent is None
+
+
+def test_a_replayed_answer_is_not_added_up_again(seen: _Seen) -> None:
+    seen.observer()(call_report(replayed=True, attempts=0))
+    attributes = seen.spans[0].attributes
+    assert attributes is not None
+    assert attributes["remit.replayed"] is True
+    assert "gen_ai.usage.input_tokens" not in attributes
+    assert "remit.cost_usd" not in attributes
+
+
+class _Collector:
+    """A real OTLP/HTTP endpoint."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, dict[str, str], ExportTraceServiceRequest]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                message = ExportTraceServiceRequest.FromString(body)
+                outer.got.append((self.path, dict(self.headers), message))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def __enter__(self) -> _Collector:
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode() -> None:
+    with _Collector() as collector:
+        provider = set_up_tracing(
+            collector.url, "my-gateway", headers={"x-team": "a"}, resource={"region": "north"}
+        )
+        observe = tracing_observer(provider, capture_content=True)
+        assert observe is not None
+        with with_parent(context_from_headers(TRACEPARENT)):
+            observe(call_report())
+        bad = "a\ud800" + "b" * 100_000
+        observe(call_report(outcome=RouteOutcome.REJECTED, error_code="INVALID_INPUT",
+                            session_id=bad, prompt=bad, model_id=bad, error_message=bad,
+                            content=""))  # fmt: skip
+        provider.shutdown()
+    ((path, headers, message),) = collector.got
+    assert path == "/v1/traces"
+    assert headers["x-team"] == "a"
+    (of_resource,) = message.resource_spans
+    resource = {each.key: each.value.string_value for each in of_resource.resource.attributes}
+    assert (resource["service.name"], resource["region"]) == ("my-gateway", "north")
+    first, second = of_resource.scope_spans[0].spans
+    assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE, SPAN)
+    session = [a.value.string_value for a in second.attributes if a.key == "gen_ai.conversation.id"]
+    assert session[0].startswith("a?bbb")
+    assert len(session[0]) == 512
+
+
+@pytest.mark.parametrize("endpoint", ["", "collector:4318", "ftp://x", "http://"])
+def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="not an http"):
+        set_up_tracing(endpoint, "x")
+
+
+def test_without_opentelemetry_nothing_is_traced_and_it_is_said_why() -> None:
+    code = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "from remit.server.telemetry import *\n"
+        f"assert context_from_headers({TRACEPARENT!r}) is None\n"
+        "with with_parent(None): pass\n"
+        "assert tracing_observer() is None\n"
+        "try: set_up_tracing('http://x', 'y')\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "remit[otel]" in done.stderr
+    assert done.stdout.startswith("ConfigError")
+    assert "remit[otel]" in done.stdout
+
+
+def test_a_report_can_hold_anything(seen: _Seen) -> None:
+    odd: CallReport = call_report(
+        outcome=RouteOutcome.REJECTED, error_code=None, session_id=7, agent_id=None,
+        messages=["no message", {"role": 3}], max_tokens="many", temperature="hot",
+        content_blocks=({"type": "image", "source": None},),
+    )  # fmt: skip
+    seen.observer(capture_content=True)(odd)
+    attributes = seen.spans[0].attributes
+    assert attributes is not None
+    assert attributes["gen_ai.conversation.id"] == "7"
+    assert attributes["error.type"] == "_OTHER"
