@@ -45,15 +45,15 @@ class Killer:
 def patch(killer: Killer) -> None:
     """Count what is handed to the ledger's writer."""
     kind = committer.GroupCommitter
-    hand_over = kind.hand_over
+    enqueue = kind.enqueue
 
     def handed(self: Any, unit: Any) -> asyncio.Future[Any]:
         ended = killer.step()
-        future = hand_over(self, unit)
+        future = enqueue(self, unit)
         future.add_done_callback(lambda _: ended())
         return future
 
-    kind.hand_over = handed  # type: ignore[method-assign]
+    kind.enqueue = handed  # type: ignore[method-assign]
 
 
 def main(root: str, effects: str, at: str, when: str, policy: str, session_id: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.approvals import ApprovalDesk
+from remit.agents.approvals import ApprovalQueue
 from remit.gateway.budget import audit_budgets
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
@@ -90,7 +90,7 @@ class _Case:
         """What a person does, from another process."""
         with self.ledger() as ledger:
             for request_id in request_ids:
-                ApprovalDesk(ledger).decide(request_id, granted=granted, by="a person")
+                ApprovalQueue(ledger).decide(request_id, granted=granted, by="a person")
 
     def ran(self) -> Counter[tuple[str, str]]:
         """How often each tool call took effect, by tool and key."""

@@ -17,7 +17,7 @@ import pytest
 from remit.agents.sessions import SessionNotFoundError
 from remit.agents.supervisor import TurnCancelledError
 from remit.agents.tools import Tool
-from remit.gateway.leases import LeaseBusyError, LeaseExpiredError, LeaseOffice, Owner
+from remit.gateway.leases import LeaseBusyError, LeaseExpiredError, LeaseManager, Owner
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
 from tests.support.agents import anthropic_runtime
@@ -165,7 +165,7 @@ _SETTINGS = LeaseSettings(lasts_s=0.6, poll_s=0.05, session_wait_s=1.0)
 
 
 async def test_one_holder_at_a_time(ledger: LedgerClient) -> None:
-    office = LeaseOffice(ledger, _SETTINGS)
+    office = LeaseManager(ledger, _SETTINGS)
     most = inside = 0
 
     async def work() -> None:
@@ -183,7 +183,7 @@ async def test_one_holder_at_a_time(ledger: LedgerClient) -> None:
 
 
 async def test_a_lease_lasts_as_long_as_its_holder_works(ledger: LedgerClient) -> None:
-    office = LeaseOffice(ledger, _SETTINGS)
+    office = LeaseManager(ledger, _SETTINGS)
     async with office.hold("x", wait_s=0) as lease:
         await asyncio.sleep(3 * _SETTINGS.lasts_s)
         lease.check()
@@ -193,7 +193,7 @@ async def test_a_lease_lasts_as_long_as_its_holder_works(ledger: LedgerClient) -
 
 
 def test_what_a_dead_process_held_is_free_at_once(ledger: LedgerClient) -> None:
-    office = LeaseOffice(ledger, _SETTINGS)
+    office = LeaseManager(ledger, _SETTINGS)
     dead = subprocess.run(
         [sys.executable, "-c",
          "from remit.gateway.leases import Owner; print(Owner.current().encode())"],
@@ -210,7 +210,7 @@ def test_what_a_dead_process_held_is_free_at_once(ledger: LedgerClient) -> None:
 
 
 async def test_of_a_holder_on_another_machine_the_time_decides(ledger: LedgerClient) -> None:
-    office = LeaseOffice(ledger, _SETTINGS)
+    office = LeaseManager(ledger, _SETTINGS)
     other = Owner("elsewhere", "another-boot", "pid:[1]", 1, "1", "t").encode()
     until = time.time_ns() // 1_000_000 + 300
     ledger.transact(
@@ -226,7 +226,7 @@ async def test_of_a_holder_on_another_machine_the_time_decides(ledger: LedgerCli
 
 
 async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> None:
-    office = LeaseOffice(ledger, _SETTINGS)
+    office = LeaseManager(ledger, _SETTINGS)
     async with office.hold("x", wait_s=0) as lease:
         ledger.transact(lambda tx: tx.execute("UPDATE leases SET owner = 'another'"))
         await asyncio.sleep(_SETTINGS.lasts_s)
@@ -239,7 +239,7 @@ def test_a_cancelled_wait_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(Raw(delay_s=30)), LedgerClient(tmp_path / "ledger.db") as ledger:
-        office = LeaseOffice(ledger, _SETTINGS)
+        office = LeaseManager(ledger, _SETTINGS)
 
         async def wait() -> None:
             async with office.hold("x", wait_s=0):
@@ -254,6 +254,6 @@ def test_a_cancelled_wait_leaves_nothing_behind(
         asyncio.run(wait())
 
 
-async def _enter(office: LeaseOffice, wait_s: float = 30) -> None:
+async def _enter(office: LeaseManager, wait_s: float = 30) -> None:
     async with office.hold("x", wait_s=wait_s):
         pass

@@ -20,7 +20,7 @@ from typing import Any, Self
 import pytest
 
 from remit import Runtime
-from remit.agents.approvals import ApprovalDesk
+from remit.agents.approvals import ApprovalQueue
 from remit.ledger import LedgerClient
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
@@ -322,7 +322,7 @@ def test_cancelling_and_denying_in_the_shell(clerk: Callable[..., Clerk]) -> Non
     assert "refund is denied." in result.stderr
     assert "As you wish." in result.stdout
     with LedgerClient(it.root / "ledger.db") as ledger:
-        states = [one.state for one in ApprovalDesk(ledger).list()]
+        states = [one.state for one in ApprovalQueue(ledger).list()]
         outcomes = [
             entry.metadata.get("outcome") for entry in ledger.read_by_event_type("TURN_RECORDED")
         ]
@@ -459,7 +459,7 @@ def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
         assert terminal.end("/exit\r") == 0
     assert it.refunds() == ["12"]
     with LedgerClient(it.root / "ledger.db") as ledger:
-        found = [(one.state, one.decided_by) for one in ApprovalDesk(ledger).list()]
+        found = [(one.state, one.decided_by) for one in ApprovalQueue(ledger).list()]
         (begun,) = ledger.read_by_event_type("SESSION_START")
     assert found == [("pending", ""), ("denied", "ann"), ("granted", "ann")]
     # The next one asks before anything else.

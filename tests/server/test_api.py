@@ -19,7 +19,7 @@ from remit.ledger import LedgerEntry
 from remit.ledger.tlog import SignedCheckpoint, TlogProof, VerifierKey
 from remit.runtime import Runtime
 from remit.server.api import api_application
-from remit.server.door import Door
+from remit.server.authentication import Authenticator
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.stores import conversation, outside
 from tests.support.wire import message, tool_use
@@ -83,10 +83,12 @@ class Answer:
 class Api:
     """A client of the application, without a socket in between."""
 
-    def __init__(self, runtime: Runtime, keys: KeyStore, door: Door | None = None) -> None:
+    def __init__(self, runtime: Runtime, keys: KeyStore, door: Authenticator | None = None) -> None:
         self.runtime = runtime
         self.keys = keys
-        self.app = api_application(runtime, keys, door or Door(keys, "PRC-PASSTHROUGH-001"))
+        self.app = api_application(
+            runtime, keys, door or Authenticator(keys, "PRC-PASSTHROUGH-001")
+        )
         self.operator = keys.create("ops", role="operator").key
 
     def ask(
@@ -214,7 +216,7 @@ def test_in_dev_mode_everybody_is_an_operator(tmp_path: Path) -> None:
         Runtime.open(tmp_path / "root", create=True) as runtime,
         KeyStore(runtime.ledger, LIMITS) as keys,
     ):
-        api = Api(runtime, keys, Door(None, "PRC-PASSTHROUGH-001"))
+        api = Api(runtime, keys, Authenticator(None, "PRC-PASSTHROUGH-001"))
         made = api.ask("POST /api/keys", {"name": "first"}, key="")
         assert made.status == 201
         assert api.ask("PUT /api/budgets", {"key": "dev", "usd": 1}, key="").status == 200

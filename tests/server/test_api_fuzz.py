@@ -16,7 +16,7 @@ from remit.agents.sessions import SessionManager
 from remit.gateway.auth import AuthLimits, KeyStore
 from remit.runtime import Runtime
 from remit.server.api import api_application
-from remit.server.door import Door
+from remit.server.authentication import Authenticator
 from tests.support.stores import conversation
 
 MODES = pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         session.add_turn("hello", "good day")
         conversation(runtime.ledger, "SES-00000001", 3)
         with KeyStore(runtime.ledger, AuthLimits(0.5, 5.0, 60.0)) as keys:
-            app = api_application(runtime, keys, Door(keys, "PRC-PASSTHROUGH-001"))
+            app = api_application(runtime, keys, Authenticator(keys, "PRC-PASSTHROUGH-001"))
             yield Served(app, keys.create("fuzz", role="operator").key, runtime)
         assert runtime.ledger.verify().verified
 

@@ -42,20 +42,20 @@ def approve(
     model: str | None,
 ) -> None:
     """Let a tool run that waits for a person, or not. Without an ID: what waits."""
-    from remit.agents.approvals import ApprovalDesk
+    from remit.agents.approvals import ApprovalQueue
 
     if request_id is None:
         if deny or run or by or reason:
             raise click.UsageError("Name a request; `remit approve` alone lists what waits.")
         with open_ledger(root) as client:
-            waiting = ApprovalDesk(client).pending()
+            waiting = ApprovalQueue(client).pending()
         if as_json:
             echo_json({"approvals": [one.to_dict() for one in waiting]})
         else:
             print_waiting(waiting)
         return
     with open_ledger(root, signing=True) as client:
-        desk = ApprovalDesk(client)
+        desk = ApprovalQueue(client)
         request = desk.get(request_id)
         agent_id = _agent_of(client, request)
         if not as_json:

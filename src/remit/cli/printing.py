@@ -24,7 +24,7 @@ from remit.views.wording import dollars, visible
 
 __all__ = ["TurnPrinter", "cost_text", "turn_data"]
 
-_MOST_ROWS = 60
+_MAX_ROWS = 60
 _CELL = 44
 _WIDE = 100
 
@@ -130,14 +130,14 @@ def _lines(output: Any) -> list[str]:
 
 def _table(rows: list[Mapping[str, Any]]) -> list[str]:
     names = list(rows[0])
-    shown = [[_cell(row.get(name)) for name in names] for row in rows[:_MOST_ROWS]]
+    shown = [[_cell(row.get(name)) for name in names] for row in rows[:_MAX_ROWS]]
     widths = [max(len(text) for text in column) for column in zip(names, *shown, strict=True)]
     lines = [
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in [names, *shown]
     ]
-    if len(rows) > _MOST_ROWS:
-        lines.append(f"… and {len(rows) - _MOST_ROWS} more")
+    if len(rows) > _MAX_ROWS:
+        lines.append(f"… and {len(rows) - _MAX_ROWS} more")
     return lines
 
 

@@ -113,14 +113,14 @@ def resume(root: Path | None, session_id: str, model: str | None) -> None:
 
 def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:
     """The session's turn that began and has no end."""
-    from remit.agents.approvals import ApprovalDesk
+    from remit.agents.approvals import ApprovalQueue
     from remit.agents.supervisor import unfinished_turn
 
     ledger = client.scoped(tier="ho2")
     turn = unfinished_turn(ledger, overview.session_id, overview.turns)
     if turn is None:
         return None
-    desk = ApprovalDesk(client)
+    desk = ApprovalQueue(client)
     return {
         "turn_number": turn.turn_number,
         "user_message": turn.message,

@@ -20,7 +20,7 @@ from remit.kernel.schemas import first_problem, shipped_schema
 
 __all__ = ["Boundary", "PromptContract"]
 
-_MOST_SAID = 400  # characters of a problem; the rest of a quoted value helps nobody
+_MAX_SAID = 400  # characters of a problem; the rest of a quoted value helps nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +135,4 @@ def _object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _brief(problem: str) -> str:
     """A problem may quote the whole file."""
-    return problem if len(problem) <= _MOST_SAID else f"{problem[:_MOST_SAID]}…"
+    return problem if len(problem) <= _MAX_SAID else f"{problem[:_MAX_SAID]}…"

@@ -14,7 +14,7 @@ from remit.kernel.schemas import schema_problem
 
 __all__ = ["unusable"]
 
-_MOST_AT_ONCE = 10_000  # subschemas that one value may meet; two refs doubled 14 times are more
+_MAX_AT_ONCE = 10_000  # subschemas that one value may meet; two refs doubled 14 times are more
 
 
 def unusable(schema: Mapping[str, Any]) -> str:
@@ -56,7 +56,7 @@ def _problem(schema: Mapping[str, Any]) -> str:
         left += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
     sizes: dict[int, int | None] = {}
     for inner in applied:
-        if _size(inner, applied, sizes) > _MOST_AT_ONCE:
+        if _size(inner, applied, sizes) > _MAX_AT_ONCE:
             return "its references lead round in a circle, or to too many places at once"
     return ""
 
@@ -73,7 +73,7 @@ def _size(schema: int, applied: Mapping[int, list[Any]], sizes: dict[int, int | 
     """How many subschemas one value meets at ``schema``; endless where they go round."""
     if schema in sizes:
         known = sizes[schema]
-        return _MOST_AT_ONCE + 1 if known is None else known
+        return _MAX_AT_ONCE + 1 if known is None else known
     sizes[schema] = None  # being counted: who comes back here goes round
     total = 1 + sum(_size(id(inner), applied, sizes) for inner in applied.get(schema, ()))
     sizes[schema] = total

@@ -68,7 +68,7 @@ _ANSWERED = (
     "UPDATE idempotency SET exchange_entry_id = ?, until_ms = ? "
     "WHERE caller = ? AND idempotency_key = ? AND token = ?"
 )
-_MOST_MARKS = 256
+_MAX_MARKS = 256
 
 Claim = tuple[str, str, str]
 """Caller, idempotency key, and the call's own token."""
@@ -371,8 +371,8 @@ class _Calls:
 def _select_in(tx: Transaction, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
     """Rows in flight whose ``column`` is one of ``values``, in few sizes of statement."""
     rows: list[tuple[Any, ...]] = []
-    for start in range(0, len(values), _MOST_MARKS):
-        part = values[start : start + _MOST_MARKS]
+    for start in range(0, len(values), _MAX_MARKS):
+        part = values[start : start + _MAX_MARKS]
         size = 1 << (len(part) - 1).bit_length()
         marks = ", ".join("?" * size)
         rows += tx.execute(
@@ -384,8 +384,8 @@ def _select_in(tx: Transaction, column: str, values: Sequence[str]) -> list[tupl
 
 def _select_claims(tx: Transaction, claims: Sequence[tuple[str, str]]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for start in range(0, len(claims), _MOST_MARKS):
-        part = claims[start : start + _MOST_MARKS]
+    for start in range(0, len(claims), _MAX_MARKS):
+        part = claims[start : start + _MAX_MARKS]
         size = 1 << (len(part) - 1).bit_length()
         marks = ", ".join(["(?, ?)"] * size)
         rows += tx.execute(

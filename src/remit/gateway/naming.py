@@ -11,7 +11,7 @@ from remit.kernel.exchange import PromptRequest
 
 __all__ = ["Names", "candidates", "resolve"]
 
-_MOST_NAMES = 4096  # clients name models: what is remembered of them has an end
+_MAX_NAMES = 4096  # clients name models: what is remembered of them has an end
 
 
 def resolve(
@@ -96,7 +96,7 @@ class Names:
             if behind is not None and behind[0] in self._known:
                 found[0] = behind
             found = list(dict.fromkeys(found))
-            if len(self._found) < _MOST_NAMES:
+            if len(self._found) < _MAX_NAMES:
                 self._found[name] = found
         return found
 

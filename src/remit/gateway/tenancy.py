@@ -14,7 +14,7 @@ _TABLE = """CREATE TABLE IF NOT EXISTS session_owners (
 )"""
 _SESSIONS_ORDER = "WO-SES-"
 _BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
-_MOST_KNOWN = 16_384  # clients name sessions: what is remembered of them has an end
+_MAX_KNOWN = 16_384  # clients name sessions: what is remembered of them has an end
 
 
 class SessionOwners:
@@ -44,7 +44,7 @@ class SessionOwners:
             return ""
         problem = await self._ledger.atransact(lambda tx: _claim(tx, *named))
         if not problem:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known.add(named)
         return problem

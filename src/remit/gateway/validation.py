@@ -23,7 +23,7 @@ MAX_ID_CHARS = 512
 MAX_TOKENS = 10**9
 """Most output tokens that anybody can mean."""
 
-_MOST_ERRORS = 10
+_MAX_ERRORS = 10
 _IDS = (
     "contract_id", "session_id", "agent_id", "agent_class", "work_order_id", "framework_id",
     "package_id", "prompt_pack_id", "tier", "model_id", "provider_id", "subject_id",
@@ -134,7 +134,7 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         return [f"the output is not JSON: {error}"]
-    return problems(schema, value, _MOST_ERRORS)
+    return problems(schema, value, _MAX_ERRORS)
 
 
 @dataclass(slots=True)

@@ -162,7 +162,7 @@ class LedgerClient:
         sealed = await self._committer.asubmit(self._unit(batch, subject_id))
         return self._finish(batch, sealed)
 
-    def hand_over(
+    def enqueue(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> asyncio.Future[Any]:
         """Have ``entries`` written, all or none, and do not wait for it.
@@ -173,7 +173,7 @@ class LedgerClient:
         Raises:
             InvalidInputError: an entry cannot be recorded as it is; nothing is written.
         """
-        return self._committer.hand_over(self._unit(list(entries), subject_id))
+        return self._committer.enqueue(self._unit(list(entries), subject_id))
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
@@ -199,7 +199,7 @@ class LedgerClient:
 
     def transact_soon(self, call: Callable[[Transaction], Any]) -> asyncio.Future[Any]:
         """:meth:`atransact` before whatever is written later, without waiting for it."""
-        return self._committer.hand_over(Unit(call=call))
+        return self._committer.enqueue(Unit(call=call))
 
     def step(self, opener: StageOpener, step: Any) -> asyncio.Future[Any]:
         """Have one step done in the next transaction, together with all others of its kind.
@@ -213,7 +213,7 @@ class LedgerClient:
             step: what the stage is to do. Entries under its attribute ``prepared`` have their
                 content looked up ahead.
         """
-        return self._committer.hand_over(Unit(step=step, opener=opener))
+        return self._committer.enqueue(Unit(step=step, opener=opener))
 
     def flush(self) -> None:
         """Return when everything handed over before is durable."""

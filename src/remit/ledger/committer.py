@@ -111,7 +111,7 @@ class GroupCommitter:
         """Hand over one unit, for a thread to wait for."""
         return self._submit(unit, Pending())
 
-    def hand_over(self, unit: Unit) -> asyncio.Future[Any]:
+    def enqueue(self, unit: Unit) -> asyncio.Future[Any]:
         """Hand over one unit; the future of the running loop that brings its result."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._submit(unit, Pending(future))
@@ -119,7 +119,7 @@ class GroupCommitter:
 
     async def asubmit(self, unit: Unit) -> Any:
         """Hand over one unit and wait for its result; who stops waiting does not stop it."""
-        return await self.hand_over(unit)
+        return await self.enqueue(unit)
 
     def _submit(self, unit: Unit, pending: Pending) -> Pending:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken

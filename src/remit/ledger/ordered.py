@@ -33,7 +33,7 @@ class OrderedWriter:
         Raises:
             InvalidInputError: one cannot be recorded as it is; nothing is written.
         """
-        future = self._ledger.hand_over(entries)
+        future = self._ledger.enqueue(entries)
         future.add_done_callback(_heard)
         self._under_way.append(future)
 

@@ -10,7 +10,7 @@ __all__ = ["Problem", "Progress", "VerificationReport"]
 Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is in all."""
 
-_MOST_PROBLEMS = 100
+_MAX_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class VerificationReport:
         self.problem_count += 1
         if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
             self.first_bad_seq = seq
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:

@@ -37,7 +37,7 @@ class LedgerPort(Protocol):
         """Append all entries in one transaction without blocking the event loop."""
         ...
 
-    def hand_over(
+    def enqueue(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> asyncio.Future[Any]:
         """Have all entries written in one transaction, before whatever is written later."""
@@ -106,12 +106,12 @@ class ScopedLedger:
         owned = [self._owned(entry) for entry in entries]
         return await self._ledger.awrite_many(owned, subject_id=subject_id)
 
-    def hand_over(
+    def enqueue(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> asyncio.Future[Any]:
-        """:meth:`LedgerClient.hand_over` of entries of this tier."""
+        """:meth:`LedgerClient.enqueue` of entries of this tier."""
         owned = [self._owned(entry) for entry in entries]
-        return self._ledger.hand_over(owned, subject_id=subject_id)
+        return self._ledger.enqueue(owned, subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id, when this tier may see it.

@@ -23,7 +23,7 @@ Run = Callable[[Callable[[Transaction], Any]], Any]
 _BATCH = 200
 _MAX_WORDS = 16_383  # of one value: the greatest place of a word in PostgreSQL's index
 _LONGEST_WORD = 48  # longer runs are data, not words
-_MOST_SOUGHT = 100
+_MAX_SOUGHT = 100
 _INDEXED_TO = "text_indexed_to"
 _NOT_A_WORD = re.compile(r"[\W_]+")
 _ALONE = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
@@ -75,8 +75,8 @@ class TextIndex:
         """
         terms = [words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
         terms = [words for words in terms if words]
-        if sum(map(len, terms)) > _MOST_SOUGHT:
-            raise InvalidInputError(f"Search for at most {_MOST_SOUGHT} words at once.")
+        if sum(map(len, terms)) > _MAX_SOUGHT:
+            raise InvalidInputError(f"Search for at most {_MAX_SOUGHT} words at once.")
         if not terms:
             raise InvalidInputError(
                 f"There is no word to search for in {query!r}.",

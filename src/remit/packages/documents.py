@@ -27,7 +27,7 @@ __all__ = [
     "read_schema",
 ]
 
-_MOST_SAID = 300  # characters of a problem; the rest of a quoted value helps nobody
+_MAX_SAID = 300  # characters of a problem; the rest of a quoted value helps nobody
 
 
 class DocumentError(PackageError):
@@ -291,4 +291,4 @@ def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _brief(problem: str) -> str:
-    return problem if len(problem) <= _MOST_SAID else f"{problem[:_MOST_SAID]}…"
+    return problem if len(problem) <= _MAX_SAID else f"{problem[:_MAX_SAID]}…"

@@ -14,8 +14,8 @@ __all__ = ["ManifestText", "Place", "shown"]
 Place = tuple[str | int, ...]
 
 _DEEPEST = 4  # lists and objects inside one another that a manifest can need
-_MOST_SAID = 300  # characters of a problem; the rest of a quoted value helps nobody
-_MOST_QUOTED = 100
+_MAX_SAID = 300  # characters of a problem; the rest of a quoted value helps nobody
+_MAX_QUOTED = 100
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _WHOLE = re.compile(r"-?[0-9]{1,16}|true|false|null")
@@ -133,9 +133,9 @@ class ManifestText:
 
 def shown(text: str) -> str:
     """Quoted, with what cannot be seen escaped, and not too much of it."""
-    text = text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
+    text = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
     return ascii(text) if not text.isprintable() else repr(text)
 
 
 def _brief(problem: str) -> str:
-    return problem if len(problem) <= _MOST_SAID else f"{problem[:_MOST_SAID]}…"
+    return problem if len(problem) <= _MAX_SAID else f"{problem[:_MAX_SAID]}…"

@@ -16,7 +16,7 @@ from remit.packages.recording import Change
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.versions import precedence
 
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 
 __all__ = [
     "approved",
@@ -205,8 +205,8 @@ def _approval(
         "permissions_widened",
         f"{name} {one.manifest.version} asks for more than "
         + ("it had" if known else "nothing")
-        + f": {'; '.join(more[:_MOST_NAMED])}"
-        + (f"; and {len(more) - _MOST_NAMED} more." if len(more) > _MOST_NAMED else "."),
+        + f": {'; '.join(more[:_MAX_NAMED])}"
+        + (f"; and {len(more) - _MAX_NAMED} more." if len(more) > _MAX_NAMED else "."),
         next_step="Look at it (`remit package show`), and run the command again with "
         "--approve if it may.",
     )

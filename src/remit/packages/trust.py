@@ -51,7 +51,7 @@ __all__ = [
     "trust_problem",
 ]
 
-_MOST_NAMED = 5  # keys in one sentence
+_MAX_NAMED = 5  # keys in one sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,5 +210,5 @@ def _too_few(
 
 def _list(names: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(names))
-    more = len(distinct) - _MOST_NAMED
-    return ", ".join(distinct[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(distinct) - _MAX_NAMED
+    return ", ".join(distinct[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -32,7 +32,7 @@ _EVENT = "CONFIG_CHANGED"
 _NEWEST = (
     "SELECT seq FROM entries WHERE event_type = ? AND submission_id = ? ORDER BY seq DESC LIMIT 1"
 )
-_MOST_NAMED = 3  # patterns in one sentence
+_MAX_NAMED = 3  # patterns in one sentence
 _RESTORE = "`remit package trust restore` puts back what is on record."
 
 
@@ -276,5 +276,5 @@ def _told_of(key: TrustedKey, before: TrustedKey | None) -> str:
 
 
 def _list(patterns: Sequence[str]) -> str:
-    more = len(patterns) - _MOST_NAMED
-    return ", ".join(patterns[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(patterns) - _MAX_NAMED
+    return ", ".join(patterns[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

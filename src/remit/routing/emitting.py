@@ -23,7 +23,7 @@ __all__ = [
 
 _log = logging.getLogger("remit.routing")
 
-_MOST_IN_RECORD = 8_192  # bytes of one list, of the 65,535 that a record may have
+_MAX_IN_RECORD = 8_192  # bytes of one list, of the 65,535 that a record may have
 
 DecisionEmitter = Callable[[RoutingDecision], Any]
 """Takes a decision. A coroutine function is awaited; any other callable runs in a thread."""
@@ -140,4 +140,4 @@ def _replayable(decision: RoutingDecision) -> dict[str, Any]:
 def _listed(items: Sequence[Mapping[str, Any]]) -> Any:
     """A list as the entry's own; a long one as content, for a record has a limit."""
     told = [dict(one) for one in items]
-    return told if len(canonical_json(told)) <= _MOST_IN_RECORD else Content(told)
+    return told if len(canonical_json(told)) <= _MAX_IN_RECORD else Content(told)

@@ -22,7 +22,7 @@ from remit.agents.worker import HO1Executor
 from remit.agents.workorders import EventSink
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
-from remit.gateway.leases import LeaseOffice
+from remit.gateway.leases import LeaseManager
 from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
@@ -42,7 +42,7 @@ class AgentParts:
     ledger: LedgerClient
     gateway: GatewayPort
     budgeter: TokenBudgeter
-    leases: LeaseOffice
+    leases: LeaseManager
     contracts: ContractLoader
     tools: ToolDispatcher
     context: KernelContext

@@ -19,7 +19,7 @@ from remit.agents.supervisor import (
 )
 from remit.agents.tools import current_call
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
-from remit.gateway.leases import LeaseOffice
+from remit.gateway.leases import LeaseManager
 from remit.kernel.blocking import run_blocking, start_background
 from remit.kernel.errors import InvalidInputError
 
@@ -46,7 +46,7 @@ class Conversation:
         supervisor: HO2Supervisor,
         orders: SingleOrders,
         step: PlanStep,
-        leases: LeaseOffice,
+        leases: LeaseManager,
         ending: Callable[[], Coroutine[Any, Any, Any]] | None = None,
     ) -> None:
         self._session = session

@@ -12,7 +12,7 @@ from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway
 from remit.gateway.budget import TokenBudgeter
-from remit.gateway.leases import LeaseOffice
+from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import ConfigError
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings
@@ -44,7 +44,7 @@ class AgentMaker:
         ledger: LedgerClient,
         gateway: LLMGateway,
         budgeter: TokenBudgeter,
-        leases: LeaseOffice,
+        leases: LeaseManager,
         contracts: ContractLoader,
     ) -> None:
         self._root = root

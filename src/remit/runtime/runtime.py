@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from remit.agents.approvals import ApprovalDesk
+from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import list_sessions
 from remit.agents.supervisor import Planner, PlanStep, check_criteria, unfinished_turn
 from remit.agents.tools import Tool, UnknownToolError
@@ -17,7 +17,7 @@ from remit.contracts import ContractLoader
 from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.gateway.leases import LeaseOffice
+from remit.gateway.leases import LeaseManager
 from remit.kernel.blocking import run_blocking
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root, RootError, find_root
@@ -129,8 +129,8 @@ class Runtime:
             (self.provider_id, self.model_id),
         )  # fmt: skip
         self.gateway.register_router(self.router)
-        self.leases = LeaseOffice(self.ledger, settings.leases)
-        self.approvals = ApprovalDesk(self.ledger)
+        self.leases = LeaseManager(self.ledger, settings.leases)
+        self.approvals = ApprovalQueue(self.ledger)
         self._maker = AgentMaker(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
             self._contracts,

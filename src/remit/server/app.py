@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import ServerSettings
 from remit.runtime import Runtime
+from remit.server.authentication import Authenticator
 from remit.server.calls import ModelCalls
-from remit.server.door import Door
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json
@@ -47,7 +47,7 @@ class App:
     def __init__(
         self,
         runtime: Runtime,
-        door: Door,
+        door: Authenticator,
         metrics: CallMetrics,
         api: _Handler,
         settings: ServerSettings,

@@ -19,7 +19,7 @@ from remit.kernel.settings import ServerSettings
 from remit.providers.dialects.anthropic import messages_answer, parse_messages
 from remit.providers.dialects.call import ClientCall, DialectError
 from remit.providers.dialects.openai import chat_answer, parse_chat
-from remit.server.door import Door, Visit
+from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError, Shape, status_of
 from remit.server.relay import Relay
 from remit.server.replies import Headers, Receive, Scope, Send, read_body, reply_error, reply_json
@@ -53,7 +53,7 @@ class ModelCalls:
         settings: limits of a request.
     """
 
-    def __init__(self, gateway: LLMGateway, door: Door, settings: ServerSettings) -> None:
+    def __init__(self, gateway: LLMGateway, door: Authenticator, settings: ServerSettings) -> None:
         self._gateway = gateway
         self._door = door
         self._settings = settings
@@ -69,7 +69,7 @@ class ModelCalls:
     async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``POST /v1/messages/count_tokens``: Remit's own estimate; nothing is sent anywhere."""
         try:
-            visit = await self._door.aenter(scope["headers"])
+            visit = await self._door.authenticate(scope["headers"])
             body = await self._body(visit, receive)
             call = _parse(lambda value: parse_messages(value, require_max_tokens=False), body)
             tokens = self._gateway.estimate_tokens(self._door.request(visit, call))
@@ -80,7 +80,7 @@ class ModelCalls:
 
     async def _serve(self, dialect: _Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            visit = await self._door.aenter(scope["headers"])
+            visit = await self._door.authenticate(scope["headers"])
             body = await self._body(visit, receive)
             call = _parse(dialect.parse, body)
             request = self._door.request(visit, call)
@@ -97,7 +97,7 @@ class ModelCalls:
             refused = HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1)
             await reply_error(send, dialect.shape, refused)
 
-    async def _body(self, visit: Visit, receive: Receive) -> Any:
+    async def _body(self, visit: AuthenticatedRequest, receive: Receive) -> Any:
         """The body's JSON."""
         headers = visit.headers
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
@@ -119,7 +119,7 @@ class ModelCalls:
         self,
         dialect: _Dialect,
         request: PromptRequest,
-        visit: Visit,
+        visit: AuthenticatedRequest,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -145,7 +145,7 @@ class ModelCalls:
         await reply_json(send, answer, 200, headers)
 
     async def _streamed(
-        self, relay: Relay, request: PromptRequest, visit: Visit, receive: Receive
+        self, relay: Relay, request: PromptRequest, visit: AuthenticatedRequest, receive: Receive
     ) -> None:
         call = asyncio.ensure_future(
             self._gateway.aroute(request, on_event=relay.take, identity=visit.identity)

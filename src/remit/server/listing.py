@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from remit.providers.dialects.openai import model_list
 from remit.runtime import Runtime
-from remit.server.door import Door, Visit
+from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError, Shape
 from remit.server.replies import Receive, Scope, Send, reply_error, reply_json
 
@@ -22,7 +22,7 @@ class ModelListing:
         door: tells who asks.
     """
 
-    def __init__(self, runtime: Runtime, door: Door) -> None:
+    def __init__(self, runtime: Runtime, door: Authenticator) -> None:
         self._runtime = runtime
         self._door = door
 
@@ -30,7 +30,7 @@ class ModelListing:
         """All of them."""
         shape = _shape(scope)
         try:
-            known = self._known(await self._door.aenter(scope["headers"]))
+            known = self._known(await self._door.authenticate(scope["headers"]))
         except HttpError as error:
             await reply_error(send, shape, error)
             return
@@ -53,7 +53,7 @@ class ModelListing:
         shape = _shape(scope)
         wanted = unquote(scope["path"].removeprefix("/v1/models/"))
         try:
-            known = dict(self._known(await self._door.aenter(scope["headers"])))
+            known = dict(self._known(await self._door.authenticate(scope["headers"])))
             if wanted not in known:
                 raise HttpError(404, "model_not_found", "There is no such model here.")
         except HttpError as error:
@@ -64,7 +64,7 @@ class ModelListing:
         else:
             await reply_json(send, _anthropic(wanted))
 
-    def _known(self, visit: Visit) -> list[tuple[str, str]]:
+    def _known(self, visit: AuthenticatedRequest) -> list[tuple[str, str]]:
         known = dict(self._runtime.models())
         router = self._runtime.router
         for name in visit.identity.models:  # what a key names by itself can be called

@@ -99,7 +99,7 @@ def application() -> Any:
     from remit.runtime import Runtime
     from remit.server.api import api_application
     from remit.server.app import App
-    from remit.server.door import DEVELOPER, Door
+    from remit.server.authentication import DEVELOPER, Authenticator
     from remit.server.protocol import GuardedProtocol
     from remit.server.telemetry import (
         CallLog,
@@ -144,7 +144,7 @@ def application() -> Any:
             gateway.observers.append(observer)
     if settings.server.log_level in ("debug", "info"):
         gateway.observers.append(CallLog())
-    door = Door(
+    door = Authenticator(
         authority, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key
     )
 

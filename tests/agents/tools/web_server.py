@@ -45,7 +45,7 @@ def die() -> str:
     os._exit(3)
 
 
-class Door:
+class Authenticator:
     """Lets nobody in who has no key."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
@@ -63,5 +63,5 @@ class Door:
 
 
 if __name__ == "__main__":
-    app = Door(server.streamable_http_app(json_response="json" in sys.argv), sys.argv[2])
+    app = Authenticator(server.streamable_http_app(json_response="json" in sys.argv), sys.argv[2])
     uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="critical")

@@ -11,7 +11,7 @@ from remit.ledger import LedgerClient
 
 __all__ = ["budget_tools"]
 
-_MOST_SCOPES = 100
+_MAX_SCOPES = 100
 
 
 def budget_tools(ledger: LedgerClient) -> list[Tool]:
@@ -59,7 +59,7 @@ def budget_tools(ledger: LedgerClient) -> list[Tool]:
                     "max_scopes": {
                         "type": "integer",
                         "minimum": 1,
-                        "maximum": _MOST_SCOPES,
+                        "maximum": _MAX_SCOPES,
                         "default": 20,
                     },
                 },

@@ -8,7 +8,7 @@ from typing import Any
 from remit.agents.admin.asking import SESSION_ID, asked_session, asking_session
 from remit.agents.admin.fitting import fit, plain
 from remit.agents.admin.hiding import Hiding
-from remit.agents.approvals import ApprovalDesk
+from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import SessionManager, SessionOverview, list_sessions, session_overview
 from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import Tool, ToolError
@@ -17,7 +17,7 @@ from remit.ledger import LedgerClient
 
 __all__ = ["session_tools"]
 
-_MOST_SESSIONS = 100
+_MAX_SESSIONS = 100
 _SHOWN_TURNS = 20
 
 
@@ -36,7 +36,7 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
 
     def overview(session_id: str | None = None) -> dict[str, Any]:
         found = _overview(ledger, asked_session(session_id))
-        waiting = ApprovalDesk(ledger).pending(session_id=found.session_id)
+        waiting = ApprovalQueue(ledger).pending(session_id=found.session_id)
         return {
             "status": "ok",
             **found.to_dict(),
@@ -97,7 +97,7 @@ def session_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
                     "max_sessions": {
                         "type": "integer",
                         "minimum": 1,
-                        "maximum": _MOST_SESSIONS,
+                        "maximum": _MAX_SESSIONS,
                         "default": 20,
                     }
                 },

@@ -13,9 +13,9 @@ from remit.ledger import EVENTS, EntryNotFoundError, LedgerClient, LedgerEntry
 
 __all__ = ["entry_tools"]
 
-_MOST_ENTRIES = 100
-_MOST_WHOLE = 20
-_MOST_PROBLEMS = 10
+_MAX_ENTRIES = 100
+_MAX_WHOLE = 20
+_MAX_PROBLEMS = 10
 _WHICH = {
     "session_id": {
         "type": "string",
@@ -75,7 +75,7 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
         fitted = fit(rows, settings.max_output_bytes // 2)
         output = {"status": "ok", "count": len(rows), "entries": fitted.value}
         if fitted.cut:
-            output["cut"] = [_where(rows, place) for place in fitted.cut[:_MOST_PROBLEMS]]
+            output["cut"] = [_where(rows, place) for place in fitted.cut[:_MAX_PROBLEMS]]
             output["note"] = (
                 "Cut to fit. Ask for one entry by its entry_id to see more of it; "
                 "`remit ledger show ID` prints it whole."
@@ -88,7 +88,7 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
             "verified": report.verified,
             "entries": report.entries,
             "first_bad_seq": report.first_bad_seq,
-            "problems": [str(problem) for problem in report.problems[:_MOST_PROBLEMS]],
+            "problems": [str(problem) for problem in report.problems[:_MAX_PROBLEMS]],
         }
 
     def _latest(limit: int, which: dict[str, str]) -> Iterable[LedgerEntry]:
@@ -105,7 +105,7 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
                     "max_entries": {
                         "type": "integer",
                         "minimum": 1,
-                        "maximum": _MOST_ENTRIES,
+                        "maximum": _MAX_ENTRIES,
                         "default": 10,
                     },
                     **_WHICH,
@@ -139,7 +139,7 @@ def entry_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) ->
                     "max_entries": {
                         "type": "integer",
                         "minimum": 1,
-                        "maximum": _MOST_WHOLE,
+                        "maximum": _MAX_WHOLE,
                         "default": 3,
                     },
                     **_WHICH,

@@ -12,7 +12,7 @@ from remit.agents.tools import Tool, ToolError
 
 __all__ = ["RootFiles", "file_tools"]
 
-_MOST_FILES = 200
+_MAX_FILES = 200
 
 
 class RootFiles:
@@ -61,7 +61,7 @@ class RootFiles:
             if file.is_file() and self._visible(file.resolve()):
                 relative = file.relative_to(self._root).as_posix()
                 found.append({"path": relative, "bytes": file.stat().st_size})
-        return {"count": len(found), "files": found[:_MOST_FILES]}
+        return {"count": len(found), "files": found[:_MAX_FILES]}
 
     def _inside(self, path: str) -> Path:
         try:

@@ -11,7 +11,7 @@ from remit.kernel.settings import ToolSettings
 
 __all__ = ["GatePort", "governance_tools"]
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class GatePort(Protocol):
@@ -107,7 +107,7 @@ def _describe_gates(output: dict[str, Any]) -> str:
 
 def _describe_packages(output: dict[str, Any]) -> str:
     # A small model loops over a long list; what the tool gave is shown beside the answer, whole.
-    names = ", ".join(row["package_id"] for row in _rows(output["packages"])[:_MOST_NAMED])
+    names = ", ".join(row["package_id"] for row in _rows(output["packages"])[:_MAX_NAMED])
     return f"There are {output['count']} packages installed, among them: {names}."
 
 

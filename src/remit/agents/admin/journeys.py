@@ -17,7 +17,7 @@ from remit.views import JourneyNotFoundError, open_journey
 
 __all__ = ["journey_tools"]
 
-_MOST_TURNS = 20
+_MAX_TURNS = 20
 _OF_TURN = ("kind", "turn_number", "entry_id", "user_message", "response", "outcome", "started_at",
             "elapsed_ms", "llm_calls", "tool_calls", "input_tokens", "output_tokens", "cost_usd",
             "escalation", "degradation")  # fmt: skip
@@ -55,7 +55,7 @@ def journey_tools(ledger: LedgerClient, settings: ToolSettings, hiding: Hiding) 
                 which["turn"] = _last_turn(ledger, which["session_id"])
         try:
             journey = open_journey(ledger, **which)
-            turns = [_turn(one) for one in islice(journey["turns"], _MOST_TURNS)]
+            turns = [_turn(one) for one in islice(journey["turns"], _MAX_TURNS)]
         except (JourneyNotFoundError, EntryNotFoundError) as error:
             raise ToolError(error.message) from error
         told = hiding.value(plain({**journey, "turns": turns}))

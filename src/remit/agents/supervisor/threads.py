@@ -20,7 +20,7 @@ OPEN_THREAD, CLOSE_THREAD = "open_thread", "close_thread"
 COMMITMENTS: Mapping[str, float] = {"agent": 1.0, "user": 0.7, "none": 0.3}
 """How binding a thread is: the agent promised, the user promised, nobody did."""
 
-_MOST_LOOKED_AT = 200
+_MAX_LOOKED_AT = 200
 
 
 def thread_tools() -> list[Tool]:
@@ -105,7 +105,7 @@ def open_threads(
     *,
     session_id: str | None = None,
     agent_id: str | None = None,
-    most: int = _MOST_LOOKED_AT,
+    most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
     """Threads that nobody has closed, the latest first.
 

@@ -27,7 +27,7 @@ _CHANGING = (
 )  # fmt: skip
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
 _SECONDS = 60
-_MOST_MARKS = 256
+_MAX_MARKS = 256
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -257,8 +257,8 @@ class Book:
 def read_accounts(execute: _Execute, scopes: Sequence[str]) -> list[tuple[Any, ...]]:
     """Rows of those of ``scopes`` that there are."""
     rows: list[tuple[Any, ...]] = []
-    for start in range(0, len(scopes), _MOST_MARKS):
-        part = scopes[start : start + _MOST_MARKS]
+    for start in range(0, len(scopes), _MAX_MARKS):
+        part = scopes[start : start + _MAX_MARKS]
         # Few sizes of statement, so that they stay prepared; the last name fills the rest.
         size = 1 << (len(part) - 1).bit_length()
         marks = ", ".join("?" * size)

@@ -18,7 +18,7 @@ class LeaseExpiredError(RemitError):
 
 
 class Lease:
-    """What :meth:`remit.gateway.leases.LeaseOffice.hold` gives.
+    """What :meth:`remit.gateway.leases.LeaseManager.hold` gives.
 
     Attributes:
         name: what is held.

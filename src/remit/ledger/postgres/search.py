@@ -8,7 +8,7 @@ __all__ = ["search_expression", "vector"]
 
 _MAX_POSITION = 16_383  # of a word in a tsvector
 _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
-_MOST_PLACES = 255  # of one word: the engine keeps no more
+_MAX_PLACES = 255  # of one word: the engine keeps no more
 
 
 def search_expression(terms: Sequence[Sequence[str]]) -> str:
@@ -22,7 +22,7 @@ def vector(text: str) -> str:
     room = _VECTOR_BYTES
     for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):
         found = places.setdefault(word, [])
-        if len(found) < _MOST_PLACES:
+        if len(found) < _MAX_PLACES:
             found.append(str(position))
             room -= 2 if len(found) > 1 else len(word.encode()) + 12
             if room < 0:

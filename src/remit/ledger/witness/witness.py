@@ -34,7 +34,7 @@ SIZE_TYPE = "text/x.tlog.size"
 
 _TEXT_TYPE = "text/plain"
 _HASH_CHARS = 44
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 
 _log = logging.getLogger("remit.witness")
 
@@ -215,7 +215,7 @@ def _refuse(status: int, why: str) -> Answer:
 def _is_decimal(digits: bytes) -> bool:
     return (
         digits.isdigit()
-        and len(digits) <= _MOST_DIGITS
+        and len(digits) <= _MAX_DIGITS
         and (digits == b"0" or not digits.startswith(b"0"))
     )
 

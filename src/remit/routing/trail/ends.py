@@ -11,7 +11,7 @@ from remit.routing.trail.table import EVENT
 
 __all__ = ["NO_END", "End", "Ends", "Execute", "known_ids"]
 
-_MOST_MARKS = 256
+_MAX_MARKS = 256
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement: :meth:`Transaction.execute`, or :meth:`LedgerClient.select`."""
@@ -131,8 +131,8 @@ def known_ids(execute: Execute, ids: Sequence[str]) -> set[str]:
 def _parts(values: Sequence[str], mark: str) -> list[tuple[tuple[str, ...], str]]:
     """``values`` in pieces with as many marks, in few sizes of statement."""
     pieces = []
-    for start in range(0, len(values), _MOST_MARKS):
-        part = values[start : start + _MOST_MARKS]
+    for start in range(0, len(values), _MAX_MARKS):
+        part = values[start : start + _MAX_MARKS]
         size = 1 << (len(part) - 1).bit_length()
         padded = (*part, *[part[-1]] * (size - len(part)))
         pieces.append((padded, ", ".join([mark] * size)))

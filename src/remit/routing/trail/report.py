@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["TrailProblem", "TrailReport"]
 
-_MOST_PROBLEMS = 100
+_MAX_PROBLEMS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class TrailReport:
         self.problem_count += 1
         if self.first_bad is None:
             self.first_bad = thought_id
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(TrailProblem(thought_id, task_id, place, message))
 
     def to_dict(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
 from remit.server.api.sessions import session_routes
 from remit.server.api.shapes import Health
-from remit.server.door import Door
+from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
 
 __all__ = ["api_application"]
@@ -38,7 +38,7 @@ _SCHEMES = {
 }
 
 
-def api_application(runtime: Runtime, keys: KeyStore, door: Door) -> Guard:
+def api_application(runtime: Runtime, keys: KeyStore, door: Authenticator) -> Guard:
     """The ASGI application that answers what is under ``/api``.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from remit.agents.approvals import Approval, ApprovalDesk, ApprovalError
+from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
 from remit.ledger import LedgerClient
 from remit.server.api.access import Caller, allow, failures, name_of
 from remit.server.api.answers import Listed, answer, page_of
@@ -18,7 +18,7 @@ from remit.server.refusals import HttpError
 __all__ = ["approval_routes"]
 
 
-def approval_routes(ledger: LedgerClient, desk: ApprovalDesk) -> APIRouter:
+def approval_routes(ledger: LedgerClient, desk: ApprovalQueue) -> APIRouter:
     """Requests for approval in ``ledger``, decided at ``desk``."""
     routes = APIRouter(prefix="/api/approvals", tags=["approvals"])
 
@@ -54,7 +54,7 @@ def approval_routes(ledger: LedgerClient, desk: ApprovalDesk) -> APIRouter:
     return routes
 
 
-def _listed(ledger: LedgerClient, desk: ApprovalDesk, query: ApprovalQuery) -> Iterator[Listed]:
+def _listed(ledger: LedgerClient, desk: ApprovalQueue, query: ApprovalQuery) -> Iterator[Listed]:
     asked = ledger.query(
         event_type="APPROVAL_REQUESTED",
         order="asc" if query.state == "pending" else "desc",
@@ -67,7 +67,7 @@ def _listed(ledger: LedgerClient, desk: ApprovalDesk, query: ApprovalQuery) -> I
             yield entry.id, "approvals", found.to_dict()
 
 
-def _found(desk: ApprovalDesk, request_id: str) -> Approval:
+def _found(desk: ApprovalQueue, request_id: str) -> Approval:
     try:
         return desk.get(request_id)
     except ApprovalError as error:

@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from remit.server.api.errors import told
-from remit.server.door import Door
+from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body, reply_json
 
@@ -33,7 +33,12 @@ class Guard:
     """
 
     def __init__(
-        self, app: Any, door: Door, open_path: str, max_body_bytes: int, body_timeout_s: float
+        self,
+        app: Any,
+        door: Authenticator,
+        open_path: str,
+        max_body_bytes: int,
+        body_timeout_s: float,
     ) -> None:
         self._app = app
         self._door = door

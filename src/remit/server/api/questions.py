@@ -24,7 +24,7 @@ __all__ = [
 
 _DEFAULT_LIMIT = 50
 _MOST = 500
-_MOST_REASON = 2000
+_MAX_REASON = 2000
 
 
 def _flag(value: object) -> object:
@@ -110,7 +110,7 @@ class Decision(_Body):
 
     grant: bool = Field(description="whether the tool may run")
     reason: str = Field(
-        "", max_length=_MOST_REASON, description="for the record, and for the model when denied"
+        "", max_length=_MAX_REASON, description="for the record, and for the model when denied"
     )
 
 

@@ -29,9 +29,9 @@ from remit.server.mcp.shares import Rate
 
 __all__ = ["thought_offers"]
 
-_MOST_THOUGHTS = 100
-_MOST_PROBLEMS = 10
-_MOST_OFFSET = 2**53 - 1  # what every JSON reader has exactly
+_MAX_THOUGHTS = 100
+_MAX_PROBLEMS = 10
+_MAX_OFFSET = 2**53 - 1  # what every JSON reader has exactly
 _CUT_MARK_BYTES = 48  # what fit() puts where it cuts is shorter
 _LEAST_CONTENT_BYTES = 512  # at least so much of a content is shown; fit() gets any text under it
 _FIELDS = ("id", "type", "task_id", "agent_id", "session_id", "content", "timestamp", "prev_hash",
@@ -124,7 +124,7 @@ def thought_offers(
             "records": report.records,
             "tasks": report.tasks,
             "erased": report.erased,
-            "problems": [str(one) for one in report.problems[:_MOST_PROBLEMS]],
+            "problems": [str(one) for one in report.problems[:_MAX_PROBLEMS]],
             "first_bad": report.first_bad,
         }
 
@@ -208,7 +208,7 @@ def thought_offers(
                         "limit": {
                             "type": "integer",
                             "minimum": 1,
-                            "maximum": _MOST_THOUGHTS,
+                            "maximum": _MAX_THOUGHTS,
                             "default": 20,
                             "description": "how many at most",
                             "examples": [20],
@@ -216,7 +216,7 @@ def thought_offers(
                         "offset": {
                             "type": "integer",
                             "minimum": 0,
-                            "maximum": _MOST_OFFSET,
+                            "maximum": _MAX_OFFSET,
                             "default": 0,
                             "description": "how many to pass over; next_offset of the call before",
                             "examples": [20],

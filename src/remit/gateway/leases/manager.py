@@ -13,7 +13,7 @@ from remit.gateway.leases.owner import Owner
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient, LedgerError, Transaction
 
-__all__ = ["LeaseOffice"]
+__all__ = ["LeaseManager"]
 
 _TABLE = """CREATE TABLE IF NOT EXISTS leases (
     name TEXT NOT NULL PRIMARY KEY,
@@ -30,7 +30,7 @@ _SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIG
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
 
 
-class LeaseOffice:
+class LeaseManager:
     """Hands out leases.
 
     Who holds one is told apart as calls in flight are: a holder whose process has surely ended

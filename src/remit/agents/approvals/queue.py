@@ -8,7 +8,7 @@ from remit.agents.approvals.request import Approval
 from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
-__all__ = ["ApprovalDesk", "ApprovalError"]
+__all__ = ["ApprovalError", "ApprovalQueue"]
 
 _GRANTED, _DENIED = "APPROVAL_GRANTED", "APPROVAL_DENIED"
 _DECIDED = (
@@ -25,7 +25,7 @@ class ApprovalError(RemitError):
     """There is nothing to decide there, or it is decided already."""
 
 
-class ApprovalDesk:
+class ApprovalQueue:
     """The approvals of one ledger.
 
     Args:

@@ -14,7 +14,7 @@ from remit.kernel.exchange import PromptRequest
 from remit.providers.dialects.call import ClientCall
 from remit.server.refusals import HttpError
 
-__all__ = ["DEVELOPER", "Door", "Visit"]
+__all__ = ["DEVELOPER", "AuthenticatedRequest", "Authenticator"]
 
 DEVELOPER = Identity("developer", "operator", key_id="dev")
 """Whoever asks in dev mode."""
@@ -36,7 +36,7 @@ _LOOKS_NEW = b"sk-remit-"
 
 
 @dataclass(slots=True)
-class Visit:
+class AuthenticatedRequest:
     """One request at the door.
 
     Attributes:
@@ -68,7 +68,7 @@ class Visit:
         return value.decode("ascii")
 
 
-class Door:
+class Authenticator:
     """Lets in who has a key, or everybody in dev mode.
 
     Args:
@@ -92,7 +92,7 @@ class Door:
         self._day = 0
         self._today = ""
 
-    def enter(self, raw_headers: list[tuple[bytes, bytes]]) -> Visit:
+    def enter(self, raw_headers: list[tuple[bytes, bytes]]) -> AuthenticatedRequest:
         """Who asks.
 
         Raises:
@@ -105,23 +105,23 @@ class Door:
                 self._on_refused()
             raise
 
-    def _known(self, raw_headers: list[tuple[bytes, bytes]]) -> Visit:
+    def _known(self, raw_headers: list[tuple[bytes, bytes]]) -> AuthenticatedRequest:
         headers = {name: value for name, value in raw_headers if name in _WANTED}
         if self._keys is None:
-            return Visit(headers, DEVELOPER)
+            return AuthenticatedRequest(headers, DEVELOPER)
         authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
         token = token_from_headers(
             authorization.decode("latin-1") if authorization is not None else None,
             api_key.decode("latin-1") if api_key is not None else None,
         )
         try:
-            return Visit(headers, self._keys.authenticate(token))
+            return AuthenticatedRequest(headers, self._keys.authenticate(token))
         except AuthUnavailableError as error:
             raise HttpError(503, "auth_unavailable", error.message, retry_after_s=1) from error
         except RemitError as error:
             raise HttpError(401, "invalid_api_key", error.message) from error
 
-    async def aenter(self, raw_headers: list[tuple[bytes, bytes]]) -> Visit:
+    async def authenticate(self, raw_headers: list[tuple[bytes, bytes]]) -> AuthenticatedRequest:
         """:meth:`enter`, and once more a moment later for a key that may have just been made.
 
         Raises:
@@ -135,7 +135,7 @@ class Door:
                 await asyncio.sleep(self._news_s)
         return self.enter(raw_headers)
 
-    def request(self, visit: Visit, call: ClientCall) -> PromptRequest:
+    def request(self, visit: AuthenticatedRequest, call: ClientCall) -> PromptRequest:
         """What the gateway is asked, in the name of who asks.
 
         Raises:
