@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.evaluating import evaluate
 from remit.cli.shared import echo_json, note, open_ledger, reads, say
 
 if TYPE_CHECKING:
@@ -116,9 +115,6 @@ def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, p
     say(f"taken for {intent['task']}{language}, about {intent['tokens']} tokens")
     rows = [(model, f"{told['scores'][model]:.6f}") for model in told["chain"]]
     _print_table(("model", "score"), rows)
-
-
-route.add_command(evaluate)
 
 
 def _print_explanation(told: Mapping[str, Any]) -> None:

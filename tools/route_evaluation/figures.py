@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from remit.routing.evaluation.frontier import Frontier, Point
-from remit.routing.evaluation.interval import Interval
+from tools.route_evaluation.frontier import Frontier, Point
+from tools.route_evaluation.interval import Interval
 
 __all__ = ["Difference", "Evaluation", "Outcome", "TaskFigures"]
 

@@ -12,15 +12,14 @@ from pydantic import ValidationError
 from remit.kernel.settings import RoutedModelSettings
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
-from remit.routing.evaluation.errors import EvaluationError
-from remit.routing.evaluation.shipped import settings, shipped_text
 from remit.routing.registry import candidate_of
+from tools.route_evaluation.errors import EvaluationError
 
-__all__ = ["read_candidates", "shipped_candidates", "stated_candidates"]
+__all__ = ["read_candidates", "stated_candidates"]
 
 
 def read_candidates(path: Path, *, prices: PriceTable | None = None) -> tuple[Candidate, ...]:
-    """Candidates of a TOML file with ``[routing.models.NAME]``, by name; other tables may stand.
+    """Candidates of a TOML file with ``[routing.models.NAME]``, by name; other tables are ignored.
 
     Args:
         path: such a file; ``remit.toml`` is one.
@@ -30,16 +29,18 @@ def read_candidates(path: Path, *, prices: PriceTable | None = None) -> tuple[Ca
         EvaluationError: it cannot be read, or states no model, or one wrongly.
     """
     try:
-        text = path.read_text("utf-8")
+        document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise EvaluationError(f"The candidates file {path} cannot be read: {error}.") from error
-    return _parse(text, str(path), prices)
-
-
-def shipped_candidates() -> tuple[Candidate, ...]:
-    """Those of the shipped set."""
-    name = settings().candidates_name
-    return _parse(shipped_text(name), name, None)
+    except tomllib.TOMLDecodeError as error:
+        raise EvaluationError(f"The candidates file {path} is not TOML: {error}.") from error
+    routing = document.get("routing")
+    listed = routing.get("models") if isinstance(routing, dict) else None
+    if not isinstance(listed, dict) or not listed:
+        raise EvaluationError(f"{path} states no model.",
+                              next_step='It takes [routing.models."NAME"] for each.')  # fmt: skip
+    stated = {model: _stated(model, table, str(path)) for model, table in listed.items()}
+    return stated_candidates(stated, str(path), prices=prices)
 
 
 def stated_candidates(
@@ -54,7 +55,7 @@ def stated_candidates(
 
     Args:
         models: settings by name.
-        name: how errors call where they stand.
+        name: what errors call the source.
         prices: the shipped table when left out.
 
     Raises:
@@ -64,23 +65,9 @@ def stated_candidates(
     return tuple(_candidate(model, models[model], table, name) for model in sorted(models))
 
 
-def _parse(text: str, name: str, prices: PriceTable | None) -> tuple[Candidate, ...]:
+def _stated(model: str, table: Any, name: str) -> RoutedModelSettings:
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise EvaluationError(f"The candidates file {name} is not TOML: {error}.") from error
-    routing = document.get("routing")
-    listed = routing.get("models") if isinstance(routing, dict) else None
-    if not isinstance(listed, dict) or not listed:
-        raise EvaluationError(f"{name} states no model.",
-                              next_step='It takes [routing.models."NAME"] for each.')  # fmt: skip
-    stated = {model: _stated(model, told, name) for model, told in listed.items()}
-    return stated_candidates(stated, name, prices=prices)
-
-
-def _stated(model: str, told: Any, name: str) -> RoutedModelSettings:
-    try:
-        return RoutedModelSettings.model_validate(told)
+        return RoutedModelSettings.model_validate(table)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(("routing.models", model, *map(str, first["loc"])))

@@ -8,14 +8,13 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from importlib import resources
 from typing import Any
 
 import pytest
 
-from remit.routing.evaluation import evaluate, open_shipped_set, read_rows, shipped_candidates
+from tools.route_evaluation import CANDIDATES, REPORT, evaluate, read_candidates, read_rows
 
-_FOLDER = resources.files("remit") / "assets" / "evaluation"
+_FOLDER = REPORT.parent
 _EACH = 80  # tries to make a prompt of each task; one that comes again is left out
 
 _NAMES = ("Anna", "Ben", "Chloe", "David", "Ella", "Farid", "Greta", "Hugo", "Ines", "Jonas")
@@ -258,7 +257,7 @@ def test_every_grade_follows_from_the_answer(half: str) -> None:
 
 @pytest.mark.parametrize("half", ["tuning", "report"])
 def test_every_cost_follows_from_tokens_and_the_stated_prices(half: str) -> None:
-    prices = {one.model_id: one for one in shipped_candidates()}
+    prices = {one.model_id: one for one in read_candidates(CANDIDATES)}
     for row in _rows(half):
         assert set(row["results"]) == set(prices)
         for model, result in row["results"].items():
@@ -276,7 +275,7 @@ def test_abilities_are_those_of_the_tuning_half() -> None:
         for model, result in row["results"].items():
             right[model, row["task"]].append(result["quality"])
             right[model, "general"].append(result["quality"])
-    for one in shipped_candidates():
+    for one in read_candidates(CANDIDATES):
         assert dict(one.abilities) == {
             task: round(100 * sum(found) / len(found))
             for (model, task), found in right.items()
@@ -302,7 +301,7 @@ def test_no_prompt_stands_in_both_halves() -> None:
 
 
 def test_the_shipped_set_runs() -> None:
-    with open_shipped_set() as stream:
+    with REPORT.open("rb") as stream:
         found = evaluate(read_rows(stream), [])
     assert found.rows == len(_rows("report"))
     assert set(found.tasks) == set(TASKS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from remit.routing.evaluation.errors import EvaluationError
-from remit.routing.evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
-from remit.routing.evaluation.frontier import Frontier, Point, area_under, hull_of
-from remit.routing.evaluation.interval import of_difference, wilson
-from remit.routing.evaluation.policy import Policy
-from remit.routing.evaluation.rows import Row
+from tools.route_evaluation.errors import EvaluationError
+from tools.route_evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
+from tools.route_evaluation.frontier import Frontier, Point, area_under, hull_of
+from tools.route_evaluation.interval import of_difference, wilson
+from tools.route_evaluation.policy import Policy
+from tools.route_evaluation.rows import Row
 
 __all__ = ["SINGLE_MODELS", "evaluate"]
 

@@ -1,4 +1,4 @@
-"""``remit route evaluate``."""
+"""``python -m tools.route_evaluation``."""
 
 from __future__ import annotations
 
@@ -7,21 +7,29 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
 from remit.cli.shared import echo_json, note, progress, reads, say
+from remit.kernel.errors import RemitError
+from remit.kernel.root import find_root
+from remit.kernel.settings import load_settings
+from remit.providers.prices import PriceTable
+from remit.routing.candidate import Candidate
+from remit.routing.weights import Weights
+from tools.route_evaluation.candidates import read_candidates, stated_candidates
+from tools.route_evaluation.counts import evaluate
+from tools.route_evaluation.errors import EvaluationError
+from tools.route_evaluation.figures import Evaluation, Outcome
+from tools.route_evaluation.policy import Policy, preference_policies, scoring_policy, sweep
+from tools.route_evaluation.rows import FORMATS, open_set
+from tools.route_evaluation.shipped import CANDIDATES, REPORT
 
-if TYPE_CHECKING:
-    from remit.routing.candidate import Candidate
-    from remit.routing.evaluation import Evaluation, Outcome, Policy
-    from remit.routing.weights import Weights
+__all__ = ["command", "main"]
 
-__all__ = ["evaluate"]
-
-_FORMS = ("jsonl", "routerbench-csv")
 _MANY = 1_000_000
+_PROGRESS_ROWS = 500
 
 
 @click.command()
@@ -32,10 +40,10 @@ _MANY = 1_000_000
 @click.option("--weights", "weights_file", type=click.Path(path_type=Path, dir_okay=False),
               help="Rules of scoring (default: the root's, else the shipped ones).")  # fmt: skip
 @click.option("--task", default="", help="Only the prompts of this task.")
-@click.option("--format", "form", type=click.Choice(_FORMS), default=_FORMS[0], show_default=True,
-              help="What FILE is.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="jsonl",
+              show_default=True, help="What FILE is.")  # fmt: skip
 @reads
-def evaluate(
+def command(
     file: Path | None,
     candidates_file: Path | None,
     weights_file: Path | None,
@@ -46,43 +54,49 @@ def evaluate(
 ) -> None:
     """Replay a set whose answers are graded already, and print what each policy is worth.
 
-    FILE is the set, - for standard input; without it, the small set that comes with Remit. Nothing
-    is sent to any model.
+    FILE is the set, - for standard input; without it, the small set beside this tool. Nothing is
+    sent to any model.
     """
-    from remit.routing.evaluation import evaluate as count
-    from remit.routing.evaluation import open_set, open_shipped_set
-
     name = "the shipped set" if file is None else str(file)
     weights = _weights(weights_file, root)
-    with _opened(file) if file else open_shipped_set() as stream:
-        rows = open_set(stream, form if file else _FORMS[0], name=name, task=task)
+    with _opened(file or REPORT) as stream:
+        rows = open_set(stream, form if file else "jsonl", name=name, task=task)
         first = next(rows, None)
         among = list(first.results) if first else []
         candidates = _candidates(candidates_file, file, root, among)
         policies = _policies(candidates, weights)
         seen, done = _bar(stream)
-        found = count(
+        found = evaluate(
             itertools.chain([first] if first else [], rows),
             policies,
-            models=[one.model_id for one in candidates] or None,
+            models=[candidate.model_id for candidate in candidates] or None,
             seen=seen,
         )
         done()
     if as_json:
         echo_json({"set": name, "rule_version_hash": weights.rule_version_hash, **found.to_dict()})
         return
-    for line in _report(found, [one.name for one in policies if not one.family]):
+    for line in _report(found, [policy.name for policy in policies if not policy.family]):
         say(line)
-    left_out = sorted(set(among) - {one.model_id for one in candidates})
+    left_out = sorted(set(among) - {candidate.model_id for candidate in candidates})
     if not candidates:
         note("Nothing is stated of these models, so nothing was scored: see --candidates.")
     elif left_out:
         note(f"Left out, for nothing is stated of them: {', '.join(left_out)}.")
 
 
-def _opened(file: Path) -> IO[bytes]:
-    from remit.routing.evaluation import EvaluationError
+def main() -> None:
+    """Run the command; errors are a sentence on standard error and exit code 1."""
+    try:
+        command(prog_name="python -m tools.route_evaluation")
+    except RemitError as error:
+        note(f"error: {error.message}")
+        if error.next_step:
+            note(f"  next: {error.next_step}")
+        sys.exit(1)
 
+
+def _opened(file: Path) -> IO[bytes]:
     if str(file) == "-":
         return sys.stdin.buffer
     try:
@@ -93,10 +107,6 @@ def _opened(file: Path) -> IO[bytes]:
 
 def _weights(file: Path | None, root: Path | None) -> Weights:
     """The rules named, else the root's, else those that come with Remit."""
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-    from remit.routing.weights import Weights
-
     if file is None:
         place = find_root(root)
         of_root = place.path / load_settings(place.config).settings.routing.rules
@@ -108,13 +118,8 @@ def _candidates(
     file: Path | None, data: Path | None, root: Path | None, among: Sequence[str]
 ) -> Sequence[Candidate]:
     """What the file named states; else of the shipped set; else the root's settings."""
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-    from remit.providers.prices import PriceTable
-    from remit.routing.evaluation import read_candidates, shipped_candidates, stated_candidates
-
     if data is None and file is None:
-        return shipped_candidates()
+        return read_candidates(CANDIDATES)
     place = find_root(root)
     settings = load_settings(place.config).settings
     prices = PriceTable.shipped()
@@ -122,29 +127,25 @@ def _candidates(
         prices = prices.overlaid(PriceTable.from_file(place.path / settings.budget.prices))
     if file:
         return read_candidates(file, prices=prices)
-    known = {name: one for name, one in settings.routing.models.items() if name in among}
+    known = {name: model for name, model in settings.routing.models.items() if name in among}
     return stated_candidates(known, "the settings", prices=prices)
 
 
 def _policies(candidates: Sequence[Candidate], weights: Weights) -> list[Policy]:
-    from remit.routing.evaluation import preference_policies, scoring_policy, sweep
-
     if not candidates:
         return []
     return [
         scoring_policy(candidates, weights),
-        scoring_policy(candidates, weights, name="scoring, told the task", told_task=True),
+        scoring_policy(candidates, weights, name="scoring, given the task", given_task=True),
         *preference_policies(candidates, weights),
         *sweep(candidates, weights),
-        *sweep(candidates, weights, family="scoring told the task by weight of price",
-               told_task=True),
+        *sweep(candidates, weights, family="scoring given the task by weight of price",
+               given_task=True),
     ]  # fmt: skip
 
 
 def _bar(stream: IO[bytes]) -> tuple[Callable[[int], None] | None, Callable[[], None]]:
     """A progress bar by bytes read, and its end; only where the stream is a file."""
-    from remit.routing.evaluation.shipped import settings
-
     try:
         total = os.fstat(stream.fileno()).st_size
         stream.tell()
@@ -152,10 +153,10 @@ def _bar(stream: IO[bytes]) -> tuple[Callable[[int], None] | None, Callable[[], 
         total = 0
     if not total:
         return None, lambda: None
-    show, step = progress("evaluating"), settings().progress_rows
+    show = progress("evaluating")
 
     def seen(rows: int) -> None:
-        if rows % step == 0:
+        if rows % _PROGRESS_ROWS == 0:
             show(min(stream.tell(), total - 1), total)
 
     return seen, lambda: show(total, total)
@@ -170,18 +171,18 @@ def _report(found: Evaluation, listed: Sequence[str]) -> Iterable[str]:
     yield ""
     shown = [*found.models, found.random, found.oracle, *policies]
     heads = ["policy", "quality", "interval", "cost", "against best single", "gap closed", ""]
-    yield from _table(heads, [_figures(one, found) for one in shown])
+    yield from _table(heads, [_figures(outcome, found) for outcome in shown])
     yield ""
     yield "Quality by task"
     heads = ["policy", *(task or "(none)" for task in found.tasks)]
-    yield from _table(heads, [_by_task(one, found) for one in shown])
+    yield from _table(heads, [_by_task(outcome, found) for outcome in shown])
     if policies:
         yield ""
         yield "Share of each model"
-        heads = ["policy", *(one.name for one in found.models)]
+        heads = ["policy", *(outcome.name for outcome in found.models)]
         yield from _table(
-            heads, [[one.name, *(f"{share:.0%}" for share in one.shares.values())]
-                    for one in policies],
+            heads, [[outcome.name, *(f"{share:.0%}" for share in outcome.shares.values())]
+                    for outcome in policies],
         )  # fmt: skip
     for frontier in found.frontiers:
         yield ""
@@ -190,29 +191,29 @@ def _report(found: Evaluation, listed: Sequence[str]) -> Iterable[str]:
             yield f"  {corner.quality:.3f} for {_dollars(corner.cost_usd)}"
 
 
-def _figures(one: Outcome, found: Evaluation) -> list[str]:
-    interval, against = one.interval, one.against_best
-    alone = one in found.models
+def _figures(outcome: Outcome, found: Evaluation) -> list[str]:
+    interval, against = outcome.interval, outcome.against_best
+    alone = outcome in found.models
     roles = {
-        "best single": alone and one.name == found.best_single,
-        "cheapest": alone and one.name == found.cheapest,
-        "dearest": alone and one.name == found.dearest,
-        "expected of chance": one is found.random,
-        "best answer each time": one is found.oracle,
+        "best single": alone and outcome.name == found.best_single,
+        "cheapest": alone and outcome.name == found.cheapest,
+        "dearest": alone and outcome.name == found.dearest,
+        "expected of chance": outcome is found.random,
+        "best answer each time": outcome is found.oracle,
     }
     return [
-        one.name,
-        f"{one.quality:.3f}",
+        outcome.name,
+        f"{outcome.quality:.3f}",
         f"{interval.low:.3f}-{interval.high:.3f}",
-        _dollars(one.cost_usd),
+        _dollars(outcome.cost_usd),
         f"{against.quality:+.3f} ({against.interval.low:+.3f} to {against.interval.high:+.3f})",
-        "-" if one.gap_closed is None else f"{one.gap_closed:.0%}",
+        "-" if outcome.gap_closed is None else f"{outcome.gap_closed:.0%}",
         ", ".join(role for role, holds in roles.items() if holds),
     ]
 
 
-def _by_task(one: Outcome, found: Evaluation) -> list[str]:
-    return [one.name, *(f"{one.tasks[task].quality:.3f}" for task in found.tasks)]
+def _by_task(outcome: Outcome, found: Evaluation) -> list[str]:
+    return [outcome.name, *(f"{outcome.tasks[task].quality:.3f}" for task in found.tasks)]
 
 
 def _dollars(cost_usd: float) -> str:
@@ -226,3 +227,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]
     for line in lines:
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         yield "  ".join(cells).rstrip()
+
+
+if __name__ == "__main__":
+    main()

@@ -6,18 +6,14 @@ it cost, a policy names one of the models, and its figures are counted (docs/eva
 
 from __future__ import annotations
 
-from remit.routing.evaluation.candidates import (
-    read_candidates,
-    shipped_candidates,
-    stated_candidates,
-)
-from remit.routing.evaluation.errors import EvaluationError
-from remit.routing.evaluation.evaluating import evaluate
-from remit.routing.evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
-from remit.routing.evaluation.frontier import Frontier, Point, area_under, hull_of, quality_at
-from remit.routing.evaluation.interval import Interval
-from remit.routing.evaluation.policy import Policy, preference_policies, scoring_policy, sweep
-from remit.routing.evaluation.rows import (
+from tools.route_evaluation.candidates import read_candidates, stated_candidates
+from tools.route_evaluation.counts import evaluate
+from tools.route_evaluation.errors import EvaluationError
+from tools.route_evaluation.figures import Difference, Evaluation, Outcome, TaskFigures
+from tools.route_evaluation.frontier import Frontier, Point, area_under, hull_of, quality_at
+from tools.route_evaluation.interval import Interval
+from tools.route_evaluation.policy import Policy, preference_policies, scoring_policy, sweep
+from tools.route_evaluation.rows import (
     FORMATS,
     ModelResult,
     Row,
@@ -25,10 +21,12 @@ from remit.routing.evaluation.rows import (
     read_routerbench_csv,
     read_rows,
 )
-from remit.routing.evaluation.shipped import open_shipped_set
+from tools.route_evaluation.shipped import CANDIDATES, REPORT
 
 __all__ = [
+    "CANDIDATES",
     "FORMATS",
+    "REPORT",
     "Difference",
     "Evaluation",
     "EvaluationError",
@@ -44,14 +42,12 @@ __all__ = [
     "evaluate",
     "hull_of",
     "open_set",
-    "open_shipped_set",
     "preference_policies",
     "quality_at",
     "read_candidates",
     "read_routerbench_csv",
     "read_rows",
     "scoring_policy",
-    "shipped_candidates",
     "stated_candidates",
     "sweep",
 ]

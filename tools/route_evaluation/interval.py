@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from remit.routing.evaluation.shipped import settings
-
 __all__ = ["Interval", "of_difference", "wilson"]
+
+_Z = 1.959963984540054
+"""Of the normal distribution, for intervals of 95%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def wilson(mean: float, rows: int) -> Interval:
         mean: from 0 to 1.
         rows: how many values, 1 or more.
     """
-    z2 = settings().z ** 2
+    z2 = _Z**2
     share = z2 / rows
     middle = (mean + share / 2) / (1 + share)
     spread = max(0.0, mean * (1 - mean)) / rows + share / (4 * rows)
@@ -49,5 +50,5 @@ def of_difference(total: float, squares: float, rows: int) -> Interval:
         return Interval(-1.0, 1.0)
     mean = total / rows
     variance = max(0.0, (squares - total * mean) / (rows - 1))
-    half = settings().z * math.sqrt(variance / rows)
+    half = _Z * math.sqrt(variance / rows)
     return Interval(max(-1.0, mean - half), min(1.0, mean + half))

@@ -12,10 +12,12 @@ from typing import IO, Any
 
 import orjson
 
-from remit.routing.evaluation.errors import EvaluationError
-from remit.routing.evaluation.shipped import settings
+from tools.route_evaluation.errors import EvaluationError
 
 __all__ = ["FORMATS", "ModelResult", "Row", "open_set", "read_routerbench_csv", "read_rows"]
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""A longer line of a set is an error."""
 
 _COST = "|total_cost"
 _WORDS = {"true": 1.0, "false": 0.0}
@@ -108,13 +110,12 @@ def _once(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _json_rows(stream: IO[bytes], name: str) -> Iterator[Row]:
-    most = settings().max_line_bytes
     number = 0
-    while line := stream.readline(most + 1):
+    while line := stream.readline(MAX_LINE_BYTES + 1):
         number += 1
         place = f"{name}, line {number}"
-        if len(line) > most:
-            raise EvaluationError(f"{place}: it has more than {most:,} bytes.")
+        if len(line) > MAX_LINE_BYTES:
+            raise EvaluationError(f"{place}: it has more than {MAX_LINE_BYTES:,} bytes.")
         if not line.strip():
             continue
         try:

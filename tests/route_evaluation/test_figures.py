@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from remit.kernel.errors import RemitError
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
-from remit.routing.evaluation import (
+from remit.routing.scoring import Scoring, ScoringInputs
+from remit.routing.weights import Weights
+from tools.route_evaluation import (
     EvaluationError,
     Interval,
     ModelResult,
@@ -36,9 +38,7 @@ from remit.routing.evaluation import (
     scoring_policy,
     sweep,
 )
-from remit.routing.evaluation.interval import of_difference, wilson
-from remit.routing.scoring import Scoring, ScoringInputs
-from remit.routing.weights import Weights
+from tools.route_evaluation.interval import of_difference, wilson
 
 _MODELS = ("big", "mid", "small")
 
@@ -440,8 +440,8 @@ def test_our_scoring_as_a_policy() -> None:
     weights = Weights.shipped()
     assert _chosen(scoring_policy(_PAIR, weights, preference="quality")) == "dear"
     assert _chosen(scoring_policy(_PAIR, weights, preference="quality"), "poetry") == "dear"
-    told = scoring_policy(_PAIR, weights, preference="quality", told_task=True)
-    assert _chosen(told, "poetry") == "cheap"
+    given_task = scoring_policy(_PAIR, weights, preference="quality", given_task=True)
+    assert _chosen(given_task, "poetry") == "cheap"
     names = {one.name for one in preference_policies(_PAIR, weights)}
     assert names == {f"scoring, {name}" for name in weights.preferences}
 

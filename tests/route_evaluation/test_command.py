@@ -1,4 +1,4 @@
-"""``remit route evaluate``, and that its page shows what it prints."""
+"""``python -m tools.route_evaluation``, and that its page shows what it prints."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from remit.cli.evaluating import evaluate
 from remit.kernel.errors import RemitError
-from remit.routing.evaluation import EvaluationError
 from remit.routing.weights import Weights, WeightsError
+from tools.route_evaluation import EvaluationError
+from tools.route_evaluation.__main__ import command
 
 _PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 _SET = (
@@ -29,7 +29,7 @@ def _no_root_is_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run(*arguments: str, given: bytes | None = None) -> Result:
-    return CliRunner().invoke(evaluate, list(arguments), input=given)
+    return CliRunner().invoke(command, list(arguments), input=given)
 
 
 def _ok(*arguments: str, given: bytes | None = None) -> str:
@@ -59,9 +59,9 @@ def _example(after: str) -> str:
 
 
 def test_the_page_shows_what_is_printed() -> None:
-    # When the rules or the set changed on purpose, what is printed goes into the page anew,
+    # When the rules or the set changed on purpose, what is printed goes into the page again,
     # and its words about it are read again.
-    assert _ok() == _example("remit route evaluate")
+    assert _ok() == _example("python -m tools.route_evaluation")
 
 
 def test_the_page_describes_the_form_of_a_set(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_models_and_rules_of_a_root(small_set: Path, tmp_path: Path) -> None:
     rules.write_text(json.dumps({**document, "description": "mine"}), "utf-8")
     (root / "remit.toml").write_text(_stated("m", 90, 9) + _stated("other", 9, 9), "utf-8")
     found = _run(str(small_set), "--json", "--root", str(root))
-    told = json.loads(found.stdout)
-    assert told["rule_version_hash"] == Weights.from_file(rules).rule_version_hash
-    assert [one["name"] for one in told["models"]] == ["m"]
+    printed = json.loads(found.stdout)
+    assert printed["rule_version_hash"] == Weights.from_file(rules).rule_version_hash
+    assert [one["name"] for one in printed["models"]] == ["m"]
     assert _run(str(small_set), "--root", str(root)).stderr == (
         "Left out, for nothing is stated of them: n.\n"
     )

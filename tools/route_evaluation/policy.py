@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remit.routing.candidate import Candidate
-from remit.routing.evaluation.shipped import settings
 from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.weights import Weights
 
 __all__ = ["Policy", "preference_policies", "scoring_policy", "sweep"]
+
+_PRICE_TO_ABILITY = (0, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 1024)
+"""Weights of price that the frontier is drawn with, as multiples of the weight of ability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Policy:
 
     Attributes:
         name: its name in the report.
-        choose: given the prompt, its task (empty: not told) and the models' ids, one of the ids.
+        choose: given the prompt, its task (empty: unknown) and the models' ids, one of the ids.
             It sees neither qualities nor costs.
         family: policies of one family make one frontier; empty: none.
     """
@@ -36,7 +38,7 @@ def scoring_policy(
     name: str = "scoring",
     family: str = "",
     preference: str = "",
-    told_task: bool = False,
+    given_task: bool = False,
     scoring_fn: ScoringFn = score_candidates,
 ) -> Policy:
     """Our scoring, as :func:`remit.routing.scoring.score_candidates` does it for real calls.
@@ -47,8 +49,8 @@ def scoring_policy(
         name: see :class:`Policy`.
         family: likewise.
         preference: an operator preference of the rules; empty: none.
-        told_task: whether the set's task is handed over; else the prompt alone tells it, as it
-            does when the model is ``auto``.
+        given_task: whether the scoring is given the set's task; else it reads the task off the
+            prompt, as it does when the model is ``auto``.
         scoring_fn: another scoring.
     """
     given = tuple(candidates)
@@ -56,7 +58,7 @@ def scoring_policy(
     def choose(prompt: str, task: str, models: Sequence[str]) -> str:
         inputs = ScoringInputs(
             prompt=prompt,
-            task=task_of(task if told_task else ""),
+            task=task_of(task if given_task else ""),
             operator_preference=preference,
             candidates=given,
             weights=weights,
@@ -79,8 +81,8 @@ def sweep(
     weights: Weights,
     *,
     family: str = "scoring by weight of price",
-    ratios: Sequence[float] | None = None,
-    told_task: bool = False,
+    ratios: Sequence[float] = _PRICE_TO_ABILITY,
+    given_task: bool = False,
 ) -> list[Policy]:
     """Our scoring with the weight of price going from nothing to all: the points of a frontier.
 
@@ -88,17 +90,15 @@ def sweep(
         candidates: what is stated of the models.
         weights: the rules; all but their weight of price stays.
         family: what the frontier is called.
-        ratios: weights of price as multiples of the rules' weight of ability; the shipped
-            settings' when left out.
-        told_task: see :func:`scoring_policy`.
+        ratios: weights of price as multiples of the rules' weight of ability.
+        given_task: see :func:`scoring_policy`.
     """
-    chosen = settings().price_to_ability if ratios is None else ratios
     ability = float(weights.document["features"]["ability"])
     found = []
-    for ratio in chosen:
+    for ratio in ratios:
         features = {**weights.document["features"], "cost": round(ability * ratio, 6)}
         rules = Weights.from_document({**weights.document, "features": features})
         name = f"{family} {ratio:g}"
         found.append(scoring_policy(candidates, rules, name=name, family=family,
-                                    told_task=told_task))  # fmt: skip
+                                    given_task=given_task))  # fmt: skip
     return found

@@ -1,0 +1,1 @@
+"""Tools beside the product: run from a checkout, not installed."""
