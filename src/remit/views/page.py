@@ -1,20 +1,26 @@
-"""A journey as one self-contained HTML page."""
+"""A journey as one self-contained HTML page, made by the templates beside this module."""
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
 
-from remit.views.markup import esc, ident
-from remit.views.panels import turn_panel
-from remit.views.timeline import POSITIONS
-from remit.views.wording import count, dollars, moment, money
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from remit.views import wording
+from remit.views.timeline import POSITIONS, timeline
 
 __all__ = ["journey_page", "page_parts"]
+
+# What of a step or an order names it; has_focus looks there for the id that was asked for.
+_ID_KEYS = frozenset(
+    {"wo_id", "entry_id", "llm_call_entry_id", "dispatch_entry_id", "intent_entry_ids",
+     "planned", "dispatched", "executing", "ended", "steps", "attempts", "decided"}
+)  # fmt: skip
 
 
 def journey_page(journey: Mapping[str, Any]) -> str:
@@ -22,114 +28,121 @@ def journey_page(journey: Mapping[str, Any]) -> str:
 
     Args:
         journey: of :func:`prompt_journey`. With ``trace_hashes`` (``[{"entry_id", "agrees"}]``)
-            the page states what recomputing them gave; without, that nobody did.
+            the page states what recomputing them gave; without, that they were not recomputed.
     """
     return "".join(page_parts(journey))
 
 
 def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
     """:func:`journey_page` piece by piece: of an open journey, memory holds one turn."""
-    yield _head(journey)
-    focus = str(journey.get("focus") or "")
-    opened = (journey.get("totals") or {}).get("turns", 0) == 1
-    for turn in journey["turns"]:
-        yield turn_panel(turn, focus=focus, opened=opened)
-    yield (
-        "</main><footer><p>Made by Remit from its ledger. Each id names an entry: "
-        "<code>remit ledger show ID</code> shows it, <code>remit ledger prove ID</code> proves "
-        "that it is on record.</p></footer></body></html>\n"
+    environment, style = _environment()
+    totals = journey.get("totals") or {}
+    return environment.get_template("page.html.j2").generate(
+        journey=journey,
+        sums=_sums(totals),
+        wrong_hashes=[one for one in journey.get("trace_hashes") or () if not one.get("agrees")],
+        has_focus=functools.partial(_has_focus, str(journey.get("focus") or "")),
+        opened=totals.get("turns", 0) == 1,
+        style=style,
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     )
 
 
-def _head(journey: Mapping[str, Any]) -> str:
-    session = journey["session_id"]
-    times = [f"since {moment(journey.get('started_at'))}" if journey.get("started_at") else ""]
-    times.append(f"ended {moment(journey['ended_at'])}" if journey.get("ended_at") else "open")
-    who = f"<span>agent {esc(journey['agent_id'])}</span>" if journey.get("agent_id") else ""
-    spans = "".join(f"<span>{esc(item)}</span>" for item in times if item)
-    style = _style()
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+class _Environment(Environment):
+    """``item.key`` in a template is ``item["key"]``, and ``None`` where there is no such key."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, Mapping) and attribute != "items":
+            return obj.get(attribute)
+        return super().getattr(obj, attribute)
+
+
+@functools.cache
+def _environment() -> tuple[Environment, Markup]:
+    """The templates, and the style sheet of the page."""
+    environment = _Environment(
+        loader=PackageLoader("remit.views"),
+        autoescape=True,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        '<meta name="referrer" content="no-referrer"><link rel="icon" href="data:,">'
-        f"<title>{esc(session)}: journey of a prompt</title><style>{style}</style></head>"
-        '<body><a class="skip" href="#turns">Skip to the turns</a><header class="top">'
-        '<p class="over">Remit · the journey of a prompt</p>'
-        f'<h1>{ident(session)}</h1><p class="about">{who}{spans}</p>'
-        f"{_sums(journey.get('totals') or {})}{_verification(journey)}"
-        '</header><main id="turns">'
-    )
+    environment.tests["missing"] = wording.is_missing
+    environment.filters |= {
+        "answer": _answer,
+        "blocks": _blocks,
+        "contract": wording.contract_of,
+        "count": wording.count,
+        "duration": wording.duration,
+        "failure": wording.failure,
+        "messages": wording.messages_of,
+        "moment": wording.moment,
+        "money": wording.money,
+        "offset": wording.offset,
+        "one_cost": wording.one_cost,
+        "pretty_json": wording.pretty_json,
+        "reasons": wording.reasons,
+        "text": wording.text_of,
+        "timeline": timeline,
+        "tokens": wording.tokens,
+        "tone": wording.tone,
+        "turn_title": wording.turn_title,
+        "without": lambda item, *keys: {k: v for k, v in item.items() if k not in keys},
+    }
+    assert environment.loader is not None
+    css, _, _ = environment.loader.get_source(environment, "page.css")
+    return environment, Markup(css + POSITIONS)  # noqa: S704 - both are our own files
 
 
-def _sums(totals: Mapping[str, Any]) -> str:
-    shown = [
-        _sum(totals, "turns", "turn"),
-        _sum(totals, "work_orders", "work order"),
-        _sum(totals, "llm_calls", "model call"),
-        *(_sum(totals, key, noun, nouns) for key, noun, nouns in _RARE if totals.get(key)),
-        _sum(totals, "tool_calls", "tool call"),
-        ("tokens in", _number(totals.get("input_tokens"))),
-        ("tokens out", _number(totals.get("output_tokens"))),
-        _cost(totals),
-    ]
-    cells = "".join(f"<div><dt>{name}</dt><dd>{esc(value)}</dd></div>" for name, value in shown)
-    return f'<dl class="sums">{cells}</dl>'
+def _visible(value: Any) -> Any:
+    """What a template puts out, before it is escaped: nothing of it is invisible."""
+    if isinstance(value, Markup):
+        return value
+    return "" if value is None else wording.visible(str(value), lines=True)
 
 
-def _verification(journey: Mapping[str, Any]) -> str:
-    """What recomputing the trace hashes gave, as the caller says."""
-    hashes = journey.get("trace_hashes")
-    if hashes is None:
-        return (
-            '<p class="state wait">The trace hashes were not computed again for this page: '
-            f"<code>remit trace {esc(journey['session_id'])} --verify</code></p>"
-        )
-    bad = [item for item in hashes if not item.get("agrees")]
-    if bad:
-        named = " ".join(ident(item.get("entry_id")) for item in bad)
-        return (
-            f'<p class="state bad"><strong>{len(bad)} of {len(hashes)} trace hashes do not agree '
-            f"with the entries.</strong> {named}</p>"
-        )
-    if not hashes:
-        return '<p class="state wait">There is no trace hash to compute again.</p>'
-    word = "The trace hash agrees" if len(hashes) == 1 else f"All {len(hashes)} trace hashes agree"
-    return f'<p class="state good">{word} with the entries, computed again for this page.</p>'
+def _sums(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the journey used: a label and a number each."""
+
+    def counted(key: str, noun: str, nouns: str = "") -> tuple[str, str]:
+        number = totals.get(key)
+        return noun if number == 1 else nouns or f"{noun}s", wording.number(number)
+
+    yield counted("turns", "turn")
+    yield counted("work_orders", "work order")
+    yield counted("llm_calls", "model call")
+    if totals.get("failed_calls"):
+        yield counted("failed_calls", "failed call")
+    if totals.get("orphaned_calls"):
+        yield counted("orphaned_calls", "call without an answer", "calls without an answer")
+    yield counted("tool_calls", "tool call")
+    yield "tokens in", wording.number(totals.get("input_tokens"))
+    yield "tokens out", wording.number(totals.get("output_tokens"))
+    if unpriced := totals.get("unpriced_calls"):
+        known = totals.get("known_cost_usd")
+        label = f"cost, {wording.count(unpriced, 'call')} without a price"
+        yield label, wording.dollars(known) if known else "unknown"
+    else:
+        yield "cost", wording.money(totals) or "none"
 
 
-@cache
-def _style() -> str:
-    text = resources.files("remit.views").joinpath("page.css").read_text("utf-8")
-    return text + POSITIONS
+def _has_focus(focus: str, item: Any) -> bool:
+    """Whether the id that was asked for is among an item's own."""
+    if isinstance(item, Mapping):
+        return any(_has_focus(focus, value) for key, value in item.items() if key in _ID_KEYS)
+    if isinstance(item, list):
+        return any(_has_focus(focus, value) for value in item)
+    return bool(focus) and item == focus
 
 
-_RARE = (
-    ("failed_calls", "failed call", "failed calls"),
-    ("orphaned_calls", "call without an answer", "calls without an answer"),
-)
+def _answer(step: Mapping[str, Any]) -> Any:
+    """The blocks of a call's answer where they are on record, else its text."""
+    blocks = step.get("content_blocks")
+    return blocks if blocks and not wording.is_missing(blocks) else step.get("response")
 
 
-def _sum(totals: Mapping[str, Any], key: str, noun: str, nouns: str = "") -> tuple[str, str]:
-    number = totals.get(key)
-    return noun if number == 1 else nouns or f"{noun}s", _number(number)
-
-
-def _cost(totals: Mapping[str, Any]) -> tuple[str, str]:
-    """What is known of the cost, and under it of how many calls it is not."""
-    unpriced = totals.get("unpriced_calls") or 0
-    if not unpriced:
-        return "cost", money(totals) or "none"
-    known = totals.get("known_cost_usd") or 0
-    label = f"cost, {count(unpriced, 'call')} without a price"
-    return label, dollars(known) if known else "unknown"
-
-
-def _number(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, (int, float)) else "?"
+def _blocks(value: Any) -> list[Any]:
+    """The blocks of a message's content; of any other value that value alone."""
+    if isinstance(value, list) and all(isinstance(item, (dict, str)) for item in value):
+        return value
+    return [value]

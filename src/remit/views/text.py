@@ -7,23 +7,24 @@ from typing import Any
 
 from remit.views.tree import Node, Part, Tree
 from remit.views.wording import (
+    contract_of,
     count,
     duration,
+    failure,
     json_text,
     messages_of,
     moment,
     money,
+    offset,
     one_cost,
+    reasons,
     text_of,
     tokens,
+    tone,
+    turn_title,
 )
 
 __all__ = ["journey_text"]
-
-_GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered"})
-_WAIT = frozenset(
-    {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "void"}
-)
 
 
 def journey_text(
@@ -41,13 +42,13 @@ def journey_text(
         full: cut nothing, and show whole prompts.
     """
     tree = Tree(colour, width, full)
-    teller = _Teller(full, str(journey.get("focus") or ""))
+    branches = _Branches(full, str(journey.get("focus") or ""))
     yield from tree.lines(_session(journey))
     turns = iter(journey["turns"])
     turn = next(turns, None)
     while turn is not None:
         following = next(turns, None)
-        yield from tree.branch(teller.turn(turn), "", following is None)
+        yield from tree.branch(branches.turn(turn), "", following is None)
         turn = following
 
 
@@ -65,7 +66,7 @@ def _session(journey: Mapping[str, Any]) -> Node:
     return Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
 
 
-class _Teller:
+class _Branches:
     """Makes nodes of data."""
 
     def __init__(self, full: bool, focus: str) -> None:
@@ -74,17 +75,11 @@ class _Teller:
 
     def turn(self, turn: Mapping[str, Any]) -> Node:
         """One turn."""
-        number = turn.get("turn_number")
-        name = f"turn {number}" if number is not None else "turn"
-        if turn.get("kind") == "call":
-            name = "outside of turns"
-        elif turn.get("kind") == "order":
-            name = "order by itself"
         outcome = str(turn.get("outcome") or "")
         node = Node(
             [
-                (name, "bold"),
-                (outcome, _style(outcome)),
+                (turn_title(turn), "bold"),
+                (outcome, tone(outcome)),
                 *_dim(duration(turn.get("elapsed_ms")), _used(turn), moment(turn["started_at"])),
                 self._id(turn.get("entry_id")),
             ]
@@ -105,21 +100,16 @@ class _Teller:
         return node
 
     def _order(self, order: Mapping[str, Any]) -> Node:
-        state = str(order.get("state") or "")
-        if order.get("waiting_for"):
-            state = "waiting"
+        state = "waiting" if order.get("waiting_for") else str(order.get("state") or "")
         attempt = order.get("attempt") or 1
         ids = [str((order.get(key) or {}).get("entry_id") or "") for key in ("planned", "ended")]
         node = Node(
             [
                 self._marked(str(order["wo_id"]), "name"),
                 (str(order.get("step") or order.get("wo_type") or ""), "plain"),
-                *_dim(
-                    " ".join(str(order.get(k) or "") for k in ("contract_id", "contract_version")),
-                    f"attempt {attempt}" if attempt != 1 else "",
-                ),
-                (state, _style(state)),
-                *_dim(_at(order), duration(order.get("elapsed_ms")), _used(order)),
+                *_dim(contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
+                (state, tone(state)),
+                *_dim(offset(order), duration(order.get("elapsed_ms")), _used(order)),
                 self._id("…".join(entry for entry in ids if entry)),
             ]
         )
@@ -131,22 +121,22 @@ class _Teller:
         node.below += [self._step(step) for step in order["steps"]]
         if ended := order.get("ended"):
             if ended["event_type"] == "WO_FAILED":
-                why = f"{ended.get('error_code')}: {text_of(ended.get('error_message'))}"
-                node.below.append(Node([("failed", "bad"), self._id(ended["entry_id"])], why))
+                head = [("failed", "bad"), self._id(ended["entry_id"])]
+                node.below.append(Node(head, failure(ended)))
             else:
                 node.below.append(self._content("result", ended.get("output_result")))
         return node
 
     def _step(self, step: Mapping[str, Any]) -> Node:
         kind = step.get("kind")
-        when = (_at(step), duration(step.get("elapsed_ms")))
+        when = (offset(step), duration(step.get("elapsed_ms")))
         if kind == "model_call":
             return self._call(step, when)
         if kind == "tool_call":
             status = str(step.get("status"))
             entry = step.get("entry_id") or "".join(step["intent_entry_ids"][-1:])
             node = Node(
-                [("tool", "plain"), (str(step.get("tool_id")), "name"), (status, _style(status)),
+                [("tool", "plain"), (str(step.get("tool_id")), "name"), (status, tone(status)),
                  *_dim(*when), self._id(entry)]
             )  # fmt: skip
             node.below.append(self._content("arguments", step.get("arguments")))
@@ -160,10 +150,10 @@ class _Teller:
         if kind == "orphaned_call":
             settled = f"settled at {step.get('settled_tokens')} tokens"
             head = [("model call without an answer: its process died", "bad")]
-            return Node([*head, *_dim(_at(step), settled), self._id(step["entry_id"])])
+            return Node([*head, *_dim(offset(step), settled), self._id(step["entry_id"])])
         if kind == "resumed":
             head = [("resumed by another process", "wait")]
-            return Node([*head, *_dim(_at(step)), self._id(step["entry_id"])])
+            return Node([*head, *_dim(offset(step)), self._id(step["entry_id"])])
         return self._note({**(step.get("details") or {}), **step})
 
     def _call(self, step: Mapping[str, Any], when: tuple[str, str]) -> Node:
@@ -172,31 +162,32 @@ class _Teller:
             [
                 ("model", "plain"),
                 (str(step.get("model_id") or ""), "name"),
-                (str(step.get("finish_reason") or outcome), _style(outcome)),
+                (str(step.get("finish_reason") or outcome), tone(outcome)),
                 *_dim(*when, tokens(step), one_cost(step)),
                 *([("from the record", "wait")] if step.get("replayed") else []),
                 self._id(step.get("entry_id")),
             ]
         )
         for attempt in step.get("attempts") or ():
-            why = f"{attempt.get('error_code')}: {text_of(attempt.get('error_message', ''))}"
             head = [("attempt before", "bad"), (str(attempt.get("model_id") or ""), "name")]
-            when_failed = _dim(_at(attempt), duration(attempt.get("elapsed_ms")))
-            node.below.append(Node([*head, *when_failed, self._id(attempt["entry_id"])], why))
-        told = messages_of(step.get("prompt"))
-        if self._full:
-            below = [self._content(role, content) for role, content in told]
+            when_failed = _dim(offset(attempt), duration(attempt.get("elapsed_ms")))
             node.below.append(
-                Node([("prompt", "dim"), *_dim(count(len(told), "message"))], "", below)
+                Node([*head, *when_failed, self._id(attempt["entry_id"])], failure(attempt))
             )
-        elif told:
-            role, content = told[-1]
-            label = "prompt" if len(told) == 1 else f"prompt of {len(told)}, last: {role}"
+        messages = messages_of(step.get("prompt"))
+        if self._full:
+            below = [self._content(role, content) for role, content in messages]
+            node.below.append(
+                Node([("prompt", "dim"), *_dim(count(len(messages), "message"))], "", below)
+            )
+        elif messages:
+            role, content = messages[-1]
+            count_ = len(messages)
+            label = "prompt" if count_ == 1 else f"prompt of {count_}, last: {role}"
             node.below.append(self._content(label, content))
         uses = step.get("content_blocks")
         if step.get("error_message"):
-            why = f"{step.get('error_code')}: {text_of(step['error_message'])}"
-            node.below.append(Node([("error", "bad")], why))
+            node.below.append(Node([("error", "bad")], failure(step)))
         elif _holds_more_than_text(uses):
             node.below.append(self._content("answer", uses))
         elif step.get("response") is not None:
@@ -208,7 +199,7 @@ class _Teller:
         asked = "approval" if step.get("approval_kind") != "unknown_outcome" else "question"
         by = f"by {decided['decided_by']}" if decided.get("decided_by") else ""
         node = Node(
-            [(asked, "plain"), (str(step.get("tool_id") or ""), "name"), (status, _style(status)),
+            [(asked, "plain"), (str(step.get("tool_id") or ""), "name"), (status, tone(status)),
              (by, "plain"), *_dim(*when), self._id(decided.get("entry_id") or step["entry_id"])]
         )  # fmt: skip
         if status == "waiting" or self._full:
@@ -219,16 +210,13 @@ class _Teller:
 
     def _gate(self, gate: Mapping[str, Any]) -> Node:
         verdict = str(gate.get("verdict"))
-        reasons = gate.get("reasons")
-        why = "; ".join(map(str, reasons)) if isinstance(reasons, list) else text_of(reasons)
-        head = [("gate", "plain"), (verdict, _style(verdict)), *_dim(_at(gate))]
-        return Node([*head, self._id(gate["entry_id"])], why if reasons else "")
+        head = [("gate", "plain"), (verdict, tone(verdict)), *_dim(offset(gate))]
+        return Node([*head, self._id(gate["entry_id"])], reasons(gate))
 
     def _verdict(self, name: str, style: str, event: Mapping[str, Any]) -> Node:
-        why = event.get("reasons") or event.get("error_message") or ""
-        why = "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
         code = str(event.get("error_code") or "")
-        return Node([(name, style), *_dim(_at(event), code), self._id(event["entry_id"])], why)
+        head = [(name, style), *_dim(offset(event), code), self._id(event["entry_id"])]
+        return Node(head, reasons(event))
 
     def _left_out(self, items: list[dict[str, Any]]) -> Node:
         node = Node([("left out", "dim"), *_dim(count(len(items), "item"))])
@@ -238,9 +226,13 @@ class _Teller:
         return node
 
     def _note(self, note: Mapping[str, Any]) -> Node:
-        told = {k: v for k, v in note.items() if k not in (*_WHERE, *_NOT_TOLD)}
-        head = [(str(note.get("event_type")), "wait"), *_dim(_at(note)), self._id(note["entry_id"])]
-        return Node(head, json_text(told) if told else "")
+        shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
+        head = [
+            (str(note.get("event_type")), "wait"),
+            *_dim(offset(note)),
+            self._id(note["entry_id"]),
+        ]
+        return Node(head, json_text(shown) if shown else "")
 
     def _content(self, label: str, value: Any, style: str = "dim") -> Node:
         return Node([(label, style)], text_of(value) or "(empty)")
@@ -254,7 +246,7 @@ class _Teller:
 
 
 _WHERE = ("entry_id", "timestamp", "offset_ms")
-_NOT_TOLD = (
+_HIDDEN = (
     "event_type", "kind", "details", "started_at", "elapsed_ms", "session_id", "scope", "wo_id",
     "work_order_id", "agent_id",
 )  # fmt: skip
@@ -267,20 +259,12 @@ def _holds_more_than_text(blocks: Any) -> bool:
     )
 
 
-def _used(told: Mapping[str, Any]) -> str:
+def _used(item: Mapping[str, Any]) -> str:
     """Tokens and cost, where there were calls."""
-    if not told.get("llm_calls") and not told.get("orphaned_calls"):
+    if not item.get("llm_calls") and not item.get("orphaned_calls"):
         return ""
-    return f"{tokens(told)}  {money(told)}"
-
-
-def _at(told: Mapping[str, Any]) -> str:
-    return f"+{duration(told['offset_ms'])}" if told.get("offset_ms") is not None else ""
+    return f"{tokens(item)}  {money(item)}"
 
 
 def _dim(*parts: str) -> list[Part]:
     return [(part, "dim") for part in parts if part.strip()]
-
-
-def _style(state: str) -> str:
-    return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"

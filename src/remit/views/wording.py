@@ -8,21 +8,72 @@ from typing import Any
 import orjson
 
 __all__ = [
+    "contract_of",
     "count",
     "dollars",
     "duration",
+    "failure",
     "is_missing",
     "json_text",
     "messages_of",
     "moment",
     "money",
+    "number",
+    "offset",
     "one_cost",
     "pretty_json",
+    "reasons",
     "text_of",
     "tokens",
+    "tone",
+    "turn_title",
     "visible",
     "visible_json",
 ]
+
+
+_GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered", "agrees"})
+_WAIT = frozenset(
+    {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
+     "resumed", "replayed", "void"}
+)  # fmt: skip
+
+
+def tone(state: Any) -> str:
+    """How a state looks, whatever the ledger says: ``good``, ``wait`` or ``bad``."""
+    return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
+
+
+def turn_title(turn: Mapping[str, Any]) -> str:
+    """``turn 3``, or what stands in a turn's place."""
+    if turn.get("kind") == "call":
+        return "outside of turns"
+    if turn.get("kind") == "order":
+        return "order by itself"
+    number = turn.get("turn_number")
+    return "turn" if number is None else f"turn {number}"
+
+
+def contract_of(order: Mapping[str, Any]) -> str:
+    """``PRC-ANSWER-001 1.2.0``: an order's contract and its version, as far as known."""
+    named = (order.get("contract_id"), order.get("contract_version"))
+    return " ".join(str(part) for part in named if part)
+
+
+def failure(attempt: Mapping[str, Any]) -> str:
+    """``SERVER_ERROR: 529 overloaded``: why a call or an order failed."""
+    return f"{attempt.get('error_code')}: {text_of(attempt.get('error_message', ''))}"
+
+
+def reasons(event: Mapping[str, Any]) -> str:
+    """Why a gate, an escalation or a degradation decided as it did."""
+    why = event.get("reasons") or event.get("error_message") or ""
+    return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
+
+
+def offset(item: Mapping[str, Any]) -> str:
+    """``+1.42 s``: when something began, from its turn's beginning."""
+    return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"
 
 
 def duration(ms: float | None) -> str:
@@ -44,34 +95,34 @@ def duration(ms: float | None) -> str:
     return f"{days} d {hours % 24} h"
 
 
-def tokens(told: Mapping[str, Any]) -> str:
+def tokens(item: Mapping[str, Any]) -> str:
     """``1,024 → 80 tokens``: in and out."""
-    return f"{_number(told.get('input_tokens'))} → {_number(told.get('output_tokens'))} tokens"
+    return f"{number(item.get('input_tokens'))} → {number(item.get('output_tokens'))} tokens"
 
 
-def money(told: Mapping[str, Any]) -> str:
+def money(used: Mapping[str, Any]) -> str:
     """The cost of several calls; what has no price is said, never taken for 0."""
-    if not told.get("llm_calls") and not told.get("orphaned_calls"):
+    if not used.get("llm_calls") and not used.get("orphaned_calls"):
         return ""
-    if told.get("cost_usd") is not None:
-        return dollars(told["cost_usd"])
-    unpriced = count(told.get("unpriced_calls") or 0, "call") + " without a price"
-    known = told.get("known_cost_usd") or 0
+    if used.get("cost_usd") is not None:
+        return dollars(used["cost_usd"])
+    unpriced = count(used.get("unpriced_calls") or 0, "call") + " without a price"
+    known = used.get("known_cost_usd") or 0
     return f"{dollars(known)} and {unpriced}" if known else f"cost unknown: {unpriced}"
 
 
-def one_cost(told: Mapping[str, Any]) -> str:
+def one_cost(used: Mapping[str, Any]) -> str:
     """The cost of one call, with how sure it is where it was not measured."""
-    cost, certainty = told.get("cost_usd"), told.get("cost_certainty")
+    cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
     if cost is None:
         return "cost unknown"
     words = {"estimated": " (estimated)", "upper_bound": " (at most)"}
     return dollars(cost) + words.get(str(certainty), "")
 
 
-def count(number: int, noun: str) -> str:
+def count(amount: int, noun: str) -> str:
     """``1 call``, ``2 calls``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
 def moment(timestamp: Any) -> str:
@@ -104,16 +155,16 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
     """A prompt as ``(role, content)``; a plain text is one message of the user."""
     if not isinstance(prompt, list):
         return [("user", prompt)] if prompt not in (None, "", []) else []
-    told = []
+    found = []
     for item in prompt:
         if isinstance(item, dict) and "role" in item:
             rest = {key: value for key, value in item.items() if key not in ("role", "content")}
             content = item.get("content")
             blocks = content if isinstance(content, list) else [content] if content else []
-            told.append((str(item["role"]), [*blocks, rest] if rest else content))
+            found.append((str(item["role"]), [*blocks, rest] if rest else content))
         else:
-            told.append(("message", item))
-    return told
+            found.append(("message", item))
+    return found
 
 
 def json_text(value: Any) -> str:
@@ -152,7 +203,8 @@ def visible_json(text: str) -> str:
     return text.translate(_IN_JSON)
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
+    """``1,024``; ``?`` where it is not known."""
     return f"{value:,}" if isinstance(value, (int, float)) else "?"
 
 
