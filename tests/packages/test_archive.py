@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.packages import (
+    Archive,
     ArchiveError,
     ManifestError,
     PackageError,
@@ -29,7 +30,6 @@ from remit.packages import (
     path_problem,
     read_archive,
 )
-from remit.packages.gzipping import stored_gzip
 from tests.packages.making import (
     FILES,
     LIMITS,
@@ -129,9 +129,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "parent by backslash": (lambda: with_member("HO1\\..\\x"), "parent_path", "'..'"),
     "absolute": (lambda: with_member("/etc/passwd"), "absolute_path", "is absolute"),
     "drive": (lambda: with_member("C:/x"), "absolute_path", "is absolute"),
-    "dot": (lambda: with_member("./HO1/x"), "bad_path", "part '.'"),
     "outside the tiers": (lambda: with_member("bin/x"), "bad_path", "inside HOT/"),
-    "not UTF-8": (lambda: with_member("HO1/\udcff"), "bad_path", "UTF-8"),
     "control character": (lambda: with_member("HO1/\x1b[2J"), "bad_path", "control"),
     "no name": (lambda: with_member(""), "bad_path", "empty part"),
     "long path": (lambda: with_member(f"HO1/{'a/' * 75}x"), "path_too_long", "150 bytes"),
@@ -162,36 +160,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "block device": (lambda: with_member("HO1/a", type=tarfile.BLKTYPE), "device", "block"),
     "pipe": (lambda: with_member("HO1/a", type=tarfile.FIFOTYPE), "fifo", "pipe"),
-    "directory": (lambda: with_member("HO1/a", type=tarfile.DIRTYPE), "directory", "directory"),
     "sparse": (lambda: with_member("HO1/a", type=tarfile.GNUTYPE_SPARSE), "sparse", "sparse"),
     "contiguous": (lambda: with_member("HO1/a", type=tarfile.CONTTYPE), "odd_header", "kind"),
     "unknown kind": (lambda: with_member("HO1/a", type=b"Z"), "odd_header", "kind"),
-    "pax path": (lambda: pax({"path": "../x"}), "extended_header", "pax"),
-    "pax size": (lambda: pax({"size": "5"}), "extended_header", "pax"),
-    "global pax": (
-        lambda: with_member("pax", type=b"g", data=b"19 path=HO1/other\n"),
-        "extended_header",
-        "global",
-    ),
-    "GNU long name": (
-        lambda: followed_by(member("HO1/" + "a" * 200), tarfile.GNU_FORMAT),
-        "extended_header",
-        "GNU long name",
-    ),
-    "GNU long link": (
-        lambda: with_member("././@LongLink", type=b"K", data=b"x"),
-        "extended_header",
-        "GNU",
-    ),
-    "GNU format": (lambda: archive_of(MEMBERS, tarfile.GNU_FORMAT), "odd_header", "format"),
-    "setuid": (lambda: altered(100, b"0004755\0"), "odd_header", "mode"),
-    "owner": (lambda: altered(108, b"0001750\0"), "odd_header", "owner"),
-    "time": (lambda: altered(136, b"14000000000\0"), "odd_header", "time"),
-    "name of the owner": (lambda: altered(265, b"root"), "odd_header", "owner"),
-    "behind the name": (lambda: altered(99, b"x"), "odd_header", "differs"),
-    "size in base 256": (lambda: altered(124, b"\x80" + bytes(10) + b"\x23"), "odd_header", "diff"),
-    "size below zero": (lambda: altered(124, b"-0000000001\0"), "odd_header", "differs"),
-    "size with spaces": (lambda: altered(124, b"         43\0"), "odd_header", "differs"),
     "duplicate": (
         lambda: archive_of([*MEMBERS, MEMBERS[-1]]),
         "duplicate_member",
@@ -199,73 +170,97 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "twin by case": (lambda: with_member(FIRST.lower().replace("ho1", "HO1")), "twin_member", "on"),
     "manifest twice": (lambda: archive_of([MEMBERS[0], *MEMBERS]), "manifest_twice", "twice"),
-    "manifest not first": (
-        lambda: archive_of([*MEMBERS[1:], MEMBERS[0]]),
-        "manifest_not_first",
-        "comes later",
-    ),
-    "manifest missing": (lambda: archive_of(MEMBERS[1:]), "manifest_not_first", "is missing"),
     "manifest in capitals": (
         lambda: archive_of([member("MANIFEST.JSON", MEMBERS[0][1]), *MEMBERS[1:]]),
         "bad_path",
         "inside HOT/",
     ),
-    "manifest too large": (
-        lambda: archive_of([member("manifest.json", os.urandom(100_001))]),
-        "manifest_too_large",
-        "100000",
-    ),
     "nothing in it": (lambda: archive_of([]), "manifest_missing", "no manifest.json"),
-    "wrong order": (
-        lambda: archive_of([MEMBERS[0], *reversed(MEMBERS[1:])]),
-        "wrong_order",
-        "order",
-    ),
     "undeclared": (lambda: with_member("HOT/zz", data=b"x"), "undeclared_file", "'HOT/zz'"),
     "missing asset": (lambda: without(NAMES[1]), "missing_asset", repr(NAMES[1])),
     "wrong hash": (lambda: replaced(FIRST, b"other"), "wrong_hash", repr(FIRST)),
-    "hidden in the padding": (padded, "damaged", "hidden"),
-    "too many files": (
-        lambda: archive_of(members_of({f"HO1/{n}": b"" for n in range(100)})),
-        "too_many_files",
-        "101 files",
-    ),
-    "a million members": (many_members, "undeclared_file", "HO1/x"),
     "large file": (
         lambda: archive_of(members_of({"HO1/a": os.urandom(1_000_001)})),
         "file_too_large",
         "1000001",
     ),
     "bomb": (lambda: bomb(900_000), "ratio", "200 times"),
-    "large bomb": (lambda: bomb(1 << 26), "file_too_large", "67108864"),
     "bomb of several files": (
         lambda: archive_of(members_of({f"HO1/{n}": os.urandom(300) * 3000 for n in range(6)})),
         "unpacked_too_large",
         "4000000",
     ),
     "too large": (lambda: RIGHT + os.urandom(3_000_000), "archive_too_large", "3000000"),
-    "zeros behind": (lambda: compressed(TAR + bytes(9216)), "trailing_data", "end of the tar"),
-    "bomb behind": (lambda: compressed(TAR + bytes(1 << 25)), "trailing_data", "end of the tar"),
     "bytes behind": (lambda: RIGHT + b"\0", "trailing_data", "1 bytes"),
     "another gzip behind": (lambda: RIGHT + RIGHT, "several_members", "several gzip"),
     "cut into two gzips": (
         lambda: compressed(TAR[:1024]) + compressed(TAR[1024:]),
-        "truncated",
-        "ends",
+        "several_members",
+        "several",
     ),
-    "one block of zeros": (lambda: compressed(TAR[:-512]), "truncated", "ends"),
-    "no zeros": (lambda: compressed(TAR[:-1024]), "truncated", "ends"),
-    "zeros and a header": (lambda: compressed(TAR[:-512] + TAR[:512]), "damaged", "two blocks"),
     "without the last byte": (lambda: RIGHT[:-1], "truncated", "ends"),
     "half": (lambda: RIGHT[: len(RIGHT) // 2], "truncated", "ends"),
     "head alone": (lambda: RIGHT[:10], "truncated", "ends"),
     "wrong sum": (lambda: RIGHT[:-8] + bytes(4) + RIGHT[-4:], "damaged", "damaged"),
     "wrong length": (lambda: RIGHT[:-4] + bytes(4), "damaged", "damaged"),
-    "name in the gzip header": (with_optional_name, "not_gzip", "optional"),
     "zip": (lambda: b"PK\x03\x04" + bytes(100), "not_gzip", "gzip"),
     "tar alone": (lambda: TAR, "not_gzip", "gzip"),
     "empty": (lambda: b"", "not_gzip", "gzip"),
-    "text in a gzip": (lambda: compressed(b"hello" * 200), "damaged", "checksum"),
+    "dot": (lambda: with_member("./HO1/x"), "undeclared_file", "HO1/x"),
+    "not UTF-8": (lambda: with_member("HO1/\udcff"), "bad_path", "control"),
+    "directory outside": (lambda: with_member("../x", type=tarfile.DIRTYPE), "parent_path", "'..'"),
+    "pax path": (lambda: pax({"path": "../x"}), "parent_path", "'..'"),
+    "pax size": (lambda: pax({"size": "5000"}), "damaged", "tar data"),
+    "pax size below zero": (lambda: pax({"size": "-5"}), "damaged", ""),
+    "pax sparse": (
+        lambda: pax({"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"}),
+        "sparse",
+        "sparse",
+    ),
+    "pax in pax": (
+        lambda: compressed(
+            tar_of([member("x", b"9 path=a\n", type=b"x")])[:1024] * 600, compresslevel=0
+        ),
+        "damaged",
+        "nested",
+    ),
+    "global pax that renames": (
+        lambda: archive_of([member("pax", b"18 path=HO1/other\n", type=b"g"), *MEMBERS]),
+        "duplicate_member",
+        "HO1/other",
+    ),
+    "GNU long name": (
+        lambda: followed_by(member("HO1/" + "a" * 200), tarfile.GNU_FORMAT),
+        "path_too_long",
+        "150 bytes",
+    ),
+    "GNU long link": (
+        lambda: with_member("././@LongLink", type=b"K", data=b"x"),
+        "damaged",
+        "tar data",
+    ),
+    "size below zero": (lambda: altered(124, b"-0000000001\0"), "damaged", "negative"),
+    "manifest missing": (lambda: archive_of(MEMBERS[1:]), "manifest_missing", "no manifest.json"),
+    "manifest too large": (
+        lambda: archive_of([member("manifest.json", os.urandom(100_001))]),
+        "manifest_too_large",
+        "100000",
+    ),
+    "too many files": (
+        lambda: archive_of(members_of({f"HO1/{n}": b"" for n in range(100)})),
+        "too_many_files",
+        "100 files",
+    ),
+    "too many directories": (
+        lambda: archive_of([*MEMBERS, *[member("HO1/a", type=tarfile.DIRTYPE)] * 200]),
+        "too_many_files",
+        "100 files",
+    ),
+    "a million members": (many_members, "unpacked_too_large", "4000000"),
+    "large bomb": (lambda: bomb(1 << 26), "unpacked_too_large", "4000000"),
+    "bomb behind": (lambda: compressed(TAR + bytes(1 << 25)), "unpacked_too_large", "4000000"),
+    "zeros and a header": (lambda: compressed(TAR[:-512] + TAR[:512]), "damaged", "follows"),
+    "text in a gzip": (lambda: compressed(b"hello" * 200), "damaged", "tar data"),
     "bare hex": (
         lambda: archive_of(
             members_of({}, encoded(manifest_of({})).replace(b'"assets": []', BARE_ASSET))
@@ -316,6 +311,56 @@ def test_a_hostile_archive_is_refused(name: str) -> None:
     assert time.monotonic() - started < 10
 
 
+SAFE: dict[str, Callable[[], bytes]] = {
+    "compressed": lambda: RIGHT,
+    "dots": lambda: archive_of([member("./", type=tarfile.DIRTYPE), *dotted()]),
+    "directories": lambda: archive_of(
+        [member("HO1", type=tarfile.DIRTYPE), *MEMBERS, member("HOT/x/", type=tarfile.DIRTYPE)]
+    ),
+    "any order": lambda: archive_of(MEMBERS[::-1]),
+    "GNU format": lambda: archive_of(MEMBERS, tarfile.GNU_FORMAT),
+    "pax headers": lambda: archive_of(
+        [member("pax", b"18 comment=abcdef\n", type=b"g"), *timed()], tarfile.PAX_FORMAT
+    ),
+    "mode": lambda: altered(100, b"0004755\0"),
+    "owner": lambda: altered(108, b"0001750\0"),
+    "name of the owner": lambda: altered(265, b"root"),
+    "time": lambda: altered(136, b"14000000000\0"),
+    "behind the name": lambda: altered(99, b"x"),
+    "size in base 256": lambda: altered(124, b"\x80" + bytes(10) + b"\x23"),
+    "size with spaces": lambda: altered(124, b"         43\0"),
+    "padding": padded,
+    "filled up": lambda: compressed(TAR + bytes(9216)),
+    "no end": lambda: compressed(TAR[:-1024]),
+    "name in the gzip header": with_optional_name,
+}
+
+
+def dotted() -> list[tuple[tarfile.TarInfo, bytes]]:
+    return [member(f"./{info.name}", data) for info, data in MEMBERS]
+
+
+def timed() -> list[tuple[tarfile.TarInfo, bytes]]:
+    return [member(info.name, data, mtime=1.5, uid=1 << 30) for info, data in MEMBERS]
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_every_safe_archive_is_read_and_has_one_digest(name: str) -> None:
+    archive = read_archive(io.BytesIO(SAFE[name]()), LIMITS)
+    assert archive.files == FILES
+    assert archive.data == PACKED
+    assert archive.digest == sha256(PACKED)
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="needs tar")
+@pytest.mark.parametrize("what", [".", "manifest.json HO1 HOT"])
+def test_what_tar_makes_of_a_directory_is_a_package(what: str, tmp_path: Path) -> None:
+    directory = directory_of(tmp_path / "package")
+    subprocess.run(["tar", "czf", "../package.tgz", *what.split()], cwd=directory, check=True)
+    archive = read_archive(io.BytesIO((tmp_path / "package.tgz").read_bytes()), LIMITS)
+    assert archive == Archive.from_directory(directory)
+
+
 def read(data: bytes) -> dict[str, bytes]:
     return dict(read_archive(io.BytesIO(data), LIMITS).files)
 
@@ -325,7 +370,7 @@ def test_an_archive_by_others_is_read() -> None:
     assert archive.files == FILES
     assert archive.manifest.package_id == "PKG-EXAMPLE-001"
     assert archive.manifest_json == MEMBERS[0][1]
-    assert archive.digest == sha256(RIGHT)
+    assert archive.digest == sha256(PACKED)
 
 
 def test_a_stream_that_gives_little_at_a_time_is_read() -> None:
@@ -389,10 +434,15 @@ def test_tar_writes_the_same(tmp_path: Path) -> None:
     assert read_archive(io.BytesIO(data), limits).files == {**FILES, **long, "HO1/Z ä日": b"x"}
 
 
-FORMAT = (
-    "archive", "authoring", "directory", "manifest", "manifest_checks", "manifest_text", "paths",
-    "tar_reader", "ustar",
-)  # fmt: skip
+FORMAT = [
+    "archive",
+    "authoring",
+    "manifest",
+    "manifest_checks",
+    "manifest_text",
+    "paths",
+    "tarball",
+]
 
 
 def test_the_page_names_the_codes_that_there_are() -> None:
@@ -403,29 +453,14 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     source = "".join((top / f"src/remit/packages/{name}.py").read_text() for name in FORMAT)
     used = set(re.findall(r"(?:refuse|PackError|fail)\(\s*\"(\w+)\"", source))
     used |= set(re.findall(r"return \"(\w+)\", f?\"", source))
-    used |= set(re.findall(r"b\"\w\": \(\"(\w+)\", ", source))
+    used |= set(re.findall(r"TYPE\w*: \(\"(\w+)\", ", source))
     assert {"link", "fifo", "bad_path", "ratio", "manifest_text"} < used
     # Of these the call chooses one.
-    assert named == used | {"not_a_file", "manifest_missing", "unreadable"}
-
-
-def test_the_last_block_may_be_a_full_one() -> None:
-    data = b"".join(stored_gzip(iter([bytes(65535), bytes(65535)])))
-    assert gzip.decompress(data) == bytes(2 * 65535)
-    assert len(data) == 10 + 2 * (5 + 65535) + 8
-    assert data[10 + 5 + 65535] == 1
-
-
-def test_the_end_is_seen_wherever_it_falls() -> None:
-    """Also where what is unpacked at once ends with the archive, and something follows."""
-    rest = 2 * 65536 - len(tar_of(members_of({"HO1/a": b""})))
-    members = members_of({"HO1/a": (os.urandom(2000) * 66)[:rest]})
-    tar = tar_of(members)
-    assert len(tar) == 2 * 65536
-    assert read(compressed(tar)) == {"HO1/a": members[1][1]}
-    with pytest.raises(ArchiveError) as caught:
-        read(compressed(tar + b"\0"))
-    assert caught.value.code == "trailing_data"
+    assert named == used | {
+        "not_a_file", "manifest_missing", "unreadable", "manifest_too_large", "file_too_large",
+        "manifest_twice", "duplicate_member", "twin_member", "undeclared_file", "missing_asset",
+        "wrong_hash", "odd_header",
+    }  # fmt: skip
 
 
 WRONG_DIRECTORIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
@@ -541,7 +576,6 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(own: bool, place: float, b
     else:
         assert archive.files == FILES
         assert archive.manifest_json == MEMBERS[0][1]
-        assert archive.digest == sha256(bytes(data))
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -557,14 +591,13 @@ def test_every_single_flip_is_refused_or_changes_nothing(own: bool) -> None:
             continue
         unnoticed.add(place)
         assert (archive.files, archive.manifest_json) == (FILES, MEMBERS[0][1])
-    # Time, level and system in the head of gzip, and bits that fill up a byte of deflate.
+    # Time, level and system in the head of gzip, among others.
     assert set(range(4, 10)) <= unnoticed
-    assert len(unnoticed) <= 8
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.floats(0, 1, exclude_max=True), st.integers(1, 255))
-def test_a_flipped_byte_of_the_tar_is_refused(place: float, bits: int) -> None:
+def test_a_flipped_byte_of_the_tar_is_refused_or_changes_nothing(place: float, bits: int) -> None:
     """Behind a gzip whose sums are right, as somebody would write it who means it."""
     tar = bytearray(TAR)
     tar[int(place * len(tar))] ^= bits
@@ -574,7 +607,6 @@ def test_a_flipped_byte_of_the_tar_is_refused(place: float, bits: int) -> None:
         return
     # Only the manifest is bound by nothing in the archive: that is what signatures are for.
     assert archive.files == FILES
-    assert archive.manifest_json != MEMBERS[0][1]
 
 
 @given(st.binary(max_size=200))
@@ -597,7 +629,7 @@ def test_each_limit_holds_to_the_byte() -> None:
         "unpacked_bytes": len(TAR),
         "ratio": -(-len(TAR) // len(RIGHT)),
         "files": len(MEMBERS),
-        "file_bytes": max(len(data) for _, data in MEMBERS),
+        "file_bytes": max(map(len, FILES.values())),
         "manifest_bytes": len(MEMBERS[0][1]),
         "path_bytes": max(len(info.name) for info, _ in MEMBERS),
     }

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.packages import Manifest, Permissions, pack, read_archive
-from remit.packages.diff import DiffLimits, PackageDiff, PackageView, compare
+from remit.packages import Archive, Manifest, Permissions, pack, read_archive
+from remit.packages.diff import DiffLimits, PackageDiff, compare
 from remit.packages.permissions import compare_permissions, permits, widened
 from remit.packages.text_diff import json_of, text_diff
 from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of, sha256
@@ -22,16 +22,14 @@ WIDE = DiffLimits(lines=100, line_chars=200, file_bytes=100_000)
 AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x"]}
 
 
-def view(files: dict[str, bytes], kinds: dict[str, str] | None = None, **more: Any) -> PackageView:
+def view(files: dict[str, bytes], kinds: dict[str, str] | None = None, **more: Any) -> Archive:
     manifest = manifest_of(files, **more)
     for asset in manifest["assets"]:
         asset["classification"] = (kinds or {}).get(asset["path"], asset["classification"])
-    return PackageView(Manifest.parse(encoded(manifest)), files)
+    return Archive(Manifest.parse(encoded(manifest)), encoded(manifest), files)
 
 
-def told(
-    old: PackageView | None, new: PackageView, limits: DiffLimits = WIDE
-) -> tuple[PackageDiff, str]:
+def told(old: Archive | None, new: Archive, limits: DiffLimits = WIDE) -> tuple[PackageDiff, str]:
     diff = compare(old, new, limits)
     json.dumps(diff.to_dict(), ensure_ascii=False).encode()  # plain, and with bytes of its own
     return diff, "\n".join(diff.lines())
@@ -197,8 +195,8 @@ def test_what_changes_for_agents_is_told() -> None:
 
 def test_a_first_version_is_all_new(tmp_path: Path) -> None:
     directory = directory_of(tmp_path / "p")
-    new = PackageView.of_directory(directory)
-    assert new == PackageView.of_archive(read_archive(io.BytesIO(pack(directory)), LIMITS))
+    new = Archive.from_directory(directory)
+    assert new == read_archive(io.BytesIO(pack(directory)), LIMITS)
     diff, text = told(None, new)
     assert diff.widened
     assert text.startswith("PKG-EXAMPLE-001 1.2.0, new\nmay do more than before:\n")

@@ -11,8 +11,8 @@ from remit.cli.shared import common, echo_json, note, open_root, open_settings, 
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
+    from remit.packages import Archive
     from remit.packages.manifest import Manifest
-    from remit.packages.view import PackageView
 
 __all__ = ["diff_", "new", "pack_", "package_settings", "show", "view_of"]
 
@@ -114,25 +114,22 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
         note("It may do more than before: installing it needs --approve.")
 
 
-def view_of(argument: str, settings: PackageSettings, root: Path | None) -> PackageView:
+def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Archive:
     """The package that an argument names: an archive, a directory, or the id of an installed one.
 
     Raises:
         PackageError: there is none, or it is not one.
     """
-    from remit.packages import ArchiveLimits, PackageError, read_archive
-    from remit.packages.view import PackageView
+    from remit.packages import Archive, ArchiveLimits, PackageError, read_archive
 
     path = Path(argument)
     if path.is_dir():
-        return PackageView.of_directory(path)
+        return Archive.from_directory(path)
     if argument.startswith("PKG-") and not argument.endswith(".tar.gz") and not path.exists():
         path = _kept_archive(argument, root)
     try:
         with path.open("rb") as stream:
-            return PackageView.of_archive(
-                read_archive(stream, ArchiveLimits.from_settings(settings))
-            )
+            return read_archive(stream, ArchiveLimits.from_settings(settings))
     except OSError as error:
         raise PackageError(
             "unreadable",

@@ -1,6 +1,6 @@
 """Packages: data that shapes agents, declared file by file, signed, installed whole (SPEC 10)."""
 
-from remit.packages.archive import Archive, ArchiveLimits, pack, read_archive, write_archive
+from remit.packages.archive import Archive, ArchiveLimits, pack, read_archive
 from remit.packages.errors import (
     ArchiveError,
     ManifestError,
@@ -60,5 +60,4 @@ __all__ = [
     "shipped_archives",
     "sign",
     "waived",
-    "write_archive",
 ]

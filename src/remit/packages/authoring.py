@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.directory import paths_in, plain_file
+from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackError
 from remit.packages.journal import replace_file
 from remit.packages.manifest import MANIFEST_NAME, Manifest

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from remit.packages.archive import Archive
 from remit.packages.manifest import Asset, Manifest
 from remit.packages.permissions import PermissionsDiff, compare_permissions
 from remit.packages.text_diff import DiffLimits, json_of, text_diff
-from remit.packages.view import PackageView
 
-__all__ = ["AssetChange", "Change", "DiffLimits", "PackageDiff", "PackageView", "compare"]
+__all__ = ["AssetChange", "Change", "DiffLimits", "PackageDiff", "compare"]
 
 _FIELDS = (
     "package_id", "title", "package_type", "spec_id", "framework_id", "plane_id", "layer",
@@ -150,7 +150,7 @@ class PackageDiff:
         return told
 
 
-def compare(old: PackageView | None, new: PackageView, limits: DiffLimits) -> PackageDiff:
+def compare(old: Archive | None, new: Archive, limits: DiffLimits) -> PackageDiff:
     """What changes from ``old`` to ``new``.
 
     Args:
@@ -190,7 +190,7 @@ def _manifest(before: Manifest, after: Manifest) -> Iterator[Change]:
             yield Change(name, old, new)
 
 
-def _assets(old: PackageView | None, new: PackageView, limits: DiffLimits) -> Iterator[AssetChange]:
+def _assets(old: Archive | None, new: Archive, limits: DiffLimits) -> Iterator[AssetChange]:
     before = {} if old is None else {asset.path: asset for asset in old.manifest.assets}
     after = {asset.path: asset for asset in new.manifest.assets}
     for path in sorted({*before, *after}):

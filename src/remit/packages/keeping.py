@@ -13,9 +13,9 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
+from remit.packages.archive import ArchiveLimits
 from remit.packages.errors import PackageError
 from remit.packages.journal import INSTALLED_FOLDER, Step, put_file, remove_file
-from remit.packages.limits import ArchiveLimits
 from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.paths import path_problem
 from remit.packages.placement import check_folders, is_reserved
@@ -109,7 +109,7 @@ class KeptArchives:
             files.update(one.archive.files)
             kept = archive_path(package.package_id, package.version)
             if not holds(self._root / kept, package.archive_sha256):
-                self._put(kept, one.data, step)
+                self._put(kept, one.archive.data, step)
             signed = package.signature["envelope_sha256"]
             if one.envelope and f"sha256:{sha256_hex(one.envelope)}" == signed:
                 files[envelope_path(package.package_id, package.version)] = one.envelope

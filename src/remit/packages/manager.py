@@ -10,14 +10,13 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
-from remit.packages.archive import Archive
+from remit.packages.archive import Archive, ArchiveLimits
 from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.gating import check_before, check_whole
 from remit.packages.journal import INSTALLED_FOLDER, Operation, Step
 from remit.packages.keeping import KeptArchives, holds
-from remit.packages.limits import ArchiveLimits
 from remit.packages.lock import package_lock
 from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.placement import check_placement
@@ -303,7 +302,7 @@ class PackageManager:
         for one in (change.candidate for change in changes):
             if one is not None:
                 name, version = one.manifest.package_id, one.manifest.version
-                archives[_below(archive_path(name, version))] = one.data
+                archives[_below(archive_path(name, version))] = one.archive.data
                 if one.envelope:
                     archives[_below(envelope_path(name, version))] = one.envelope
         with _disk_errors():

@@ -11,10 +11,9 @@ import orjson
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.packages.manifest_checks import check_manifest
 from remit.packages.manifest_text import ManifestText
+from remit.packages.paths import MANIFEST_NAME
 
 __all__ = ["MANIFEST_NAME", "Asset", "Dependency", "Manifest", "Permissions"]
-
-MANIFEST_NAME = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)

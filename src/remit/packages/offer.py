@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.packages.archive import Archive, read_archive
+from remit.packages.archive import Archive, ArchiveLimits, read_archive
 from remit.packages.errors import PackageError, SignatureError
-from remit.packages.limits import ArchiveLimits
 from remit.packages.manifest import Manifest
 from remit.packages.trust import TrustPolicy, check_envelope
 
@@ -84,7 +83,6 @@ class Candidate:
     """
 
     archive: Archive
-    data: bytes
     envelope: bytes
     signature: Mapping[str, Any]
     source: str
@@ -123,7 +121,9 @@ def admit(
         PackageError: the archive is not a package, or is not safe.
         SignatureError: its signatures do not do.
     """
-    archive = read_archive(io.BytesIO(offer.data), limits, expected_id=offer.expected_id or None)
+    archive = read_archive(
+        io.BytesIO(offer.data), limits, expected_id=offer.expected_id, recorded=installed
+    )
     if not offer.envelope and shipped is not None:
         offer = shipped.signed(offer, archive)
     try:
@@ -159,7 +159,7 @@ def admit(
             "threshold": signed.threshold,
             "envelope_sha256": signed.envelope_sha256,
         }
-    return Candidate(archive, offer.data, offer.envelope, signature, offer.source)
+    return Candidate(archive, offer.envelope, signature, offer.source)
 
 
 def _bytes(path: Path, limit: int) -> bytes:

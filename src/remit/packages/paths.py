@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["TIERS", "folded", "path_problem", "unseen"]
+__all__ = ["MANIFEST_NAME", "TIERS", "folded", "path_problem", "unseen"]
 
+MANIFEST_NAME = "manifest.json"
 TIERS = ("HOT", "HO2", "HO1")
 
 # Constants of the format. A path of 192 bytes whose parts have at most 64 always has a slash

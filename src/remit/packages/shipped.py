@@ -64,7 +64,7 @@ class ShippedPackages:
                 what was installed.
         """
         manifest = archive.manifest
-        if _archives().get(f"{manifest.package_id}-{manifest.version}") != offer.data:
+        if _archives().get(f"{manifest.package_id}-{manifest.version}") != archive.data:
             return offer
         key_path = root_key_path(self._root)
         if not key_path.is_file():

@@ -15,7 +15,7 @@ from importlib import resources
 from remit.packages import ArchiveLimits
 from remit.packages.bootstrap.errors import BootstrapError
 from remit.packages.bootstrap.ordering import Bundled, in_install_order
-from remit.packages.ustar import stored_targz
+from remit.packages.tarball import canonical_targz
 
 __all__ = ["MANIFEST", "PACKAGES", "Bundle", "bundled"]
 
@@ -92,7 +92,7 @@ def bundled(
     items = [
         (path, data, _PROGRAM_MODE if path == _PROGRAM else _MODE) for path, data in files.items()
     ]
-    return Bundle(b"".join(stored_targz(items)), version, name, packages)
+    return Bundle(canonical_targz(items), version, name, packages)
 
 
 def _filled(name: str, words: Mapping[str, str]) -> bytes:

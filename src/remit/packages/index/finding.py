@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from remit.kernel.settings import load_settings
-from remit.packages.archive import read_archive
+from remit.packages.archive import ArchiveLimits, read_archive
 from remit.packages.errors import PackageError, PackageIndexError
 from remit.packages.index.client import Fetched, PackageIndex, index_name
 from remit.packages.index.limits import IndexLimits
 from remit.packages.index.state import CONFIG, IndexState
 from remit.packages.index.targets import Listed
-from remit.packages.limits import ArchiveLimits
 
 __all__ = ["find_in_indexes", "index_directory", "open_indexes", "remove_index"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tuf.api.metadata import Root, Snapshot, TargetFile, Targets, Timestamp
 
-from remit.packages.archive import read_archive
+from remit.packages.archive import ArchiveLimits, read_archive
 from remit.packages.envelope import read_envelope, read_statement
 from remit.packages.errors import PackageIndexError
 from remit.packages.index.files import clear_drafts, locked, write_whole
@@ -20,7 +20,6 @@ from remit.packages.index.limits import Lifetimes
 from remit.packages.index.served import Served, Signatures
 from remit.packages.index.signing import StateSigner
 from remit.packages.index.targets import ARCHIVE, ENVELOPE, Listed, listed_in, target_path
-from remit.packages.limits import ArchiveLimits
 
 __all__ = ["IndexPublisher"]
 
@@ -277,7 +276,7 @@ class IndexPublisher:
             "title": manifest.title,
             "manifest_sha256": manifest.digest,
         }
-        files = {target_path(*named, ARCHIVE): data}
+        files = {target_path(*named, ARCHIVE): found.data}
         if envelope is not None:
             with envelope.open("rb") as file:
                 signature = file.read(self._envelope_bytes + 1)
