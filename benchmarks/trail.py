@@ -56,7 +56,7 @@ def compare(scratch: Path) -> Iterator[Comparison]:
 def write_rate(address: str, writers: int) -> float:
     """Plain entries of the same size per second, by so many tasks of one event loop."""
     with LedgerClient(address) as ledger:
-        return rate_of_tasks(writers, lambda number: ledger.awrite(entry(number)))
+        return rate_of_tasks(writers, lambda number: ledger.submit([entry(number)]))
 
 
 def append_rate(address: str, writers: int, tasks: int) -> float:

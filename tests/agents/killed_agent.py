@@ -43,17 +43,17 @@ class Killer:
 
 
 def patch(killer: Killer) -> None:
-    """Count what is handed to the ledger's writer."""
+    """Count what is submitted to the ledger's writer."""
     kind = committer.GroupCommitter
-    enqueue = kind.enqueue
+    submit = kind.submit
 
-    def handed(self: Any, unit: Any) -> asyncio.Future[Any]:
+    def submitted(self: Any, unit: Any) -> asyncio.Future[Any]:
         ended = killer.step()
-        future = enqueue(self, unit)
+        future = submit(self, unit)
         future.add_done_callback(lambda _: ended())
         return future
 
-    kind.enqueue = handed  # type: ignore[method-assign]
+    kind.submit = submitted  # type: ignore[method-assign]
 
 
 def main(root: str, effects: str, at: str, when: str, policy: str, session_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sqlite3
 from collections import OrderedDict
@@ -208,21 +209,17 @@ def test_a_bad_statement_harms_only_its_own_caller(ledger: LedgerClient) -> None
     assert ledger.count() == 50
 
 
-def test_closing_twice_at_once_loses_nothing(tmp_path: Path) -> None:
+async def test_closing_twice_at_once_loses_nothing(tmp_path: Path) -> None:
     import threading
 
     client = LedgerClient(tmp_path / "ledger.db")
-    waiting = [
-        client._committer.submit(
-            client._unit([LedgerEntry("E", "S", "D", "r", metadata={"n": n})], None)
-        )
-        for n in range(200)
-    ]
+    entries = [LedgerEntry("E", "S", "D", "r", metadata={"n": n}) for n in range(200)]
+    waiting = [client.submit([entry]) for entry in entries]
     closers = [threading.Thread(target=client.close) for _ in range(3)]
     for closer in closers:
         closer.start()
     for closer in closers:
         closer.join()
-    assert all(future.result() for future in waiting)
+    assert await asyncio.gather(*waiting) == [[entry.id] for entry in entries]
     with LedgerClient(tmp_path / "ledger.db") as again:
         assert again.count() == 200

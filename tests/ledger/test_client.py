@@ -124,15 +124,14 @@ def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: Ledg
 
 
 async def test_the_async_form_is_the_same(ledger: LedgerClient) -> None:
-    ids = await asyncio.gather(*(ledger.awrite(_entry(n=n)) for n in range(40)))
-    assert sorted(ids) == [e.id for e in ledger.query()]
+    entries = [_entry(n=n) for n in range(40)]
+    ids = await asyncio.gather(*(ledger.submit([entry]) for entry in entries))
+    assert ids == [[entry.id] for entry in entries]
+    assert [entry.id for entry in entries] == [e.id for e in ledger.query()]
 
 
 async def test_who_stops_waiting_does_not_undo_the_write(ledger: LedgerClient) -> None:
-    task = asyncio.create_task(ledger.awrite(_entry(n=1)))
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    ledger.submit([_entry(n=1)]).cancel()
     ledger.flush()
     assert ledger.write(_entry(n=2)) == "LED-00000001"
 

@@ -290,7 +290,9 @@ def test_a_very_long_value_does_not_stop_the_search(target: str) -> None:
 
 async def test_a_client_made_and_used_and_closed_inside_a_loop(target: str) -> None:
     with LedgerClient(target, signer=SIGNER) as client:
-        entry_id = await client.awrite(LedgerEntry("E", "S", "D", "r", metadata={"prompt": "p"}))
+        [entry_id] = await client.submit(
+            [LedgerEntry("E", "S", "D", "r", metadata={"prompt": "p"})]
+        )
         client.checkpoint()
         client.erase(entry_id, reason="r")
         assert client.verify().verified

@@ -126,9 +126,9 @@ def test_many_threads_share_commits(target: str) -> None:
 
 async def test_the_async_forms_and_a_sync_read_inside_a_running_loop(target: str) -> None:
     client = LedgerClient(target)
-    first = await client.awrite(_note(1))
-    assert await client.awrite_many([_note(2), _note(3)])
-    assert await client.atransact(lambda tx: tx.append(_note(4))) == "LED-00000003"
+    [first] = await client.submit([_note(1)])
+    assert await client.submit([_note(2), _note(3)])
+    assert await client.submit(lambda tx: tx.append(_note(4))) == "LED-00000003"
     assert client.read(first).metadata["n"] == 1
     assert client.count() == 4
     client.close()

@@ -295,7 +295,7 @@ class Breakers:
         """
         own = self._own_of(key)
         step = own.steps + 1
-        future = self._ledger.transact_soon(functools.partial(call, key, own, step))
+        future = self._ledger.submit(functools.partial(call, key, own, step))
         own.circuit, own.steps = circuit, step
         return own, step, future
 

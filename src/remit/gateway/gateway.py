@@ -429,7 +429,7 @@ class LLMGateway:
         entry_id = ""
         if call.routed is None:
             entry: LedgerEntry = rejection_entry(request, code, message)
-            entry_id = await self._ledger.awrite(entry)
+            [entry_id] = await self._ledger.submit([entry])
         return PromptResponse(
             content="",
             outcome=RouteOutcome.REJECTED,

@@ -167,7 +167,7 @@ class InFlightCalls:
 
     async def release_claim(self, claim: Claim) -> None:
         """Let an idempotency key be used again: its call has failed."""
-        await self._ledger.atransact(
+        await self._ledger.submit(
             lambda tx: tx.execute(
                 "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ? AND token = ? "
                 "AND exchange_entry_id = ''",

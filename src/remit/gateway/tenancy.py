@@ -42,7 +42,7 @@ class SessionOwners:
         named = (_owner(identity), request.session_id, order)
         if named in self._known and not order:  # an order may have been planned since
             return ""
-        problem = await self._ledger.atransact(lambda tx: _claim(tx, *named))
+        problem = await self._ledger.submit(lambda tx: _claim(tx, *named))
         if not problem:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()

@@ -19,12 +19,11 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, Event
-from remit.ledger.ordered import OrderedWriter
+from remit.ledger.handles import LedgerPort, OrderedWriter, ScopedLedger
 from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, VerificationReport
 from remit.ledger.retention import RetentionSchedule
 from remit.ledger.rooted import ledger_key, open_root_ledger
-from remit.ledger.scoped import LedgerPort, ScopedLedger
 from remit.ledger.signing import LedgerKey
 from remit.ledger.store import Stage, Transaction
 

@@ -10,7 +10,7 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.ledger.entry import utc_now
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerKeyError
-from remit.ledger.store import Store, Transaction
+from remit.ledger.store import Store, Transaction, Unit
 from remit.ledger.tlog import Checkpoint, SignedCheckpoint, Signer, TlogError, VerifierKey
 from remit.ledger.tree import LedgerTree
 
@@ -161,7 +161,6 @@ class CheckpointKeeper:
     Args:
         store: of the ledger.
         signer: the ledger's key.
-        run: commits a call in a transaction of its own.
         every_entries: a checkpoint after as many entries.
         every_s: a checkpoint of what is new after as many seconds.
     """
@@ -170,14 +169,12 @@ class CheckpointKeeper:
         self,
         store: Store,
         signer: Signer,
-        run: Callable[[Callable[[Transaction], Any]], Any],
         *,
         every_entries: int,
         every_s: float,
     ) -> None:
         self._store = store
         self._signer = signer
-        self._run = run
         self._every_entries = every_entries
         self._every_s = every_s
         self._covered: int | None = None  # unknown in the beginning
@@ -202,8 +199,16 @@ class CheckpointKeeper:
         if new >= self._every_entries or closing or time.monotonic() >= self._deadline:
             self._deadline = None
             try:
-                self._run(lambda tx: write_checkpoint(tx, self._signer, self._store))
+                self._write()
             except RemitError as error:
                 # The entries are on record; it is tried again when the next one is due.
                 _log.warning("no checkpoint was written: %s", error)
             self._covered = self._store.size
+
+    def _write(self) -> None:
+        def call(tx: Transaction) -> str:
+            return write_checkpoint(tx, self._signer, self._store)
+
+        (result,) = self._store.run([Unit(call=call)])
+        if isinstance(result, BaseException):
+            raise result

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar, Unpack
+from typing import IO, Any, Literal, Self, TypeVar, Unpack, overload
 
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import (
@@ -23,13 +23,13 @@ from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
 from remit.ledger.errors import EntryNotFoundError, NoSignerError
 from remit.ledger.exporting import Exporter, export_ledger
+from remit.ledger.handles import ScopedLedger
 from remit.ledger.importing import Importer, ImportReport
 from remit.ledger.opening import StoreAddress
 from remit.ledger.querying import Equalities, Order, build_filter, find_orphans, pages, to_seq
 from remit.ledger.reader import Reader
-from remit.ledger.record import Prepared, Sealed, prepare
+from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
-from remit.ledger.scoped import ScopedLedger
 from remit.ledger.search import TextIndex
 from remit.ledger.store import EntryRow, StageOpener, Transaction, Unit
 from remit.ledger.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, VerifierKey
@@ -77,7 +77,6 @@ class LedgerClient:
         keeper = signer and CheckpointKeeper(
             self._store,
             signer,
-            self._run_in_writer,
             every_entries=settings.checkpoint_every_entries,
             every_s=settings.checkpoint_every_s,
         )
@@ -85,7 +84,7 @@ class LedgerClient:
             self._store,
             max_batch=settings.max_batch,
             gather_s=settings.gather_ms / 1000,
-            keepers=[keeper] if keeper else [],
+            keeper=keeper or None,
         )
         if signer is not None:
             try:
@@ -134,46 +133,57 @@ class LedgerClient:
                 non-string key, an over-long record, …). Nothing was written.
             LedgerWriteError: the store did not take it. Nothing was written.
         """
-        return self._finish(
-            [entry], self._committer.submit(self._unit([entry], subject_id)).result()
-        )[0]
+        return self.write_many([entry], subject_id=subject_id)[0]
 
     def write_many(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> list[str]:
         """Append all ``entries`` in one transaction, or none; returns their ids."""
-        batch = list(entries)
-        if not batch:
-            return []
-        return self._finish(batch, self._committer.submit(self._unit(batch, subject_id)).result())
+        ids: list[str] = self._committer.run(self._unit(entries, subject_id))
+        return ids
 
-    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """:meth:`write` without blocking the event loop."""
-        sealed = await self._committer.asubmit(self._unit([entry], subject_id))
-        return self._finish([entry], sealed)[0]
+    def transact(self, call: Callable[[Transaction], _T]) -> _T:
+        """Run ``call`` inside one durable transaction of the ledger's database.
 
-    async def awrite_many(
-        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> list[str]:
-        """:meth:`write_many` without blocking the event loop."""
-        batch = list(entries)
-        if not batch:
-            return []
-        sealed = await self._committer.asubmit(self._unit(batch, subject_id))
-        return self._finish(batch, sealed)
+        ``call`` runs in the writer's thread and must not block. Raising from it undoes all
+        that it did; the exception comes out here.
+        """
+        result: _T = self._committer.run(Unit(call=call))
+        return result
 
-    def enqueue(
-        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
+    @overload
+    def submit(
+        self, work: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> asyncio.Future[list[str]]: ...
+
+    @overload
+    def submit(self, work: Callable[[Transaction], _T]) -> asyncio.Future[_T]: ...
+
+    def submit(
+        self,
+        work: Iterable[LedgerEntry] | Callable[[Transaction], Any],
+        *,
+        subject_id: str | None = None,
     ) -> asyncio.Future[Any]:
-        """Have ``entries`` written, all or none, and do not wait for it.
+        """:meth:`write_many` or :meth:`transact` for an event loop.
 
-        What is handed over later, by this thread, is committed later or together with them: who
-        waits for a later write waits for these. Their ids are not told.
+        The work is under way when this returns, awaited or not. What the same thread submits or
+        writes later commits later, or in the same transaction: whoever waits for a later write
+        waits for this one.
+
+        Args:
+            work: entries, or a function of the transaction.
+            subject_id: of the entries, as for :meth:`write`.
+
+        Returns:
+            A future of the running loop: the entries' ids, or what the function returned.
 
         Raises:
             InvalidInputError: an entry cannot be recorded as it is; nothing is written.
         """
-        return self._committer.enqueue(self._unit(list(entries), subject_id))
+        if callable(work):
+            return self._committer.submit(Unit(call=work))
+        return self._committer.submit(self._unit(work, subject_id))
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
@@ -183,40 +193,21 @@ class LedgerClient:
         """
         return prepare(entry, self._content_keys, subject_id)
 
-    def transact(self, call: Callable[[Transaction], _T]) -> _T:
-        """Run ``call`` inside one durable transaction of the ledger's database.
-
-        ``call`` runs in the writer's thread and must not block. Raising from it undoes all
-        that it did; the exception comes out here.
-        """
-        result: _T = self._committer.submit(Unit(call=call)).result()
-        return result
-
-    async def atransact(self, call: Callable[[Transaction], _T]) -> _T:
-        """:meth:`transact` without blocking the event loop."""
-        result: _T = await self._committer.asubmit(Unit(call=call))
-        return result
-
-    def transact_soon(self, call: Callable[[Transaction], Any]) -> asyncio.Future[Any]:
-        """:meth:`atransact` before whatever is written later, without waiting for it."""
-        return self._committer.enqueue(Unit(call=call))
-
     def step(self, opener: StageOpener, step: Any) -> asyncio.Future[Any]:
-        """Have one step done in the next transaction, together with all others of its kind.
+        """Submit one step, to be done together with all others of its kind.
 
-        A step is the quick form of :meth:`atransact`: what many of them need is read by one
-        statement, done in memory, and written by one statement. It is under way when this
-        returns, whoever waits for it or not.
+        A step is the fast form of a transaction: what many of them need is read by one
+        statement, changed in memory, and written by one statement.
 
         Args:
             opener: begins the stage, once in a transaction.
-            step: what the stage is to do. Entries under its attribute ``prepared`` have their
-                content looked up ahead.
+            step: the argument of :meth:`Stage.do`. Entries in its attribute ``prepared`` have
+                their content looked up ahead.
         """
-        return self._committer.enqueue(Unit(step=step, opener=opener))
+        return self._committer.submit(Unit(step=step, opener=opener))
 
     def flush(self) -> None:
-        """Return when everything handed over before is durable."""
+        """Return when everything submitted before is durable."""
         self.transact(lambda _: None)
 
     def close(self) -> None:
@@ -224,15 +215,9 @@ class LedgerClient:
         if self._committer.close():
             self._store.close()
 
-    def _unit(self, entries: Sequence[LedgerEntry], subject_id: str | None) -> Unit:
-        return Unit([prepare(entry, self._content_keys, subject_id) for entry in entries])
-
-    @staticmethod
-    def _finish(entries: Sequence[LedgerEntry], sealed: Sequence[Sealed]) -> list[str]:
-        for entry, place in zip(entries, sealed, strict=True):
-            entry.id, entry.timestamp = place.id, place.timestamp
-            entry.entry_hash, entry.previous_hash = place.entry_hash, place.previous_hash
-        return [place.id for place in sealed]
+    def _unit(self, entries: Iterable[LedgerEntry], subject_id: str | None) -> Unit:
+        entries = list(entries)
+        return Unit(entries, [self.prepare(entry, subject_id=subject_id) for entry in entries])
 
     # -- reading -----------------------------------------------------------------------
 
@@ -565,11 +550,3 @@ class LedgerClient:
                 "remit.Runtime.open(root). `remit init` makes the key.",
             )
         return self._signer
-
-    def _run_in_writer(self, call: Callable[[Transaction], _T]) -> _T:
-        """A transaction from within the writer's own thread."""
-        (result,) = self._store.run([Unit(call=call)])
-        if isinstance(result, BaseException):
-            raise result
-        value: _T = result
-        return value

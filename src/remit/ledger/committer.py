@@ -1,4 +1,4 @@
-"""Group commit: whoever waits while the disk is busy shares the next transaction."""
+"""Group commit: whatever is submitted while the disk is busy shares the next transaction."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import os
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Unit
 
-__all__ = ["GroupCommitter", "Keeper", "Pending"]
+__all__ = ["GroupCommitter", "Keeper"]
 
 _log = logging.getLogger("remit.ledger")
 
@@ -26,10 +25,10 @@ class _Runs(Protocol):
 
 
 class Keeper(Protocol):
-    """What wants to be done in the writer's thread besides."""
+    """Recurring work of the writer's thread."""
 
     def wait_s(self) -> float | None:
-        """Seconds until :meth:`tick` should be called at the latest."""
+        """Seconds until :meth:`tick` is due at the latest; ``None`` when nothing is."""
         ...
 
     def tick(self, *, closing: bool = False) -> None:
@@ -37,91 +36,71 @@ class Keeper(Protocol):
         ...
 
 
-class Pending:
-    """A unit on its way. Lighter than a future: threads wait for it by the thousand a second.
+class _Waiter:
+    """The waiting end of a thread. Lighter than a future: thousands are made a second."""
 
-    Args:
-        future: of the event loop that waits, instead of a thread.
-    """
+    __slots__ = ("_done", "_result")
 
-    __slots__ = ("_future", "_gate", "_result")
-
-    def __init__(self, future: asyncio.Future[Any] | None = None) -> None:
-        self._future = future
+    def __init__(self) -> None:
         self._result: Any = None
-        if future is None:
-            self._gate = threading.Lock()
-            self._gate.acquire()
+        self._done = threading.Lock()
+        self._done.acquire()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that waits; ``None`` when a thread does."""
-        return None if self._future is None else self._future.get_loop()
-
-    def settle(self, result: Any) -> None:
-        """Say what became of it, in the loop that waits; an exception is raised to who waits."""
-        future = self._future
-        if future is None:
-            self._result = result
-            self._gate.release()
-        elif not future.done():
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+    def set_result(self, result: Any) -> None:
+        self._result = result
+        self._done.release()
 
     def result(self) -> Any:
-        """Wait until the unit is durable, or has failed; once only."""
-        self._gate.acquire()
+        """Wait for the result; once only."""
+        self._done.acquire()
         if isinstance(self._result, BaseException):
             raise self._result
         return self._result
 
 
+_Item = tuple[Unit, "_Waiter | asyncio.Future[Any]"]
+
+
 class GroupCommitter:
-    """One thread that feeds a store with all units that have come in since the last commit.
+    """One thread that commits all units that came in since the last commit.
+
+    Units of one thread commit in the order in which they were submitted, or together.
 
     Args:
-        store: what commits them; its ``run`` is called from the thread only.
+        store: commits them; its ``run`` is called from the thread only.
         max_batch: most units in one transaction.
         gather_s: how long a commit waits for as many units as came with the one before.
-        keepers: what else is done in the thread.
+        keeper: recurring work of the thread.
     """
 
     def __init__(
-        self,
-        store: _Runs,
-        *,
-        max_batch: int,
-        gather_s: float = 0.0,
-        keepers: Sequence[Keeper] = (),
+        self, store: _Runs, *, max_batch: int, gather_s: float = 0.0, keeper: Keeper | None = None
     ) -> None:
         self._store = store
         self._max_batch = max_batch
         self._gather_s = gather_s
-        self._keepers = keepers
+        self._keeper = keeper
         self._lock = threading.Lock()
-        self._inbox = _Inbox(self._lock)
+        # Not a SimpleQueue: in CPython 3.11 a timed get can wait for ever.
+        self._queue: queue.Queue[_Item | None] = queue.Queue()
         self._closed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._work, name="remit-ledger", daemon=True)
         self._thread.start()
 
-    def submit(self, unit: Unit) -> Pending:
-        """Hand over one unit, for a thread to wait for."""
-        return self._submit(unit, Pending())
+    def run(self, unit: Unit) -> Any:
+        """Submit one unit and block until it is durable; returns its result or raises."""
+        waiter = _Waiter()
+        self._put(unit, waiter)
+        return unit.finish(waiter.result())
 
-    def enqueue(self, unit: Unit) -> asyncio.Future[Any]:
-        """Hand over one unit; the future of the running loop that brings its result."""
+    def submit(self, unit: Unit) -> asyncio.Future[Any]:
+        """Submit one unit; returns a future of the running loop. Cancelling it stops nothing."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._submit(unit, Pending(future))
+        self._put(unit, future)
         return future
 
-    async def asubmit(self, unit: Unit) -> Any:
-        """Hand over one unit and wait for its result; who stops waiting does not stop it."""
-        return await self.enqueue(unit)
-
-    def _submit(self, unit: Unit, pending: Pending) -> Pending:
+    def _put(self, unit: Unit, waiter: _Waiter | asyncio.Future[Any]) -> None:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
             raise LedgerClosedError(
                 "This ledger client was opened before a fork.",
@@ -130,25 +109,24 @@ class GroupCommitter:
         if threading.current_thread() is self._thread:
             raise LedgerError(
                 "A transaction of the ledger cannot wait for another one.",
-                next_step="Inside transact(), append through the transaction that it hands over.",
+                next_step="Inside transact(), append through the transaction it is given.",
             )
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
-            self._inbox.put((unit, pending))
-        return pending
+            self._queue.put((unit, waiter))
 
     def close(self) -> bool:
         """Commit what is waiting, then end the thread; returns when it has ended.
 
-        ``False`` in a process that was forked off: the thread is not there, nor ours to end.
+        ``False`` in a forked process: the thread does not exist there.
         """
         if self._pid != os.getpid():
             return False
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._inbox.put(None)
+                self._queue.put(None)
         self._thread.join()
         return True
 
@@ -157,99 +135,60 @@ class GroupCommitter:
         expected = 1
         while not ended:
             try:
-                item = self._inbox.get(self._wait_s())
+                wait_s = None if self._keeper is None else self._keeper.wait_s()
+                item = self._queue.get(timeout=wait_s)
             except queue.Empty:
                 self._tick()
                 continue
-            batch = []
-            patience = time.monotonic() + self._gather_s
+            batch: list[_Item] = []
+            deadline = time.monotonic() + self._gather_s
             while item is not None:
                 batch.append(item)
                 if len(batch) >= self._max_batch:
                     break
                 try:
-                    # Who was answered by the last commit is likely to be back in a moment.
-                    left = patience - time.monotonic() if len(batch) < expected else 0.0
-                    item = self._inbox.get(left)
+                    # Writers released by the last commit are likely to be back in a moment.
+                    left = deadline - time.monotonic() if len(batch) < expected else 0.0
+                    item = self._queue.get(left > 0, max(left, 0))
                 except queue.Empty:
                     break
             ended = item is None
             if batch:
                 self._commit(batch)
-                expected = min(len(batch) + len(self._inbox), self._max_batch)
+                expected = min(len(batch) + self._queue.qsize(), self._max_batch)
             self._tick(closing=ended)
 
-    def _wait_s(self) -> float | None:
-        waits = [wait for keeper in self._keepers if (wait := keeper.wait_s()) is not None]
-        return min(waits, default=None)
-
     def _tick(self, *, closing: bool = False) -> None:
-        for keeper in self._keepers:
+        if self._keeper is not None:
             try:
-                keeper.tick(closing=closing)
+                self._keeper.tick(closing=closing)
             except Exception:  # noqa: BLE001 - the thread that writes must go on
                 _log.exception("work after a commit failed")
 
-    def _commit(self, batch: list[tuple[Unit, Pending]]) -> None:
+    def _commit(self, batch: list[_Item]) -> None:
         try:
             results = self._store.run([unit for unit, _ in batch])
-        except BaseException as error:  # noqa: BLE001 - each waiting caller must hear of it
+        except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
         # Waking a loop costs a system call: each is woken once.
-        told: dict[asyncio.AbstractEventLoop, list[tuple[Pending, Any]]] = {}
-        for (_, pending), result in zip(batch, results, strict=True):
+        loops: dict[Any, list[tuple[Unit, asyncio.Future[Any], Any]]] = {}
+        for (unit, waiter), result in zip(batch, results, strict=True):
             if isinstance(result, StopIteration):  # which no future can carry
                 result = RuntimeError("a transaction raised StopIteration")
-            loop = pending.loop
-            if loop is None:
-                pending.settle(result)
+            if isinstance(waiter, _Waiter):
+                waiter.set_result(result)
             else:
-                told.setdefault(loop, []).append((pending, result))
-        for loop, items in told.items():
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-                loop.call_soon_threadsafe(_settle_all, items)
+                loops.setdefault(waiter.get_loop(), []).append((unit, waiter, result))
+        for loop, items in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_resolve, items)
 
 
-class _Inbox:
-    """What waits for the writer; ``None`` ends it.
-
-    Not ``queue.SimpleQueue``: in CPython 3.11 a timed ``get`` whose time runs out at the wrong
-    moment waits for ever.
-
-    Args:
-        lock: held by whoever calls :meth:`put`.
-    """
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._items: deque[tuple[Unit, Pending] | None] = deque()
-        self._ready = threading.Condition(lock)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def put(self, item: tuple[Unit, Pending] | None) -> None:
-        """Hand over one item."""
-        self._items.append(item)
-        self._ready.notify()
-
-    def get(self, wait_s: float | None) -> tuple[Unit, Pending] | None:
-        """The next item; waits up to ``wait_s`` seconds, ``None`` for ever.
-
-        Raises:
-            queue.Empty: there was none in time.
-        """
-        with self._ready:
-            if self._items:
-                return self._items.popleft()
-            end = None if wait_s is None else time.monotonic() + wait_s
-            while not self._items:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    raise queue.Empty
-                self._ready.wait(left)
-            return self._items.popleft()
-
-
-def _settle_all(items: list[tuple[Pending, Any]]) -> None:
-    for pending, result in items:
-        pending.settle(result)
+def _resolve(items: list[tuple[Unit, asyncio.Future[Any], Any]]) -> None:
+    for unit, future, result in items:
+        if future.done():  # cancelled
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(unit.finish(result))

@@ -64,18 +64,27 @@ StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
 
 @dataclass(slots=True)
 class Unit:
-    """A piece of work for the writer.
-
-    Exactly one of ``prepared`` (entries, ready), ``call`` (anything) and ``step`` is set.
+    """A piece of work for the writer: entries, or one ``call``, or one ``step``.
 
     Attributes:
-        opener: with ``step``, what begins the stage that does it.
+        entries: what ``prepared`` was made of; filled by :meth:`finish`.
+        opener: with ``step``, begins the stage that does it.
     """
 
+    entries: Sequence[LedgerEntry] = ()
     prepared: Sequence[Prepared] = ()
     call: Callable[[Any], Any] | None = None
     step: Any = None
     opener: StageOpener | None = None
+
+    def finish(self, result: Any) -> Any:
+        """The submitter's result: the ids of entries, or what the call or step returned."""
+        if self.call is not None or self.opener is not None:
+            return result
+        for entry, sealed in zip(self.entries, result, strict=True):
+            entry.id, entry.timestamp = sealed.id, sealed.timestamp
+            entry.entry_hash, entry.previous_hash = sealed.entry_hash, sealed.previous_hash
+        return [sealed.id for sealed in result]
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ class Agent:
         except RuntimeError:
             self._parts.ledger.transact(start)
             return None
-        writing = self._parts.ledger.transact_soon(start)
+        writing = self._parts.ledger.submit(start)
 
         async def begun() -> None:
             if writing.done() or writing.get_loop() is asyncio.get_running_loop():

@@ -152,7 +152,7 @@ class SessionManager:
             after: entries that are written in the same transaction, before it.
         """
         entry = self._turn_entry(user_message, response, outcome)
-        entry_id = (await self._ledger.awrite_many([*after, entry]))[-1]
+        entry_id = (await self._ledger.submit([*after, entry]))[-1]
         self._turn_count = self.turn_count + 1
         return entry_id
 

@@ -134,7 +134,7 @@ class SupervisorJournal:
 
     def soon(self, entries: Sequence[LedgerEntry]) -> None:
         """Append entries, all or none, before whatever is written later, without waiting."""
-        self._writer.soon(entries)
+        self._writer.submit(entries)
 
     async def settle(self) -> None:
         """Wait for what was handed over.
@@ -142,7 +142,7 @@ class SupervisorJournal:
         Raises:
             LedgerWriteError: some of it could not be written.
         """
-        await self._writer.settle()
+        await self._writer.flush()
 
     def entry(self, event_type: str, submission_id: str, metadata: dict[str, Any]) -> LedgerEntry:
         """An entry, not yet written."""

@@ -59,11 +59,11 @@ class Journal:
     def soon(self, event_type: str, **metadata: Any) -> None:
         """Append one entry, before whatever is written later, without waiting for it."""
         noted, self._noted = self._noted, []
-        self._writer.soon([*noted, self._entry(event_type, metadata)])
+        self._writer.submit([*noted, self._entry(event_type, metadata)])
 
     def joined(self, future: asyncio.Future[Any]) -> None:
         """Have another write that is under way waited for together with the journal's."""
-        self._writer.joined(future)
+        self._writer.add(future)
 
     def note(self, event_type: str, **metadata: Any) -> None:
         """Have an entry written together with the next one.
@@ -76,12 +76,12 @@ class Journal:
         """Hand over what was noted, before whatever is written later."""
         if self._noted:
             noted, self._noted = self._noted, []
-            self._writer.soon(noted)
+            self._writer.submit(noted)
 
     async def settle(self) -> None:
         """Wait until all is durable."""
         self.flush()
-        await self._writer.settle()
+        await self._writer.flush()
 
     def _entry(self, event_type: str, metadata: dict[str, Any]) -> LedgerEntry:
         return LedgerEntry(

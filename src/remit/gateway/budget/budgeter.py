@@ -86,12 +86,12 @@ class TokenBudgeter:
     ) -> str:
         """:meth:`allocate` without blocking the event loop."""
         entry, row = _allocation(scope, token_limit, turn_limit, limits)
-        return await self._ledger.atransact(lambda tx: _allocate(tx, entry, row))
+        return await self._ledger.submit(lambda tx: _allocate(tx, entry, row))
 
     def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
         """:meth:`allocate` before whatever is written later, without waiting for it."""
         entry, row = _allocation(scope, None, None, limits)
-        return self._ledger.transact_soon(lambda tx: _allocate(tx, entry, row))
+        return self._ledger.submit(lambda tx: _allocate(tx, entry, row))
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
         """Whether a call of this size would be allowed just now. Holds nothing.

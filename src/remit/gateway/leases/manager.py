@@ -106,7 +106,7 @@ class LeaseManager:
             tx.execute(_TAKE, (name, owner, now + self._lasts_ms))
             return True
 
-        while not await self._ledger.atransact(take):
+        while not await self._ledger.submit(take):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LeaseBusyError(
@@ -153,7 +153,7 @@ class LeaseManager:
             found = tx.execute("SELECT owner FROM leases WHERE name = ?", (lease.name,))
             return bool(found) and found[0][0] == lease.owner
 
-        if await self._ledger.atransact(prolong):
+        if await self._ledger.submit(prolong):
             lease.prolonged()
         else:
             lease.lost()
@@ -166,7 +166,7 @@ class LeaseManager:
 
     def _let_go(self, name: str, owner: str) -> None:
         """Give the lease back, behind all that was written while it was held."""
-        self._ledger.transact_soon(
+        self._ledger.submit(
             lambda tx: tx.execute("DELETE FROM leases WHERE name = ? AND owner = ?", (name, owner))
         ).add_done_callback(_heard)
 

@@ -114,7 +114,7 @@ async def acreate_thought_record(
         subject_id=subject_id,
     )
     if not is_ready(ledger):
-        await ledger.atransact(lambda tx: prepare_table(tx, ledger))
+        await ledger.submit(lambda tx: prepare_table(tx, ledger))
         set_ready(ledger)
     record: ThoughtRecord = await ledger.step(_Appends, step)
     return record

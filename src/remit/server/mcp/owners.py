@@ -56,7 +56,7 @@ class TaskOwners:
         problem = "task"
         if not task_id.startswith(_RESERVED):
             owner = caller.owner
-            problem = await self._ledger.atransact(lambda tx: _claim(tx, owner, task_id, named))
+            problem = await self._ledger.submit(lambda tx: _claim(tx, owner, task_id, named))
         if problem == "session":
             raise NotAllowedError(
                 "This session is none of this key's own.",

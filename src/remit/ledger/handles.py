@@ -1,4 +1,4 @@
-"""A handle on the ledger that holds its user to one tier (SPEC 3.6)."""
+"""Handles on a ledger: one restricted to a tier (SPEC 3.6), one that writes in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
 from remit.ledger.record import columns_of
 
-__all__ = ["LedgerPort", "ScopedLedger"]
+__all__ = ["LedgerPort", "OrderedWriter", "ScopedLedger"]
 
 _VISIBLE = {
     "hot": frozenset({"hot", "ho2", "ho1", None}),
@@ -27,20 +27,10 @@ class LedgerPort(Protocol):
         """Append one entry; returns its id."""
         ...
 
-    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append one entry without blocking the event loop."""
-        ...
-
-    async def awrite_many(
-        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> list[str]:
-        """Append all entries in one transaction without blocking the event loop."""
-        ...
-
-    def enqueue(
-        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> asyncio.Future[Any]:
-        """Have all entries written in one transaction, before whatever is written later."""
+    def submit(
+        self, work: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> asyncio.Future[list[str]]:
+        """Append all entries in one transaction, before anything written later."""
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
@@ -95,23 +85,11 @@ class ScopedLedger:
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
-    async def awrite(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """:meth:`write` without blocking the event loop."""
-        return await self._ledger.awrite(self._owned(entry), subject_id=subject_id)
-
-    async def awrite_many(
-        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> list[str]:
-        """Append entries of this tier in one transaction, or none."""
-        owned = [self._owned(entry) for entry in entries]
-        return await self._ledger.awrite_many(owned, subject_id=subject_id)
-
-    def enqueue(
-        self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> asyncio.Future[Any]:
-        """:meth:`LedgerClient.enqueue` of entries of this tier."""
-        owned = [self._owned(entry) for entry in entries]
-        return self._ledger.enqueue(owned, subject_id=subject_id)
+    def submit(
+        self, work: Iterable[LedgerEntry], *, subject_id: str | None = None
+    ) -> asyncio.Future[list[str]]:
+        """:meth:`LedgerClient.submit` of entries of this tier."""
+        return self._ledger.submit([self._owned(entry) for entry in work], subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id, when this tier may see it.
@@ -183,3 +161,68 @@ def _object(metadata: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ScopeError(f"The entry's {name} is not an object.")
     return value
+
+
+class OrderedWriter:
+    """Writes a sequence of entries, waiting only where the caller does.
+
+    When :meth:`write` or :meth:`flush` returns, everything submitted before is durable. A crash
+    cuts the sequence off at its end, never in its middle.
+
+    Args:
+        ledger: the handle to write through.
+    """
+
+    def __init__(self, ledger: LedgerPort) -> None:
+        self._ledger = ledger
+        self._pending: list[asyncio.Future[Any]] = []
+
+    def submit(self, entries: Iterable[LedgerEntry]) -> None:
+        """Append entries, all or none, without waiting.
+
+        Raises:
+            InvalidInputError: one cannot be recorded as it is; nothing is written.
+        """
+        self.add(self._ledger.submit(entries))
+
+    def add(self, future: asyncio.Future[Any]) -> None:
+        """Make another submitted write part of the sequence."""
+        future.add_done_callback(_retrieve)
+        self._pending.append(future)
+
+    async def write(self, entries: Iterable[LedgerEntry]) -> list[str]:
+        """Append entries, all or none, and wait; returns their ids.
+
+        Raises:
+            LedgerWriteError: these, or some submitted before, could not be written.
+        """
+        ids = await self._ledger.submit(entries)
+        await self.flush()
+        return ids
+
+    def check(self) -> None:
+        """Raise the error of a write that is known to have failed.
+
+        Raises:
+            LedgerWriteError: one has.
+        """
+        for future in self._pending:
+            if future.done() and not future.cancelled() and (error := future.exception()):
+                raise error
+
+    async def flush(self) -> None:
+        """Wait for everything submitted.
+
+        Raises:
+            LedgerWriteError: some of it could not be written.
+        """
+        pending, self._pending = self._pending, []
+        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Keep asyncio from logging an error that nobody came to wait for."""
+    if not future.cancelled():
+        future.exception()
