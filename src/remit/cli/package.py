@@ -191,7 +191,7 @@ def _offer(
 ) -> Offer:
     """The archive in a file; or, where there is no such file, of the package with that id."""
     from remit.packages import Offer
-    from remit.packages.index import IndexLimits, find_in_indexes
+    from remit.packages.index import find_in_indexes
 
     limit = manager.settings.compressed_bytes
     file = Path(given)
@@ -204,7 +204,7 @@ def _offer(
             version or None,
             into=Path(folder),
             index=index,
-            limits=IndexLimits.from_settings(manager.settings),
+            settings=manager.settings,
         )
         envelope = found.envelope.read_bytes() if found.envelope is not None else b""
         archive = Offer.from_file(found.archive, limit)

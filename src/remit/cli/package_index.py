@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,21 +54,20 @@ def add(
     insecure_http: bool,
 ) -> None:
     """Take packages from a directory or a web server from now on."""
-    from remit.packages.index import IndexLimits, PackageIndex, index_directory
+    from remit.packages.index import PackageIndex
 
     place, loaded = open_settings(root)
-    made = PackageIndex(
-        name,
-        location,
-        index_directory(place.path, name),
-        IndexLimits.from_settings(loaded.settings.packages),
-        insecure_http=insecure_http,
-    )
-    given = made.add(_content(root_metadata, loaded.settings.packages.index.metadata_bytes))
+    settings = loaded.settings.packages
+    made = PackageIndex(place.path, name, location, settings, insecure_http=insecure_http)
+    with root_metadata.open("rb") as file:
+        data = file.read(settings.index.metadata_bytes + 1)
+    if len(data) > settings.index.metadata_bytes:
+        raise click.BadParameter(f"{root_metadata} is too long for root metadata.")
+    given = made.add(data)
     if as_json:
-        echo_json({**_told(made), "root_sha256": given.sha256, "root_keys": list(given.keyids)})
+        echo_json({**_status(made), "root_sha256": given.sha256, "root_keys": list(given.keyids)})
         return
-    say(f"{name}: {made.location.text}, {_counted(len(made.search()))}")
+    say(f"{name}: {made.location}, {_count(len(made.search()))}")
     note(f"trusted by root metadata {given.version}, {given.sha256}")
     for keyid in given.keyids:
         note(f"  key {keyid}")
@@ -79,12 +79,12 @@ def add(
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
     """The indexes of this root, and how fresh what is known of them is."""
-    found = [_told(one) for one in _opened(root, None)]
+    found = [_status(one) for one in _opened(root, None)]
     if as_json:
         echo_json({"indexes": found})
         return
     for one in found:
-        state = f"{_counted(one['packages'])}, good until {one['expires']}"
+        state = f"{_count(one['packages'])}, good until {one['expires']}"
         say(f"{one['name']}  {one['location']}  {one['problem'] or state}")
         if one["expired"]:
             note(f"{one['name']} has expired: `remit package index refresh {one['name']}`.")
@@ -104,12 +104,12 @@ def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
             one.refresh()
         except PackageError as error:
             failed.append(error)
-            done.append({**_told(one), "refreshed": False, "problem": error.message})
+            done.append({**_status(one), "refreshed": False, "problem": error.message})
         else:
-            done.append({**_told(one), "refreshed": True})
+            done.append({**_status(one), "refreshed": True})
             if not as_json:
-                told = done[-1]
-                say(f"{one.name}: {_counted(told['packages'])}, good until {told['expires']}")
+                status = done[-1]
+                say(f"{one.name}: {_count(status['packages'])}, good until {status['expires']}")
     if as_json:
         echo_json({"indexes": done})
     for problem in failed[:-1]:
@@ -134,7 +134,7 @@ def search(root: Path | None, as_json: bool, text: str, name: str | None, versio
         if one.known().expires <= datetime.now(UTC):
             note(f"What is known of {one.name} has expired: `remit package index refresh`.")
     if as_json:
-        echo_json({"packages": [_plain(where, item) for where, item in rows]})
+        echo_json({"packages": [{"index": where, **asdict(item)} for where, item in rows]})
         return
     width = max((len(item.package_id) for _, item in rows), default=0)
     for where, item in rows:
@@ -181,12 +181,12 @@ def init(
             raise click.BadParameter(f"{text!r} is not such as root=2.", param_hint="--threshold")
         wanted[role] = int(number)
     made = _publisher(root, directory, keys).create(wanted)
-    told = RootMetadata.parse(made.read_bytes())
+    metadata = RootMetadata.parse(made.read_bytes())
     if as_json:
-        echo_json({"root_metadata": str(made), "sha256": told.sha256, "keys": str(keys)})
+        echo_json({"root_metadata": str(made), "sha256": metadata.sha256, "keys": str(keys)})
         return
     say(str(made))
-    note(f"Give this file to those who use the index, on a way that they trust: {told.sha256}")
+    note(f"Give this file to those who use the index, on a way that they trust: {metadata.sha256}")
     note(f"Keep {keys} to yourself, and root.pem apart from the rest.")
 
 
@@ -208,8 +208,8 @@ def publish(
     )
     expiry = publisher.expiry()
     if as_json:
-        told = [_plain("", one) for one in listed]
-        echo_json({"packages": told, "expires": _moments(expiry)})
+        packages = [asdict(item) for item in listed]
+        echo_json({"packages": packages, "expires": _times(expiry)})
         return
     for one in listed:
         say(f"{one.package_id} {one.version} {'signed' if one.signed else 'unsigned'} {one.digest}")
@@ -239,10 +239,10 @@ def withdraw(
 @click.option("--all", "everything", is_flag=True, help="Root and targets too, with their keys.")
 @reads
 def renew(root: Path | None, as_json: bool, directory: Path, keys: Path, everything: bool) -> None:
-    """Sign an index anew before it expires; to be run by a timer."""
+    """Sign an index again before it expires; to be run by a timer."""
     expiry = _publisher(root, directory, keys).refresh(everything=everything)
     if as_json:
-        echo_json({"expires": _moments(expiry)})
+        echo_json({"expires": _times(expiry)})
     else:
         _note_expiry(expiry)
 
@@ -264,77 +264,53 @@ def rotate(root: Path | None, as_json: bool, directory: Path, role: str, keys: P
 
 
 def _opened(root: Path | None, name: str | None) -> list[PackageIndex]:
-    from remit.packages.index import IndexLimits, PackageIndex, index_directory, open_indexes
+    from remit.packages.index import PackageIndex, open_indexes
 
     place, loaded = open_settings(root)
-    limits = IndexLimits.from_settings(loaded.settings.packages)
     if name is not None:
-        return [PackageIndex.open(index_directory(place.path, name), limits)]
-    return open_indexes(place.path, limits)
+        return [PackageIndex.open(place.path, name, loaded.settings.packages)]
+    return open_indexes(place.path, loaded.settings.packages)
 
 
 def _publisher(root: Path | None, directory: Path, keys: Path) -> IndexPublisher:
-    """Publishers need no root; settings of the one that is there count."""
-    from remit.packages import ArchiveLimits
-    from remit.packages.index import IndexPublisher, Lifetimes
+    """Publishers need no root; the settings of one that is there count."""
+    from remit.packages.index import IndexPublisher
 
-    settings = package_settings(root)
-    return IndexPublisher(
-        directory,
-        keys,
-        lifetimes=Lifetimes.from_settings(settings),
-        limits=ArchiveLimits.from_settings(settings),
-        envelope_bytes=settings.envelope_bytes,
-        lock_timeout_s=settings.lock_timeout_s,
-    )
+    return IndexPublisher(directory, keys, package_settings(root))
 
 
-def _content(file: Path, limit: int) -> bytes:
-    with file.open("rb") as opened:
-        data = opened.read(limit + 1)
-    if len(data) > limit:
-        raise click.BadParameter(f"{file} is longer than {limit} bytes.")
-    return data
-
-
-def _told(one: PackageIndex) -> dict[str, Any]:
+def _status(index: PackageIndex) -> dict[str, Any]:
     """What is known of it; a damaged one is listed with its problem."""
     from remit.packages import PackageError
 
-    told: dict[str, Any] = {"name": one.name, "location": one.location.text}
+    status: dict[str, Any] = {"name": index.name, "location": index.location}
     try:
-        state, packages = one.known(), len(one.search())
+        state, packages = index.known(), len(index.search())
     except PackageError as error:
         none = {"packages": 0, "expires": "", "expired": False, "root_version": 0}
-        return {**told, **none, "problem": error.message}
+        return {**status, **none, "problem": error.message}
     return {
-        **told,
+        **status,
         "packages": packages,
-        "expires": _moment(state.expires),
+        "expires": _time(state.expires),
         "expired": state.expires <= datetime.now(UTC),
         "root_version": state.root_version,
         "problem": "",
     }
 
 
-def _counted(number: int) -> str:
+def _count(number: int) -> str:
     return f"{number} package" if number == 1 else f"{number} packages"
 
 
-def _plain(where: str, one: Listed) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**({"index": where} if where else {}), **asdict(one)}
+def _times(expiry: dict[str, datetime]) -> dict[str, str]:
+    return {role: _time(moment) for role, moment in expiry.items()}
 
 
-def _moments(expiry: dict[str, datetime]) -> dict[str, str]:
-    return {role: _moment(moment) for role, moment in expiry.items()}
-
-
-def _moment(moment: datetime) -> str:
+def _time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _note_expiry(expiry: dict[str, datetime]) -> None:
-    for role, moment in _moments(expiry).items():
+    for role, moment in _times(expiry).items():
         note(f"{role:<9} expires {moment}")

@@ -9,29 +9,41 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from remit.kernel.settings import PackageSettings, load_settings
 from remit.packages import pack
-from remit.packages.index import IndexLimits, IndexPublisher, Lifetimes, PackageIndex
+from remit.packages.index import IndexPublisher, PackageIndex
 from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of
 
-LIFETIMES = Lifetimes(root=365, targets=365, snapshot=30, timestamp=7)
-INDEX_LIMITS = IndexLimits(
-    metadata_bytes=200_000,
-    archive_bytes=3_000_000,
-    root_rotations=16,
-    redirects=2,
-    timeout_s=5.0,
-    download_s=20.0,
-    lock_timeout_s=20.0,
+_DAYS = {"root_days": 365, "targets_days": 365, "snapshot_days": 30, "timestamp_days": 7}
+_PACKAGES = load_settings().settings.packages
+SETTINGS = _PACKAGES.model_copy(
+    update={
+        **{limit.name: getattr(LIMITS, limit.name) for limit in fields(LIMITS)},
+        "envelope_bytes": 10_000,
+        "lock_timeout_s": 20.0,
+        "index": _PACKAGES.index.model_copy(
+            update={
+                **_DAYS,
+                "metadata_bytes": 200_000,
+                "root_rotations": 16,
+                "redirects": 2,
+                "timeout_s": 5.0,
+                "download_s": 20.0,
+            }
+        ),
+    }
 )
 
 
-def limits(**changed: Any) -> IndexLimits:
-    return replace(INDEX_LIMITS, **changed)
+def settings(**changed: Any) -> PackageSettings:
+    """The settings of the tests, with others of ``[packages]`` or ``[packages.index]``."""
+    index = {name: changed.pop(name) for name in list(changed) if hasattr(SETTINGS.index, name)}
+    return SETTINGS.model_copy(update={**changed, "index": SETTINGS.index.model_copy(update=index)})
 
 
 def archive(
@@ -49,10 +61,7 @@ def publisher(top: Path, *, age_days: float = 0) -> IndexPublisher:
     return IndexPublisher(
         top / "served",
         top / "keys",
-        lifetimes=LIFETIMES,
-        limits=LIMITS,
-        envelope_bytes=10_000,
-        lock_timeout_s=20.0,
+        SETTINGS,
         clock=lambda: datetime.now(UTC) - timedelta(days=age_days),
     )
 
@@ -61,7 +70,7 @@ def client(
     top: Path, location: str | None = None, name: str = "team", **changed: Any
 ) -> PackageIndex:
     where = location or str(top / "served")
-    return PackageIndex(name, where, top / "root" / "indexes" / name, limits(**changed))
+    return PackageIndex(top / "root", name, where, settings(**changed))
 
 
 def root_json(top: Path, version: int = 1) -> bytes:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.packages.errors import PackageIndexError
-from remit.packages.index import IndexPublisher, Lifetimes, PackageIndex
+from remit.packages.index import IndexPublisher, PackageIndex
 from tests.packages.index.forging import forge, forge_snapshot, pointing_to
 from tests.packages.index.making import (
     archive,
@@ -31,7 +31,7 @@ from tests.packages.index.making import (
     saved,
     version_of,
 )
-from tests.packages.making import LIMITS
+from tests.packages.index.making import settings as settings_of
 
 NOW = [("PKG-EXAMPLE-001", "1.1.0")]
 
@@ -114,10 +114,7 @@ def test_freeze_by_giving_the_same_again_and_again(served: Path, team: PackageIn
     soon = IndexPublisher(
         served / "served",
         served / "keys",
-        lifetimes=Lifetimes(root=9, targets=9, snapshot=9, timestamp=1),
-        limits=LIMITS,
-        envelope_bytes=1000,
-        lock_timeout_s=5.0,
+        settings_of(root_days=9, targets_days=9, snapshot_days=9, timestamp_days=1),
         clock=lambda: datetime.now(UTC) - timedelta(days=1) + timedelta(seconds=3),
     )
     expires = soon.refresh()["timestamp"]

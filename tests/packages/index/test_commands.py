@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from click.testing import CliRunner, Result
 from remit.cli.package_index import index
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.settings import load_settings
 from remit.packages.errors import PackageIndexError
-from remit.packages.index import IndexLimits, Lifetimes
 from tests.packages.index.making import Handler, archive, publisher, root_json, serving
 from tests.packages.index.test_publisher import signature
 from tests.packages.making import sha256
@@ -172,13 +169,3 @@ def test_wrong_use(tmp_path: Path, run: Run) -> None:
     run("refresh", "../HOT", fails=True)
     run("remove", "../HOT", fails=True)
     assert (tmp_path / "root" / "HOT").is_dir()
-
-
-def test_settings() -> None:
-    settings = load_settings().settings.packages
-    limits = IndexLimits.from_settings(settings)
-    assert limits.archive_bytes == settings.compressed_bytes
-    assert limits.timeout_s > 0
-    lifetimes = Lifetimes.from_settings(settings)
-    assert lifetimes.timestamp < lifetimes.snapshot < lifetimes.targets <= lifetimes.root
-    assert datetime.now(UTC) + timedelta(days=lifetimes.root) > datetime.now(UTC)

@@ -17,7 +17,7 @@ from remit.packages.index import IndexPublisher, PackageIndex
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import sign
 from tests.packages.index.making import (
-    LIFETIMES,
+    SETTINGS,
     archive,
     client,
     listed,
@@ -88,10 +88,7 @@ def test_keys_never_lie_in_what_is_served(tmp_path: Path) -> None:
             IndexPublisher(
                 tmp_path / "served",
                 tmp_path / place,
-                lifetimes=LIFETIMES,
-                limits=LIMITS,
-                envelope_bytes=1000,
-                lock_timeout_s=1.0,
+                SETTINGS,
             )
 
 
@@ -277,10 +274,7 @@ def test_another_machine_with_the_keys(served: Path, team: PackageIndex) -> None
     other = IndexPublisher(
         served / "served",
         served / "copy",
-        lifetimes=LIFETIMES,
-        limits=LIMITS,
-        envelope_bytes=1000,
-        lock_timeout_s=5.0,
+        SETTINGS,
     )
     other.publish(archive(served, version="1.1.0"))
     team.refresh()

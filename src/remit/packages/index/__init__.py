@@ -1,33 +1,35 @@
 """Package indexes: directories or web servers that hold packages, verified through TUF.
 
-A root uses them with :class:`PackageIndex` and :func:`find_in_indexes`; whoever publishes one,
-with :class:`IndexPublisher`. ``docs/package-index.md`` has the formats and the codes.
+Needs the extra ``index``; nothing imports this until it is used. A root uses indexes with
+:class:`PackageIndex` and :func:`find_in_indexes`; whoever publishes one, with
+:class:`IndexPublisher`. ``docs/package-index.md`` has the formats and the codes.
 """
 
-from remit.packages.index.client import Fetched, PackageIndex
-from remit.packages.index.finding import (
-    find_in_indexes,
-    index_directory,
-    open_indexes,
-    remove_index,
-)
-from remit.packages.index.limits import IndexLimits, Lifetimes
+from remit.packages.errors import PackageIndexError
+
+try:
+    import tuf  # noqa: F401 - so that a missing extra is reported by its name
+    import urllib3  # noqa: F401
+except ImportError as error:
+    raise PackageIndexError(
+        "index_not_installed",
+        "Package indexes need the extra 'index', which is not installed.",
+        next_step="pip install 'remit[index]'",
+    ) from error
+
+from remit.packages.index.client import Fetched, KnownState, PackageIndex, RootMetadata
+from remit.packages.index.listing import Listed
+from remit.packages.index.lookup import find_in_indexes, open_indexes, remove_index
 from remit.packages.index.publisher import IndexPublisher
-from remit.packages.index.root_metadata import RootMetadata
-from remit.packages.index.state import KnownState
-from remit.packages.index.targets import Listed
 
 __all__ = [
     "Fetched",
-    "IndexLimits",
     "IndexPublisher",
     "KnownState",
-    "Lifetimes",
     "Listed",
     "PackageIndex",
     "RootMetadata",
     "find_in_indexes",
-    "index_directory",
     "open_indexes",
     "remove_index",
 ]

@@ -1,4 +1,4 @@
-"""What ``tuf`` refuses, in Remit's words (TUF 5, "Detailed client workflow")."""
+"""What ``tuf`` refuses, as errors of Remit (TUF 5, "Detailed client workflow")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuf.api.exceptions import (
 from remit.packages.errors import PackageIndexError
 from remit.packages.index.fetcher import IndexFetcher
 
-__all__ = ["told"]
+__all__ = ["translate_errors"]
 
 _ASK = "Ask who publishes it"
 _KEPT = "what was known of it before stays"
@@ -26,12 +26,12 @@ _ROLLBACK = ("timestamp.json", "snapshot.json")
 
 
 @contextlib.contextmanager
-def told(name: str, fetcher: IndexFetcher) -> Iterator[None]:
+def translate_errors(name: str, fetcher: IndexFetcher) -> Iterator[None]:
     """Raises what ``tuf`` raises about the index ``name`` as :class:`PackageIndexError`."""
     try:
         yield
     except (DownloadError, RepositoryError) as error:
-        code, problem, next_step = _told(error, fetcher.last)
+        code, problem, next_step = _describe(error, fetcher.file)
         raise PackageIndexError(
             code, f"The index {name} {problem}; {_KEPT}.", next_step=next_step
         ) from error
@@ -43,20 +43,20 @@ def told(name: str, fetcher: IndexFetcher) -> Iterator[None]:
         ) from error
 
 
-def _told(error: Exception, last: str) -> tuple[str, str, str]:
-    """Code, what happened, what to do; ``last`` is the file that was asked for last."""
+def _describe(error: Exception, file: str) -> tuple[str, str, str]:
+    """Code, what happened, what to do; ``file`` was requested last."""
     match error:
         case DownloadLengthMismatchError():
             return (
                 "index_mixed",
-                f"sent more bytes of {last} than were signed or are allowed",
+                f"sent more bytes of {file} than were signed or are allowed",
                 "Try again; if it stays so, do not trust the way to the server. Limits are in "
                 "the settings.",
             )
         case DownloadError():
             return (
                 "index_unreachable",
-                f"cannot be fetched: {last}: {error}",
+                f"cannot be fetched: {file}: {error}",
                 "Check its address, the network and the server, and try again.",
             )
         case ExpiredMetadataError():
@@ -69,10 +69,10 @@ def _told(error: Exception, last: str) -> tuple[str, str, str]:
         case LengthOrHashMismatchError():
             return (
                 "index_mixed",
-                f"sent {last} of another state than the one that is signed",
+                f"sent {file} of another state than the one that is signed",
                 "Try again in a minute; if it stays so, the server's files were changed.",
             )
-        case BadVersionNumberError() if last.endswith(_ROLLBACK):
+        case BadVersionNumberError() if file.endswith(_ROLLBACK):
             return (
                 "index_rolled_back",
                 f"is older than when it was last seen ({error})",
@@ -82,19 +82,19 @@ def _told(error: Exception, last: str) -> tuple[str, str, str]:
         case BadVersionNumberError():
             return (
                 "index_mixed",
-                f"sent {last} in a version that does not fit the rest ({error})",
+                f"sent {file} in a version that does not fit the rest ({error})",
                 "Try again in a minute; if it stays so, the server's files were changed.",
             )
         case UnsignedMetadataError():
             return (
                 "index_bad_signature",
-                f"sent {last} without enough good signatures ({error})",
+                f"sent {file} without enough good signatures ({error})",
                 "Do not use it before you know why: the file was changed, or the keys are others "
                 "than those you trust.",
             )
         case _:
             return (
                 "index_bad_signature",
-                f"sent {last}, which is no metadata that could be signed",
+                f"sent {file}, which is no metadata that could be signed",
                 "Check its address: it may be a page of another server.",
             )

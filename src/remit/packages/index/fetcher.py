@@ -1,120 +1,115 @@
-"""Getting an index's files, from a directory or over http, within limits.
+"""Downloading an index's files: the fetcher of ``tuf``, for directories too, and within limits.
 
-What comes is not trusted here: ``tuf`` verifies each file after it came.
+What is downloaded is not trusted here: ``tuf`` verifies each file afterwards.
 """
 
 from __future__ import annotations
 
-import contextlib
+import ipaddress
 import os
 import stat
 import time
-from abc import abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import url2pathname
 
 import urllib3
 from tuf.api.exceptions import DownloadError, DownloadHTTPError, SlowRetrievalError
-from tuf.ngclient.fetcher import FetcherInterface
-from urllib3.util import make_headers, parse_url
+from tuf.ngclient.urllib3_fetcher import Urllib3Fetcher
+from typing_extensions import override
 
-from remit.packages.index.limits import IndexLimits
-from remit.packages.index.location import Location, is_loopback
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.settings import PackageIndexSettings
 
-__all__ = ["IndexFetcher", "fetcher_for"]
+__all__ = ["IndexFetcher", "parse_location"]
 
-_CHUNK = 1 << 16  # bytes in hand at once; no result depends on it
+_CHUNK = 1 << 16
 _MOVED = (301, 302, 303, 307, 308)
 _NOT_FOUND = 404
 
 
-class IndexFetcher(FetcherInterface):
-    """What both ways share.
+class IndexFetcher(Urllib3Fetcher):
+    """Reads files of one index.
 
     Attributes:
-        last: name of the file that was asked for last, for what is said of a failure.
+        file: name of the file that was requested last, for error messages.
     """
 
-    def __init__(self, location: Location, limits: IndexLimits) -> None:
+    def __init__(self, location: str, settings: PackageIndexSettings, insecure_http: bool) -> None:
+        super().__init__(app_user_agent="remit")
+        self.file = ""
         self._location = location
-        self._limits = limits
-        self.last = ""
+        self._settings = settings
+        self._insecure_http = insecure_http
 
+    @override
     def download_bytes(self, url: str, max_length: int) -> bytes:
-        """A metadata file; the limit holds even where the index states a greater length."""
-        return super().download_bytes(url, min(max_length, self._limits.metadata_bytes))
+        # The limit holds even where the index states a greater length.
+        return super().download_bytes(url, min(max_length, self._settings.metadata_bytes))
 
+    @override
     def _fetch(self, url: str) -> Iterator[bytes]:
-        self.last = url.rpartition("/")[2]
-        return self._chunks(url)
+        self.file = url.rpartition("/")[2]
+        return self._download(url) if "://" in self._location else self._read(url)
 
-    @abstractmethod
-    def _chunks(self, url: str) -> Iterator[bytes]:
-        """The file's bytes, piece by piece."""
-
-
-def fetcher_for(location: Location, limits: IndexLimits) -> IndexFetcher:
-    """The one that fits the location."""
-    kind = _HttpFetcher if location.is_url else _DirectoryFetcher
-    return kind(location, limits)
-
-
-class _DirectoryFetcher(IndexFetcher):
-    def _chunks(self, url: str) -> Iterator[bytes]:
+    def _read(self, path: str) -> Iterator[bytes]:
         try:
             # Not blocking: a pipe in place of the file must not hold us up.
-            handle = os.open(url, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(handle, "rb") as file:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
                     raise DownloadError("it is no plain file")
                 while chunk := file.read(_CHUNK):
                     yield chunk
         except FileNotFoundError as error:
-            # Nothing is asked of a server here: an index that is gone is not one without news.
-            if not os.path.isdir(self._location.metadata):
-                raise DownloadError(f"there is no directory {self._location.metadata}") from error
+            # An index that is gone is not one without news.
+            if not Path(self._location, "metadata").is_dir():
+                raise DownloadError(f"there is no directory {self._location}/metadata") from error
             raise DownloadHTTPError("it is not there", _NOT_FOUND) from error
         except OSError as error:
             raise DownloadError(str(error.strerror or error)) from error
 
-
-class _HttpFetcher(IndexFetcher):
-    def _chunks(self, url: str) -> Iterator[bytes]:
-        until = time.monotonic() + self._limits.download_s
+    def _download(self, url: str) -> Iterator[bytes]:
+        until = time.monotonic() + self._settings.download_s
         # A '+' in a version would be a space to some servers.
-        url = self._location.text + quote(url[len(self._location.text) :], safe="/%")
+        url = self._location + quote(url[len(self._location) :], safe="/%")
         try:
-            with contextlib.ExitStack() as opened:
-                response = self._follow(opened, url)
+            response = self._follow(url)
+            try:
                 while chunk := response.read1(_CHUNK, decode_content=False):
                     if time.monotonic() > until:
                         raise SlowRetrievalError(
-                            f"it had not come after {self._limits.download_s:g} s"
+                            f"it had not come after {self._settings.download_s:g} s"
                         )
                     yield chunk
+            finally:
+                response.close()
+        except urllib3.exceptions.NewConnectionError as error:
+            raise DownloadError(str(error).rpartition("] ")[2]) from error
+        except urllib3.exceptions.TimeoutError as error:
+            raise SlowRetrievalError(
+                f"the server was silent for {self._settings.timeout_s:g} s"
+            ) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            if _silent(error):
-                raise SlowRetrievalError(
-                    f"the server was silent for {self._limits.timeout_s:g} s"
-                ) from error
-            raise DownloadError(_reason(error)) from error
+            raise DownloadError(f"the connection broke off ({error})") from error
 
-    def _follow(self, opened: contextlib.ExitStack, url: str) -> urllib3.BaseHTTPResponse:
-        for _ in range(self._limits.redirects + 1):
-            response = _pool(opened, url).request(
+    def _follow(self, url: str) -> urllib3.BaseHTTPResponse:
+        """The answer, after redirects that stay as secure as the index's own address."""
+        for _ in range(self._settings.redirects + 1):
+            response = self._proxy_env.request(
                 "GET",
                 url,
-                headers={"Accept-Encoding": "identity", "User-Agent": "remit"},
+                headers={"Accept-Encoding": "identity"},
                 preload_content=False,
                 redirect=False,
                 retries=False,
-                timeout=urllib3.Timeout(self._limits.timeout_s),
+                timeout=urllib3.Timeout(self._settings.timeout_s),
             )
-            opened.callback(response.close)
             if response.status == 200:
                 return response
             target = response.headers.get("Location")
+            response.close()
             if response.status not in _MOVED or target is None:
                 raise DownloadHTTPError(
                     f"the server answered with status {response.status}", response.status
@@ -124,38 +119,59 @@ class _HttpFetcher(IndexFetcher):
                 url = urljoin(url, target)
             except ValueError as error:
                 raise DownloadError("the server's redirect is no URL") from error
-            if problem := self._location.redirect_problem(before, url):
+            if problem := _address_problem(url, self._insecure_http):
                 raise DownloadError(f"the server's redirect {problem}")
-        raise DownloadError(f"it was redirected more than {self._limits.redirects} times")
+            if urlsplit(before).scheme != urlsplit(url).scheme:
+                raise DownloadError("the server's redirect leads to another scheme")
+        raise DownloadError(f"it was redirected more than {self._settings.redirects} times")
 
 
-def _pool(opened: contextlib.ExitStack, url: str) -> urllib3.PoolManager:
-    """Connections to one server, through the proxy that the environment names for it."""
-    parts = urlsplit(url)
-    proxy = None
-    if not (is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc)):
-        found = getproxies()
-        proxy = found.get(parts.scheme) or found.get("all")
-    if proxy is None:
-        return opened.enter_context(urllib3.PoolManager())
-    auth = parse_url(proxy).auth
-    headers = make_headers(proxy_basic_auth=auth) if auth else None
-    return opened.enter_context(urllib3.ProxyManager(proxy, proxy_headers=headers))
+def parse_location(text: str, *, insecure_http: bool = False) -> str:
+    """The absolute path of a directory, or an address without a slash at its end.
+
+    Args:
+        text: a directory, or a URL with ``https``, ``http`` or ``file``.
+        insecure_http: whether unencrypted http may lead beyond this machine.
+
+    Raises:
+        InvalidInputError: it is neither, holds a user or a password, or is unencrypted http
+            beyond this machine without ``insecure_http``.
+    """
+    if text.startswith("file:///"):
+        text = url2pathname(text.removeprefix("file://"))
+    elif "://" in text:
+        problem = _address_problem(text, insecure_http)
+        if not problem and ("?" in text or "#" in text):
+            problem = "has a part after '?' or '#'"
+        if problem:
+            raise InvalidInputError(
+                f"The index's address {problem}.",
+                next_step="Write it as https://host/path, without a user. --insecure-http allows "
+                "http: what is installed is verified all the same, but everybody in between sees "
+                "what you fetch and can keep it from you.",
+            )
+        return text.rstrip("/")
+    return str(Path(text).absolute())
 
 
-def _silent(error: Exception) -> bool:
-    # urllib3 counts a refused connection among those that took too long.
-    return isinstance(error, urllib3.exceptions.TimeoutError) and not isinstance(
-        error, urllib3.exceptions.NewConnectionError
-    )
+def _address_problem(url: str, insecure_http: bool) -> str:
+    try:
+        parts = urlsplit(url)
+        host, user = parts.hostname, parts.username
+        _ = parts.port
+    except ValueError:
+        return "is no URL"
+    if parts.scheme not in ("https", "http") or not host:
+        return "is neither a directory nor a URL with https"
+    if user is not None:
+        return "holds a user or a password"
+    if parts.scheme == "http" and not insecure_http and not _is_loopback(host):
+        return "is unencrypted http beyond this machine"
+    return ""
 
 
-def _reason(error: Exception) -> str:
-    """What failed, without the objects that urllib3 names; no address with a password is in it."""
-    if isinstance(error, urllib3.exceptions.ProxyError):
-        return "the proxy that the environment names cannot be reached"
-    if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return str(error).rpartition(": ")[2].rpartition("] ")[2]
-    if isinstance(error, urllib3.exceptions.SSLError):
-        return f"TLS failed: {error}"
-    return f"the connection broke off ({type(error).__name__})"
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

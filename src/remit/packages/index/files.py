@@ -1,30 +1,39 @@
-"""Files that are there whole or not at all, and one process at a time."""
+"""Files that are written completely or not at all, and one process at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from remit.kernel.errors import InvalidInputError
 from remit.packages.errors import PackageIndexError
 
-__all__ = ["clear_drafts", "locked", "sync_directory", "write_whole"]
+__all__ = ["DRAFT", "LOCK", "drafted", "index_directory", "locked", "write_file"]
 
+DRAFT = ".new"
+"""How the name of a file or directory ends that is being written; it begins with a dot."""
+
+LOCK = ".lock"
+
+_FOLDER = "indexes"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _POLL_S = 0.05
-_DRAFT = ".new"
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Writes a file so that a reader, or the next start, sees the old one or the new one.
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replaces a file in one durable step.
 
     Raises:
-        OSError: it cannot be written; what was there still is.
+        OSError: it cannot be written; the earlier content is still there.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_DRAFT}")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(handle, "wb") as file:
@@ -36,27 +45,16 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes what was renamed in a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
+    directory = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(directory)
     finally:
-        os.close(handle)
-
-
-def clear_drafts(directory: Path) -> None:
-    """Removes what a killed process left half written; only while the lock is held."""
-    for draft in directory.glob(f".*{_DRAFT}"):
-        draft.unlink(missing_ok=True)
+        os.close(directory)
 
 
 @contextlib.contextmanager
 def locked(file: Path, wait_s: float) -> Iterator[None]:
-    """Holds a lock, which goes with the process, however that ends.
+    """Holds a lock, which the kernel releases when the process ends.
 
     Raises:
         PackageIndexError: ``busy``: another process has held it for ``wait_s`` seconds.
@@ -80,3 +78,42 @@ def locked(file: Path, wait_s: float) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def index_directory(root_dir: Path, name: str) -> Path:
+    """Where a root keeps the state of the index ``name``.
+
+    Raises:
+        InvalidInputError: no index can have that name.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{name!r} cannot be an index's name.",
+            next_step="Use up to 64 of a-z, 0-9, '.', '_' and '-', a letter or digit first.",
+        )
+    return root_dir / _FOLDER / name
+
+
+@contextlib.contextmanager
+def drafted(directory: Path, wait_s: float) -> Iterator[Path]:
+    """A name beside an index's directory, deleted at the end; one process at a time.
+
+    Raises:
+        PackageIndexError: ``busy``; ``index_damaged``: the directory above cannot be written.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with locked(directory.parent / LOCK, wait_s):
+            for left in directory.parent.glob(f".*{DRAFT}"):  # of a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            draft = directory.with_name(f".{directory.name}{DRAFT}")
+            try:
+                yield draft
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise PackageIndexError(
+            "index_damaged",
+            f"The directory {directory} cannot be changed: {error.strerror or error}.",
+            next_step="Check the free space and the permissions of that directory.",
+        ) from error

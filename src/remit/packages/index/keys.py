@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -12,17 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner
 
-from remit.kernel.errors import InvalidInputError
 from remit.packages.errors import PackageIndexError
-from remit.packages.index.files import clear_drafts, write_whole
+from remit.packages.index.files import write_file
 
-__all__ = ["ROLES", "PublisherKeys", "thresholds_of"]
+__all__ = ["PublisherKeys"]
 
-ROLES = ("root", "targets", "snapshot", "timestamp")
-
-_FILE = re.compile(r"(root|targets|snapshot|timestamp)(-[0-9a-f]+)?\.pem")
 _SHORT = 12  # of a key's id in its file's name
-_RETIRED = ".retired"
 
 
 class PublisherKeys:
@@ -46,89 +41,31 @@ class PublisherKeys:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         first = self.directory / f"{role}.pem"
         named = self.directory / f"{role}-{signer.public_key.keyid[:_SHORT]}.pem"
-        write_whole(named if first.exists() else first, signer.private_bytes, mode=0o600)
+        write_file(named if first.exists() else first, signer.private_bytes, mode=0o600)
         return signer
 
-    def of(self, role: str) -> dict[str, CryptoSigner]:
-        """All keys of a role that are there, by key id.
+    def of(self, role: str, *, at_least: int = 0) -> list[CryptoSigner]:
+        """All keys of a role that are there; new ones are made up to ``at_least``.
 
         Raises:
             PackageIndexError: ``index_key``: a file is no such key, or others can read it.
         """
-        found = {}
-        for file in self._files(role):
-            signer = _load(file)
-            found[signer.public_key.keyid] = signer
-        return found
+        found = [_load(file) for file in self._files(role)]
+        return found + [self.make(role) for _ in range(at_least - len(found))]
 
-    def signers(self, role: str, keyids: Iterable[str], threshold: int) -> list[CryptoSigner]:
-        """Those whose ids are named; at least ``threshold``.
-
-        Raises:
-            PackageIndexError: ``index_key``: there are fewer.
-        """
-        mine = self.of(role)
-        found = [mine[keyid] for keyid in keyids if keyid in mine]
-        if len(found) < threshold:
-            raise PackageIndexError(
-                "index_key",
-                f"{self.directory} holds {len(found)} of the {threshold} keys that have to sign "
-                f"{role} in this index.",
-                next_step=f"Put {role}.pem there, as `remit package index init` or `rotate` made "
-                "it.",
-            )
-        return found
-
-    def retire(self, role: str, counting: Iterable[str]) -> list[Path]:
-        """Sets the files of a role's keys aside that no longer count; returns their new names."""
-        kept = set(counting)
-        aside = []
+    def retire(self, role: str, keyids: Collection[str]) -> list[Path]:
+        """Renames the files of a role's keys but for ``keyids``; returns their new names."""
+        retired = []
         for file in self._files(role):
             keyid = _load(file).public_key.keyid
-            if keyid not in kept:
-                name = f"{role}-{keyid[:_SHORT]}.pem{_RETIRED}"
-                aside.append(file.rename(file.with_name(name)))
-        return aside
-
-    def clear_drafts(self) -> None:
-        """Removes what a killed process left half written; only while the index is locked."""
-        clear_drafts(self.directory)
-
-    def outside(self, served: Path) -> None:
-        """Refuses a directory that whoever serves the index would give away with it.
-
-        Raises:
-            InvalidInputError: it lies in ``served``.
-        """
-        if self.directory.resolve().is_relative_to(served.resolve()):
-            raise InvalidInputError(
-                f"The keys' directory {self.directory} lies in the index {served}, which is there "
-                "to be copied and served.",
-                next_step="Give another one with --keys, outside of it.",
-            )
+            if keyid not in keyids:
+                name = f"{role}-{keyid[:_SHORT]}.pem.retired"
+                retired.append(file.rename(file.with_name(name)))
+        return retired
 
     def _files(self, role: str) -> list[Path]:
-        try:
-            names = sorted(os.listdir(self.directory))
-        except FileNotFoundError:
-            return []
-        wanted = (_FILE.fullmatch(name) for name in names)
-        return [self.directory / one[0] for one in wanted if one is not None and one[1] == role]
-
-
-def thresholds_of(given: Mapping[str, int]) -> dict[str, int]:
-    """How many keys have to sign for each role; 1 where nothing is said.
-
-    Raises:
-        InvalidInputError: there is no such role, or it would need no key.
-    """
-    for role, threshold in given.items():
-        if role not in ROLES or threshold < 1:
-            raise InvalidInputError(
-                f"{role}={threshold} is no threshold.",
-                next_step=f"Roles are {', '.join(ROLES)}; a threshold is 1 or more.",
-            )
-    return {role: given.get(role, 1) for role in ROLES}
+        name = re.compile(rf"{role}(-[0-9a-f]+)?\.pem")
+        return [file for file in sorted(self.directory.glob("*")) if name.fullmatch(file.name)]
 
 
 def _load(file: Path) -> CryptoSigner:
