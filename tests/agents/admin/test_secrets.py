@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.admin.fitting import fit
-from remit.agents.admin.hiding import HIDDEN, Hiding
+from remit.agents.admin import HIDDEN, Redactor, admin_tools, fit
 from remit.gateway.auth import KeyStore
 from remit.ledger import EVENTS, LedgerEntry
+from remit.packages.gates import GateView
 from tests.agents.admin.conftest import Office
 from tests.support.wire import message
 
@@ -28,10 +28,9 @@ JSON = st.recursive(
 
 def test_every_tool_may_run_again_and_says_what_it_takes(office: Offices) -> None:
     it = office(message("hello"))
-    from remit.agents.admin import admin_tools
-
     settings = it.runtime.loaded.settings.tools
-    tools = admin_tools(it.runtime.ledger, it.root, settings, gates=it.runtime.gate_context)
+    gates = GateView(it.runtime.gate_context, by="ADMIN")
+    tools = admin_tools(it.runtime.ledger, it.root, settings, gates=gates)
     assert {tool.tool_id for tool in tools} == set(it.runtime.loaded.settings.chat.tools_allowed)
     labels = [tool.label for tool in tools]
     assert len(set(labels)) == len(labels)
@@ -107,7 +106,7 @@ def test_what_was_erased_is_said_to_be(office: Offices) -> None:
     ],
 )
 def test_secrets_in_texts(text: str) -> None:
-    shown = Hiding(["told-by-config"]).text(text)
+    shown = Redactor(["told-by-config"]).text(text)
     assert HIDDEN in shown
     for secret in ("hunter2", "sk-ant", "told-by-config"):
         assert secret not in shown
@@ -121,17 +120,17 @@ def test_secrets_in_texts(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_only_looks_like_one_stays(text: str) -> None:
-    assert Hiding().text(text) == text
+    assert Redactor().text(text) == text
 
 
 @given(JSON)
-def test_hiding_changes_nothing_but_secrets(value: Any) -> None:
-    hiding = Hiding(["a-well-known-secret"])
+def test_redactor_changes_nothing_but_secrets(value: Any) -> None:
+    redactor = Redactor(["a-well-known-secret"])
     secret = {"said": ["a-well-known-secret"], "authorization": "Bearer x", "rest": value}
-    shown = hiding.value(secret)
+    shown = redactor.value(secret)
     assert b"well-known" not in orjson.dumps(shown)
     assert shown["authorization"] == HIDDEN
-    assert hiding.value(shown) == shown
+    assert redactor.value(shown) == shown
 
 
 def test_no_tool_gives_a_key_away(office: Offices, monkeypatch: pytest.MonkeyPatch) -> None:

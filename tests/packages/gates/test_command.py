@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.admin.governance import governance_tools
-from remit.agents.admin.hiding import Hiding
+from remit.agents.admin import GateTools, Redactor
 from remit.agents.tools import ToolDispatcher
 from remit.cli.main import main
 from remit.packages.gates import GATES, GateView
@@ -133,7 +132,9 @@ def test_admin_lists_packages_by_their_ids_and_checks_gates(house: House) -> Non
     def run(tool_id: str, most: int = settings.max_output_bytes, **arguments: Any) -> Any:
         limited = settings.model_copy(update={"max_output_bytes": most})
         with house.context() as context:
-            tools = governance_tools(GateView(lambda: context, by="admin-001"), limited, Hiding())
+            tools = GateTools(
+                GateView(lambda: context, by="admin-001"), limited, Redactor()
+            ).tools()
             result = ToolDispatcher(tools, limited).execute(tool_id, arguments)
             assert result.status == "ok", result.error
             (tool,) = (one for one in tools if one.tool_id == tool_id)
@@ -166,9 +167,9 @@ def test_examples_fit_their_tools(house: House) -> None:
     from remit.kernel.schemas import first_problem
 
     with house.context() as context:
-        for tool in governance_tools(
-            GateView(lambda: context, by="admin-001"), house.settings().tools, Hiding()
-        ):
+        for tool in GateTools(
+            GateView(lambda: context, by="admin-001"), house.settings().tools, Redactor()
+        ).tools():
             assert len(tool.examples) >= 4
             for _, arguments in tool.examples:
                 assert first_problem(tool.input_schema, dict(arguments)) == ""

@@ -1,5 +1,17 @@
 """The ADMIN agent: what it can look at (SPEC 9.3)."""
 
+from remit.agents.admin.output import Fitted, fit, plain
+from remit.agents.admin.redaction import HIDDEN, Redactor
+from remit.agents.admin.root import GatePort, GateTools
 from remit.agents.admin.tools import admin_tools
 
-__all__ = ["admin_tools"]
+__all__ = [
+    "HIDDEN",
+    "Fitted",
+    "GatePort",
+    "GateTools",
+    "Redactor",
+    "admin_tools",
+    "fit",
+    "plain",
+]

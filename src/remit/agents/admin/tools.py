@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remit.agents.admin.budgets import budget_tools
-from remit.agents.admin.configuration import configuration_tools
-from remit.agents.admin.conversations import session_tools
-from remit.agents.admin.entries import entry_tools
-from remit.agents.admin.files import RootFiles, file_tools
-from remit.agents.admin.governance import GatePort, governance_tools
-from remit.agents.admin.hiding import Hiding
-from remit.agents.admin.journeys import journey_tools
+from remit.agents.admin.ledger import LedgerTools
+from remit.agents.admin.redaction import Redactor
+from remit.agents.admin.root import GatePort, GateTools, RootTools
+from remit.agents.admin.sessions import SessionTools
 from remit.agents.tools import Tool
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, ToolSettings, load_settings
@@ -40,14 +36,10 @@ def admin_tools(
             ``list_packages``.
     """
     known = loaded or load_settings(Root(root).config)
-    hiding = Hiding.of(known)
-    files = RootFiles(root, settings.hidden_files, settings.max_output_bytes // 2, hiding)
+    redactor = Redactor.of(known)
     return [
-        *entry_tools(ledger, settings, hiding),
-        *session_tools(ledger, settings, hiding),
-        *journey_tools(ledger, settings, hiding),
-        *file_tools(files),
-        *configuration_tools(known, settings, hiding),
-        *budget_tools(ledger),
-        *(() if gates is None else governance_tools(gates, settings, hiding)),
+        *LedgerTools(ledger, settings, redactor).tools(),
+        *SessionTools(ledger, settings, redactor).tools(),
+        *RootTools(root, known, settings, redactor).tools(),
+        *(() if gates is None else GateTools(gates, settings, redactor).tools()),
     ]

@@ -12,9 +12,11 @@ from typing import Any, overload
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
+from typing_extensions import override
 
-from remit.agents.tools.docstring import told
+from remit.agents.tools.docstring import parse
 from remit.agents.tools.tool import OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
 
@@ -59,11 +61,11 @@ def tool(
     """Make a :class:`Tool` of a function, plain or ``async``: ``@tool`` or ``@tool(…)``.
 
     Every parameter needs a type; arguments are turned into it before the call. The first
-    paragraph of the docstring describes the tool, its ``Args:`` section the parameters. What
-    the parameters here mean is told at :class:`Tool`.
+    paragraph of the docstring describes the tool, its ``Args:`` section the parameters. A method
+    becomes a tool that is bound to its object when it is looked up there, as methods are.
 
     Args:
-        function: what to call; the decorator itself is given back when left out.
+        function: what to call; the decorator itself is returned when left out.
         tool_id: the function's name when left out.
         description: instead of the docstring's.
         label: one plain word for small models.
@@ -81,7 +83,7 @@ def tool(
 
     def made(function: _Function) -> Tool:
         signature = _Signature(function, names)
-        text = told(inspect.getdoc(function) or "")
+        text = parse(inspect.getdoc(function) or "")
         identity = tool_id or getattr(function, "__name__", "")
         if not _ID.fullmatch(identity):
             raise ToolError(
@@ -121,6 +123,13 @@ class _Schema(GenerateJsonSchema):
     # A default that JSON cannot show is left out of the schema; the function still has it.
     ignored_warning_kinds = frozenset({"skipped-choice", "non-serializable-default"})  # type: ignore[assignment]
 
+    @override
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        shown = super().default_schema(schema)
+        if shown.get("default", 0) is None:  # no more than that the parameter is optional
+            del shown["default"]
+        return shown
+
 
 class _Signature:
     """A function's parameters, as a pydantic model and as a JSON Schema."""
@@ -130,7 +139,9 @@ class _Signature:
         if not callable(function) or inspect.isclass(function):
             raise ToolError(f"{self._name} is not a function, so it cannot be a tool.")
         try:
-            self._parameters = inspect.signature(function).parameters
+            found = inspect.signature(function).parameters.values()
+            self._parameters = [one for number, one in enumerate(found)
+                                if number or one.name != "self"]  # fmt: skip
             self._types = _types(function, names)
         except (TypeError, ValueError, NameError) as error:
             raise ToolError(
@@ -141,7 +152,7 @@ class _Signature:
     def model(self, descriptions: Mapping[str, str]) -> type[BaseModel]:
         """A model whose fields are the parameters, under names that cannot clash."""
         fields: dict[str, Any] = {}
-        for number, parameter in enumerate(self._parameters.values()):
+        for number, parameter in enumerate(self._parameters):
             self._check(parameter)
             wanted = self._types[parameter.name]
             field = Field(
@@ -150,12 +161,16 @@ class _Signature:
                 description=_own_description(wanted) or descriptions.get(parameter.name),
             )
             fields[f"p{number}"] = (wanted, field)
-            self._build({"p": fields[f"p{number}"]}, f"the parameter {parameter.name!r}")
-        return self._build(fields, "the parameters")
+        try:
+            return self._build(fields, "the parameters")
+        except ToolError:
+            for name, parameter in zip(fields, self._parameters, strict=True):  # which one it is
+                self._build({"p": fields[name]}, f"the parameter {parameter.name!r}")
+            raise
 
     def schema(self, model: type[BaseModel]) -> dict[str, Any]:
         """The JSON Schema of the arguments."""
-        schema = self._schema_of(model, "the parameters")
+        schema = model.model_json_schema(schema_generator=_Schema)
         schema.pop("title", None)
         for shown in schema.setdefault("properties", {}).values():
             shown.pop("title", None)
@@ -186,24 +201,15 @@ class _Signature:
             model: type[BaseModel] = create_model(
                 "Arguments", __config__=ConfigDict(extra="forbid", frozen=True), **fields
             )
+            model.model_json_schema(schema_generator=_Schema)
         except (PydanticUserError, TypeError, ValueError) as error:
-            raise self._unsupported(what, error) from error
-        self._schema_of(model, what)
+            first = str(error).partition("\n")[0]
+            raise ToolError(
+                f"The type of {what} of {self._name} cannot come from JSON: {first}",
+                next_step="Use numbers, texts, lists, dicts, enums, dates, dataclasses or "
+                "pydantic models.",
+            ) from error
         return model
-
-    def _schema_of(self, model: type[BaseModel], what: str) -> dict[str, Any]:
-        try:
-            return model.model_json_schema(schema_generator=_Schema)
-        except (PydanticUserError, TypeError, ValueError) as error:
-            raise self._unsupported(what, error) from error
-
-    def _unsupported(self, what: str, error: Exception) -> ToolError:
-        first = str(error).partition("\n")[0]
-        return ToolError(
-            f"The type of {what} of {self._name} cannot come from JSON: {first}",
-            next_step="Use numbers, texts, lists, dicts, enums, dates, dataclasses or pydantic "
-            "models.",
-        )
 
 
 def _types(function: _Function, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,8 +233,8 @@ def _prepared(model: type[BaseModel], arguments: Mapping[str, Any]) -> dict[str,
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         shown = "; ".join(
-            f"{'/'.join(map(str, one['loc'])) or 'value'}: {one['msg']}"
-            for one in found[:_SHOWN_PROBLEMS]
+            f"{'/'.join(map(str, problem['loc'])) or 'value'}: {problem['msg']}"
+            for problem in found[:_SHOWN_PROBLEMS]
         )
         more = len(found) - _SHOWN_PROBLEMS
         raise ToolError(f"{shown}{f'; and {more} more' if more > 0 else ''}") from error

@@ -1,4 +1,4 @@
-"""What a docstring tells about a function: its first paragraph, and its ``Args:`` section."""
+"""What a docstring says about a function: its first paragraph, and its ``Args:`` section."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Docstring", "told"]
+__all__ = ["Docstring", "parse"]
 
 _SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
@@ -25,8 +25,8 @@ class Docstring:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def told(text: str) -> Docstring:
-    """Read a docstring whose indentation is already taken off (``inspect.getdoc``)."""
+def parse(text: str) -> Docstring:
+    """Read a docstring whose indentation is already removed (``inspect.getdoc``)."""
     lines = text.strip().splitlines()
     first: list[str] = []
     for line in lines:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 from remit.kernel.errors import RemitError
@@ -12,7 +14,7 @@ from remit.kernel.errors import RemitError
 __all__ = ["OnUnknown", "Tool", "ToolError", "UnknownToolError"]
 
 OnUnknown = Literal["retry", "ask", "fail"]
-"""What becomes of a call that began before a crash and whose end nobody knows."""
+"""What becomes of a call that began before a crash and whose outcome is unknown."""
 
 
 _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -40,13 +42,13 @@ class Tool:
             that cannot choose tools by themselves.
         label: one plain word for it, which a small model picks more surely than an id.
         describe: says an output in one plain sentence, for models that cannot read data.
-        on_unknown: what becomes of a call that began before a crash and whose end nobody
-            knows: ``retry`` runs it again, because doing it twice changes nothing; ``ask``
+        on_unknown: what becomes of a call that began before a crash and whose outcome is
+            unknown: ``retry`` runs it again, because doing it twice changes nothing; ``ask``
             leaves it to a person; ``fail`` ends the order.
         timeout_s: longest run, seconds; the setting ``tools.timeout_s`` when left out.
         max_output_bytes: longest output as JSON; ``tools.max_output_bytes`` when left out.
         prepare: turns arguments that fit the schema into what the function takes; raises
-            :class:`ToolError` where it cannot. Left out, they are handed over as they are.
+            :class:`ToolError` where it cannot. Left out, they are passed as they are.
     """
 
     tool_id: str
@@ -72,6 +74,15 @@ class Tool:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function as it was written: no check, no limit, no record."""
         return self.function(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tool:
+        """The tool that a class made of one of its methods, bound to the object."""
+        if (
+            instance is None
+            or next(iter(inspect.signature(self.function).parameters), "") != "self"
+        ):
+            return self
+        return replace(self, function=functools.partial(self.function, instance))
 
     def definition(self) -> dict[str, Any]:
         """What a provider is offered."""

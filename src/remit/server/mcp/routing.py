@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from remit.agents.admin.fitting import fit, plain
-from remit.agents.admin.hiding import Hiding
+from remit.agents.admin import Redactor, fit, plain
 from remit.agents.tools import Tool
 from remit.gateway.auth import Identity
 from remit.kernel.settings import Settings
@@ -58,13 +57,13 @@ class RouterPort(Protocol):
         ...
 
 
-def router_offers(router: RouterPort, settings: Settings, hiding: Hiding) -> list[Offer]:
+def router_offers(router: RouterPort, settings: Settings, redactor: Redactor) -> list[Offer]:
     """``router_route``, ``router_score``, ``router_status`` and ``router_explain``.
 
     Args:
         router: of the open root.
         settings: limits.
-        hiding: takes keys out of what is on record.
+        redactor: takes keys out of what is on record.
     """
     own = settings.mcp_server
 
@@ -92,7 +91,7 @@ def router_offers(router: RouterPort, settings: Settings, hiding: Hiding) -> lis
         return shown(router.status())
 
     def router_explain(decision: str) -> Any:
-        return shown(hiding.value(plain(dict(router.explain(decision)))))
+        return shown(redactor.value(plain(dict(router.explain(decision)))))
 
     asking = _asking(own.max_text_chars)
     return [

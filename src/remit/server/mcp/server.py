@@ -18,7 +18,7 @@ from mcp.types import (
 )
 
 from remit import __version__
-from remit.agents.admin.hiding import Hiding
+from remit.agents.admin import Redactor
 from remit.agents.tools import ToolDispatcher
 from remit.kernel.schemas import first_problem
 from remit.kernel.secrets import redact_secrets
@@ -53,10 +53,10 @@ def all_offers(runtime: Runtime) -> list[Offer]:
         runtime: the open root.
     """
     settings = runtime.loaded.settings
-    hiding = Hiding.of(runtime.loaded)
+    redactor = Redactor.of(runtime.loaded)
     return [
-        *thought_offers(runtime.ledger, TaskOwners(runtime.ledger), settings, hiding),
-        *router_offers(runtime.router, settings, hiding),
+        *thought_offers(runtime.ledger, TaskOwners(runtime.ledger), settings, redactor),
+        *router_offers(runtime.router, settings, redactor),
         *record_offers(runtime),
     ]
 

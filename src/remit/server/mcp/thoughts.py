@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from remit.agents.admin.fitting import fit, plain
-from remit.agents.admin.hiding import Hiding
+from remit.agents.admin import Redactor, fit, plain
 from remit.agents.tools import Tool
 from remit.gateway import MAX_ID_CHARS
 from remit.kernel.settings import Settings
@@ -54,7 +53,7 @@ _THOUGHT = {
 
 
 def thought_offers(
-    ledger: LedgerClient, owners: TaskOwners, settings: Settings, hiding: Hiding
+    ledger: LedgerClient, owners: TaskOwners, settings: Settings, redactor: Redactor
 ) -> list[Offer]:
     """``thought_record``, ``thought_record_list`` and ``thought_verify``.
 
@@ -62,7 +61,7 @@ def thought_offers(
         ledger: of the root.
         owners: whose tasks are whose.
         settings: limits.
-        hiding: takes keys out of thoughts that are read back.
+        redactor: takes keys out of thoughts that are read back.
     """
     own = settings.mcp_server
     rate = Rate(own.thoughts_per_minute)
@@ -106,7 +105,7 @@ def thought_offers(
             )
             if owners.sees(caller, record)
         ]
-        rows = [hiding.value(_told(record)) for _, record in found]
+        rows = [redactor.value(_told(record)) for _, record in found]
         shown, cut = _fitted(rows, own.max_output_bytes // 2)
         after: int | None = offset + limit if len(ids) > limit else None
         if len(shown) < len(rows):

@@ -1,17 +1,61 @@
-"""Making a tool's output fit: what is long is cut, and it is said where."""
+"""What a tool of ADMIN's shows: secrets taken out, erased content marked, long texts cut."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
+from remit.agents.admin.redaction import Redactor
+from remit.agents.tools import Tool, ToolError, current_call
+from remit.kernel.settings import ToolSettings
 from remit.ledger import Erased
 
-__all__ = ["Fitted", "fit", "plain"]
+__all__ = ["Fitted", "Positive", "SessionId", "Toolset", "caller_session", "fit", "plain"]
 
-_LEAST = 64  # an id or a time is never cut
+SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
+"""An optional session, such as ``SES-7K2M4QX9``."""
+Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
+"""An optional number from 1 on."""
+
+_SHORTEST_CUT = 64  # an id or a time is never cut
+
+
+class Toolset:
+    """Tools that are methods, with what they share.
+
+    Args:
+        settings: where outputs are cut.
+        redactor: takes secrets out of what is shown.
+    """
+
+    def __init__(self, settings: ToolSettings, redactor: Redactor) -> None:
+        self._settings = settings
+        self._redactor = redactor
+
+    def tools(self) -> list[Tool]:
+        """The tools, in the order in which they are written down."""
+        return [getattr(self, name) for name, made in vars(type(self)).items()
+                if isinstance(made, Tool)]  # fmt: skip
+
+    def _fit(self, value: Any) -> Fitted:
+        return fit(value, self._settings.max_output_bytes // 2)
+
+
+def caller_session(session_id: str | None = None) -> str:
+    """The session that is meant: ``session_id``, or else the one whose turn this is.
+
+    Raises:
+        ToolError: neither is there.
+    """
+    call = current_call()
+    found = session_id or (call.session_id if call is not None else "")
+    if not found:
+        raise ToolError("Name a session with session_id; list_sessions shows them.")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +72,7 @@ class Fitted:
 
 
 def plain(value: Any) -> Any:
-    """A value of the ledger as JSON has it; what was erased as the interfaces show it."""
+    """A value of the ledger as JSON has it; erased content as the interfaces show it."""
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
     if isinstance(value, dict):
@@ -41,7 +85,7 @@ def plain(value: Any) -> Any:
 def fit(value: Any, most_bytes: int) -> Fitted:
     """Cut texts and lists evenly until the JSON of ``value`` is at most ``most_bytes`` long.
 
-    Texts go first, the longest most; then lists lose their ends. What is short stays whole.
+    Texts go first, the longest most; then lists lose their ends. Short values stay complete.
 
     Args:
         value: of dicts, lists, texts, numbers, booleans and ``None``.
@@ -53,10 +97,10 @@ def fit(value: Any, most_bytes: int) -> Fitted:
     while True:
         cutter = _Cutter(characters, items)
         shorter = cutter.cut(value, "")
-        if _size(shorter) <= most_bytes or (characters <= _LEAST and items <= 1):
+        if _size(shorter) <= most_bytes or (characters <= _SHORTEST_CUT and items <= 1):
             return Fitted(shorter, tuple(cutter.places))
-        if characters > _LEAST:
-            characters = max(_LEAST, characters // 2)
+        if characters > _SHORTEST_CUT:
+            characters = max(_SHORTEST_CUT, characters // 2)
         else:
             items = max(1, items // 2)
 
@@ -75,7 +119,7 @@ class _Cutter:
             left = len(value) - self.characters
             return f"{value[: self.characters]}… [{left:,} more characters]"
         if isinstance(value, dict):
-            most = max(self.items, _LEAST)  # what an entry or a row is made of stays together
+            most = max(self.items, _SHORTEST_CUT)  # the fields of an entry or row stay together
             shown = {
                 name: self.cut(item, _below(place, name))
                 for name, item in list(value.items())[:most]

@@ -1,4 +1,4 @@
-"""Keys and passwords are shown to nobody, wherever they turn up."""
+"""Redaction of keys and passwords, wherever they turn up."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import SecretStr
 
 from remit.kernel.settings import LoadedSettings
 
-__all__ = ["HIDDEN", "Hiding", "hide_assigned"]
+__all__ = ["HIDDEN", "Redactor", "redact_assignments"]
 
 HIDDEN = "[hidden]"
-"""Stands where a secret was."""
+"""Replaces a secret."""
 
 _VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3} | "[^"\n]*" | '[^'\n]*' | [^\s,}\]]+ )"""
 _IN_FILE = re.compile(
@@ -37,12 +37,12 @@ _NAME = re.compile(
 _OPTION = re.compile(r"(?i)^--?[\w-]*(?:key|token|secret|password)$")
 
 
-def hide_assigned(text: str) -> str:
+def redact_assignments(text: str) -> str:
     """The text of a file without the values that are given to keys, tokens and passwords."""
     return _IN_FILE.sub(rf"\1{HIDDEN}", text)
 
 
-class Hiding:
+class Redactor:
     """Takes secrets out of what the ledger and the configuration say.
 
     Args:
@@ -50,14 +50,16 @@ class Hiding:
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        found = sorted({one for one in known if one}, key=len, reverse=True)
+        found = sorted({text for text in known if text}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, found))) if found else None
 
     @classmethod
-    def of(cls, loaded: LoadedSettings) -> Hiding:
+    def of(cls, loaded: LoadedSettings) -> Redactor:
         """One that knows the keys of a configuration, and of the environment it names."""
         settings = loaded.settings
-        named = (os.environ.get(one.api_key_env, "") for one in settings.providers.values())
+        named = (
+            os.environ.get(provider.api_key_env, "") for provider in settings.providers.values()
+        )
         return cls([*_secrets(settings.model_dump()), *named])
 
     def text(self, text: str) -> str:
@@ -76,7 +78,10 @@ class Hiding:
                 for name, item in value.items()
             }
         if isinstance(value, (list, tuple)):
-            options = [False, *(isinstance(one, str) and bool(_OPTION.match(one)) for one in value)]
+            options = [
+                False,
+                *(isinstance(item, str) and bool(_OPTION.match(item)) for item in value),
+            ]
             return [
                 HIDDEN if after and isinstance(item, str) else self.value(item)
                 for after, item in zip(options, value, strict=False)

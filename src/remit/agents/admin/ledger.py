@@ -1,0 +1,301 @@
+"""Entries of the ledger: in a line each, in full, verified, and as the journey of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain
+from remit.agents.admin.redaction import Redactor
+from remit.agents.sessions import session_overview
+from remit.agents.tools import ToolError, tool
+from remit.kernel.settings import ToolSettings
+from remit.ledger import EVENTS, EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.views import JourneyNotFoundError, open_journey
+
+__all__ = ["LedgerTools"]
+
+_EntryId = Annotated[str, Field(pattern="^LED-[0-9a-f]{8,}$")] | SkipJsonSchema[None]
+_OrderId = Annotated[str, Field(pattern="^WO-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
+_Event = Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})] | SkipJsonSchema[None]
+
+_MAX_PROBLEMS = 10
+_MAX_TURNS = 20
+# What the ledger adds to an entry is for verifying it, not for reading.
+_OF_ENTRY = ("id", "event_type", "submission_id", "decision", "reason", "timestamp",
+             "prompts_used", "metadata")  # fmt: skip
+_OF_TURN = ("kind", "turn_number", "entry_id", "user_message", "response", "outcome", "started_at",
+            "elapsed_ms", "llm_calls", "tool_calls", "input_tokens", "output_tokens", "cost_usd",
+            "escalation", "degradation")  # fmt: skip
+_OF_ORDER = ("wo_id", "wo_type", "step", "attempt", "contract_id", "contract_version", "state",
+             "waiting_for", "elapsed_ms", "cost_usd")  # fmt: skip
+_OF_STEP = ("kind", "event_type", "entry_id", "dispatch_entry_id", "intent_entry_ids", "offset_ms",
+            "elapsed_ms", "model_id", "outcome", "finish_reason", "input_tokens", "output_tokens",
+            "cost_usd", "tool_id", "status", "arguments", "result", "tool_error", "response",
+            "error_code", "error_message", "replayed", "decided", "decision_id")  # fmt: skip
+_OF_GATE = ("verdict", "reasons", "attempt", "trace_hash", "entry_id")
+
+
+def _describe_entries(output: dict[str, Any]) -> str:
+    rows = output["entries"]
+    if not rows:
+        return "There are no such entries."
+    return f"There are {len(rows)} entries, the latest is {rows[0]['id']}."
+
+
+def _describe_contents(output: dict[str, Any]) -> str:
+    rows = output["entries"]
+    if not rows:
+        return "There are no such entries."
+    first = rows[0]
+    return f"The entry {first['id']} is a {first['event_type']}: {first['reason']}."
+
+
+def _describe_verification(output: dict[str, Any]) -> str:
+    if output["verified"]:
+        return f"The ledger verifies: {output['entries']} entries, no problem."
+    return f"The ledger does not verify: {'; '.join(output['problems'][:2])}."
+
+
+def _describe_journey(output: dict[str, Any]) -> str:
+    turns = output["turns"]
+    if not turns:
+        return "There is no turn in that journey."
+    last = turns[-1]
+    orders = ", ".join(
+        f"{order.get('step') or order.get('wo_type')} {order.get('state')}"
+        for order in last["work_orders"]
+        if isinstance(order, Mapping)
+    )
+    return (
+        f"The prompt {last.get('user_message', '')!r} took {last.get('llm_calls', 0)} model calls "
+        f"and {last.get('tool_calls', 0)} tools; its steps: {orders or 'none'}."
+    )
+
+
+class LedgerTools(Toolset):
+    """Tools that read entries.
+
+    Args:
+        ledger: the root's.
+        settings: where reasons and outputs are cut.
+        redactor: takes secrets out of content.
+    """
+
+    def __init__(self, ledger: LedgerClient, settings: ToolSettings, redactor: Redactor) -> None:
+        super().__init__(settings, redactor)
+        self._ledger = ledger
+
+    @tool(
+        label="events",
+        examples=(
+            ("show the ledger", {}),
+            ("what happened recently?", {}),
+            ("show the latest 5 events", {"max_entries": 5}),
+            ("which TOOL_CALL entries were recorded?", {"event_type": "TOOL_CALL"}),
+        ),
+        describe=_describe_entries,
+        on_unknown="retry",
+    )
+    def query_ledger(
+        self,
+        event_type: _Event = None,
+        max_entries: Annotated[int, Field(ge=1, le=100)] = 10,
+        session_id: SessionId = None,
+        work_order_id: _OrderId = None,
+    ) -> dict[str, Any]:
+        """Show the latest entries recorded in the ledger, a line each, the newest first.
+
+        Args:
+            event_type: only this event type
+            session_id: only entries of this session
+            work_order_id: only entries of this work order
+        """
+        rows = [
+            {
+                "id": entry.id,
+                "event_type": entry.event_type,
+                "submission_id": entry.submission_id,
+                "decision": entry.decision,
+                "reason": self._redactor.text(str(entry.reason))[: self._settings.reason_chars],
+                "timestamp": entry.timestamp,
+                "metadata_keys": sorted(entry.metadata),
+            }
+            for entry in self._latest(max_entries, event_type, session_id, work_order_id)
+        ]
+        return {"status": "ok", "count": len(rows), "entries": rows}
+
+    @tool(
+        label="content",
+        examples=(
+            ("show the full content of LED-0000002a", {"entry_id": "LED-0000002a"}),
+            ("whole text of LED-00000010", {"entry_id": "LED-00000010"}),
+            ("full TOOL_CALL with its content", {"event_type": "TOOL_CALL"}),
+            ("LED-00000007 in full", {"entry_id": "LED-00000007"}),
+        ),
+        describe=_describe_contents,
+        on_unknown="retry",
+    )
+    def query_ledger_full(
+        self,
+        entry_id: _EntryId = None,
+        event_type: _Event = None,
+        max_entries: Annotated[int, Field(ge=1, le=20)] = 3,
+        session_id: SessionId = None,
+        work_order_id: _OrderId = None,
+    ) -> dict[str, Any]:
+        """Read the full content, the whole text of a record: one by its id, or of the latest
+        few. What is too long is cut, and it is said where.
+
+        Args:
+            entry_id: this one entry
+            event_type: only this event type
+            session_id: only entries of this session
+            work_order_id: only entries of this work order
+        """
+        found: Iterable[LedgerEntry]
+        if entry_id is None:
+            found = self._latest(max_entries, event_type, session_id, work_order_id)
+        else:
+            try:
+                found = [self._ledger.read(entry_id)]
+            except EntryNotFoundError as error:
+                raise ToolError(f"The ledger has no entry {entry_id}.") from error
+        rows = [
+            self._redactor.value({name: plain(getattr(entry, name)) for name in _OF_ENTRY})
+            for entry in found
+        ]
+        fitted = self._fit(rows)
+        output = {"status": "ok", "count": len(rows), "entries": fitted.value}
+        if fitted.cut:
+            output["cut"] = [_place(rows, path) for path in fitted.cut[:_MAX_PROBLEMS]]
+            output["note"] = (
+                "Cut to fit. Ask for one entry by its entry_id to see more of it; "
+                "`remit ledger show ID` prints it whole."
+            )
+        return output
+
+    @tool(
+        label="verify",
+        examples=(
+            ("verify the ledger", {}),
+            ("check the hash chain", {}),
+            ("has the ledger been tampered with?", {}),
+            ("is the log intact?", {}),
+        ),
+        describe=_describe_verification,
+        on_unknown="retry",
+    )
+    def verify_ledger(self) -> dict[str, Any]:
+        """Check that the ledger is intact: every record, link and content value."""
+        report = self._ledger.verify()
+        return {
+            "verified": report.verified,
+            "entries": report.entries,
+            "first_bad_seq": report.first_bad_seq,
+            "problems": [str(problem) for problem in report.problems[:_MAX_PROBLEMS]],
+        }
+
+    @tool(
+        label="trace",
+        examples=(
+            ("trace the journey of the last prompt", {}),
+            ("trace LED-0000002a", {"entry_id": "LED-0000002a"}),
+            ("how did you come to that answer?", {}),
+            ("trace turn 2 of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9", "turn": 2}),
+        ),
+        describe=_describe_journey,
+        on_unknown="retry",
+    )
+    def trace_prompt_journey(
+        self,
+        session_id: SessionId = None,
+        work_order_id: _OrderId = None,
+        entry_id: _EntryId = None,
+        turn: Positive = None,
+    ) -> dict[str, Any]:
+        """Trace how a prompt became an answer: planned, dispatched, asked, answered, tools
+        used, checked, delivered, with the ids of what is on record. With nothing named, the
+        last turn.
+
+        Args:
+            session_id: such as SES-7K2M4QX9; this session when left out
+            turn: only this turn of the session
+        """
+        which: dict[str, Any] = {"work_order_id": work_order_id, "entry_id": entry_id}
+        named = [name for name, value in which.items() if value]
+        if len(named) > 1:
+            raise ToolError("Name a work order or an entry, not both.")
+        if not named:  # an order and an entry lead to their session by themselves
+            which = {"session_id": caller_session(session_id), "turn": turn}
+            if session_id is None and turn is None:
+                which["turn"] = self._last_turn(which["session_id"])
+        try:
+            journey = open_journey(self._ledger, **which)
+            turns = [_turn(found) for found in islice(journey["turns"], _MAX_TURNS)]
+        except (JourneyNotFoundError, EntryNotFoundError) as error:
+            raise ToolError(error.message) from error
+        fitted = self._fit(self._redactor.value(plain({**journey, "turns": turns})))
+        output = {"status": "ok", **fitted.value}
+        notes = []
+        if (left := journey["totals"]["turns"] - len(turns)) > 0:
+            notes.append(f"{left} more turns: ask for one by its number with turn.")
+        if fitted.cut:
+            notes.append(
+                "Texts are cut to fit; query_ledger_full with an entry_id shows more of one."
+            )
+        if notes:
+            output["note"] = " ".join(notes)
+        return output
+
+    def _latest(
+        self,
+        limit: int,
+        event_type: str | None,
+        session_id: str | None,
+        work_order_id: str | None,
+    ) -> Iterable[LedgerEntry]:
+        return self._ledger.query(
+            event_type=event_type,
+            session_id=session_id,
+            work_order_id=work_order_id,
+            order="desc",
+            limit=limit,
+        )
+
+    def _last_turn(self, session_id: str) -> int:
+        found = session_overview(self._ledger, session_id)
+        if found is None or not found.turns:
+            raise ToolError("This session has no earlier turn; name a session_id.")
+        return found.turns
+
+
+def _place(rows: list[dict[str, Any]], path: str) -> str:
+    """A place in the list of entries, by the entry's id."""
+    number, _, below = path.partition(".")
+    return f"{rows[int(number)]['id']}: {below}" if number.isdigit() and below else "entries"
+
+
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """A turn in short: what happened in which order, without prompts."""
+    return {
+        **_picked(turn, _OF_TURN),
+        "work_orders": [
+            {
+                **_picked(order, _OF_ORDER),
+                "steps": [_picked(step, _OF_STEP) for step in order["steps"]],
+            }
+            for order in turn["work_orders"]
+        ],
+        "calls": [_picked(call, _OF_STEP) for call in turn["calls"]],
+        "gates": [_picked(gate, _OF_GATE) for gate in turn["gates"]],
+        "left_out": len(turn["left_out"]),
+    }
+
+
+def _picked(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: values[name] for name in names if values.get(name) not in (None, [], "")}

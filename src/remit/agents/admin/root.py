@@ -1,0 +1,278 @@
+"""The root: its files, and nothing outside it; the settings in force; packages and gates."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+from typing_extensions import override
+
+from remit.agents.admin.output import Toolset
+from remit.agents.admin.redaction import Redactor, redact_assignments
+from remit.agents.tools import Tool, ToolError, tool
+from remit.kernel.settings import LoadedSettings, ToolSettings
+
+__all__ = ["GatePort", "GateTools", "RootTools"]
+
+_MAX_FILES = 200
+_MAX_NAMED = 3
+
+
+class GatePort(Protocol):
+    """The gates and packages of a root, as ADMIN needs them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The gates there are."""
+        ...
+
+    def check(self, gate: str | None) -> dict[str, Any]:
+        """Run one gate, or all: ``{"passed", "gates": [{"gate", "passed", …}]}``."""
+        ...
+
+    def packages(self) -> list[dict[str, Any]]:
+        """One row for each installed package."""
+        ...
+
+
+def _describe_file(output: dict[str, Any]) -> str:
+    lines = (line.strip() for line in output["text"].splitlines())
+    first = next((line for line in lines if line), "nothing")
+    return f"The file {output['path']} says: {first[:200]}"
+
+
+def _describe_files(output: dict[str, Any]) -> str:
+    shown = ", ".join(row["path"] for row in output["files"][:3])
+    return f"There are {output['count']} files, among them: {shown}."
+
+
+def _describe_settings(output: dict[str, Any]) -> str:
+    rows = _uncut(output["settings"])
+    own = [row for row in rows if row["source"] != "default"]
+    shown = ", ".join(f"{row['key']} is {row['value']}" for row in (own or rows)[:3])
+    return (
+        f"There are {output['count']} settings, {len(own)} of them not the default: {shown}."
+        if own
+        else f"There are {output['count']} settings, all of them the default: {shown}."
+    )
+
+
+def _describe_gates(output: dict[str, Any]) -> str:
+    count, failed = output["count"], output["failed"]
+    if output["passed"]:
+        return f"All {count} gates pass." if count > 1 else "The gate passes."
+    first_errors = {row["gate"]: next(iter(row["errors"]), "") for row in _uncut(output["gates"])}
+    reasons = "; ".join(f"{name}: {first_errors.get(name, 'not shown')}" for name in failed[:2])
+    return f"{len(failed)} of {count} gates fail: {reasons}"
+
+
+def _describe_packages(output: dict[str, Any]) -> str:
+    # A small model loops over a long list; the tool's full output is shown beside the answer.
+    names = ", ".join(row["package_id"] for row in _uncut(output["packages"])[:_MAX_NAMED])
+    return f"There are {output['count']} packages installed, among them: {names}."
+
+
+def _uncut(rows: list[Any]) -> list[dict[str, Any]]:
+    """Rows that were not cut away to make the output fit."""
+    return [row for row in rows if isinstance(row, dict)]
+
+
+class RootTools(Toolset):
+    """Tools that read files and settings.
+
+    Args:
+        root: the root's directory.
+        loaded: its settings.
+        settings: which files are hidden, and where outputs are cut.
+        redactor: takes secrets out of what is shown.
+    """
+
+    def __init__(
+        self, root: Path, loaded: LoadedSettings, settings: ToolSettings, redactor: Redactor
+    ) -> None:
+        super().__init__(settings, redactor)
+        self._root = root.resolve()
+        self._loaded = loaded
+        self._hidden: Sequence[str] = settings.hidden_files
+        self._max_bytes = settings.max_output_bytes // 2
+
+    @tool(
+        label="read",
+        examples=(
+            ("open notes.txt", {"path": "notes.txt"}),
+            ("show the file config.json", {"path": "config.json"}),
+            ("what is in README.md?", {"path": "README.md"}),
+            ("read src/main.py", {"path": "src/main.py"}),
+        ),
+        describe=_describe_file,
+        on_unknown="retry",
+    )
+    def read_file(self, path: str) -> dict[str, Any]:
+        """Read one text file by its path.
+
+        Args:
+            path: path relative to the root
+        """
+        file = self._inside(path)
+        if not file.is_file():
+            raise ToolError(f"There is no file {path!r} in the root.")
+        if file.stat().st_size > self._max_bytes:
+            raise ToolError(f"{path!r} is longer than {self._max_bytes:,} bytes.")
+        try:
+            text = file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ToolError(f"{path!r} is not a text file.") from error
+        except OSError as error:
+            raise ToolError(f"{path!r} cannot be read: {error.strerror}.") from error
+        return {
+            "path": file.relative_to(self._root).as_posix(),
+            "text": self._redactor.text(redact_assignments(text)),
+        }
+
+    @tool(
+        label="files",
+        examples=(
+            ("list the files", {}),
+            ("what is in this folder?", {}),
+            ("show the directory", {}),
+            ("which files do you have?", {}),
+        ),
+        describe=_describe_files,
+        on_unknown="retry",
+    )
+    def list_files(self, path: str = ".") -> dict[str, Any]:
+        """List all files and directories of the root.
+
+        Args:
+            path: a directory relative to the root
+        """
+        directory = self._inside(path)
+        if not directory.is_dir():
+            raise ToolError(f"There is no directory {path!r} in the root.")
+        found = []
+        for file in sorted(directory.rglob("*")):
+            if file.is_file() and self._visible(file.resolve()):
+                relative = file.relative_to(self._root).as_posix()
+                found.append({"path": relative, "bytes": file.stat().st_size})
+        return {"count": len(found), "files": found[:_MAX_FILES]}
+
+    @tool(
+        label="config",
+        examples=(
+            ("show the configuration", {}),
+            ("which settings are in force?", {}),
+            ("what is configured?", {}),
+            ("how is the runtime configured?", {}),
+        ),
+        describe=_describe_settings,
+        on_unknown="retry",
+    )
+    def show_runtime_config(
+        self, section: Annotated[str, Field(pattern="^[a-z_]+(\\.[A-Za-z0-9_-]+)*$")] = ""
+    ) -> dict[str, Any]:
+        """Show the configuration in force: each setting, its value and where that came from
+        (default, file, environment, flag). Keys and passwords stay hidden.
+
+        Args:
+            section: only settings below this name, such as gateway or providers.openai
+        """
+        rows = []
+        for key, value, source in self._loaded.rows():
+            if not section or key == section or key.startswith(f"{section}."):
+                last = key.rpartition(".")[2]  # whether a value is secret depends on its name
+                shown = self._redactor.value({last: value})[last]
+                rows.append({"key": key, "value": shown, "source": source})
+        if not rows:
+            raise ToolError(f"There is no setting {section}; leave section out to see all.")
+        fitted = self._fit(rows)
+        output = {"status": "ok", "count": len(rows), "settings": fitted.value}
+        if fitted.cut:
+            output["note"] = "Cut to fit. Ask for one section."
+        return output
+
+    def _inside(self, path: str) -> Path:
+        try:
+            resolved = (self._root / path).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ToolError(f"{path!r} is not a usable path.") from error
+        if not self._visible(resolved):
+            raise ToolError(f"{path!r} is outside what may be read.")
+        return resolved
+
+    def _visible(self, resolved: Path) -> bool:
+        if not resolved.is_relative_to(self._root):
+            return False
+        relative = resolved.relative_to(self._root)
+        return not any(
+            fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in self._hidden
+        )
+
+
+class GateTools(Toolset):
+    """Tools that read what is installed, and run the gates.
+
+    Args:
+        gates: of the root.
+        settings: where outputs are cut.
+        redactor: takes secrets out of what gates quote.
+    """
+
+    def __init__(self, gates: GatePort, settings: ToolSettings, redactor: Redactor) -> None:
+        super().__init__(settings, redactor)
+        self._gates = gates
+
+    @override
+    def tools(self) -> list[Tool]:
+        gate_check, *others = super().tools()
+        schema = copy.deepcopy(dict(gate_check.input_schema))
+        schema["properties"]["gate"]["enum"] = list(self._gates.names)
+        return [dataclasses.replace(gate_check, input_schema=schema), *others]
+
+    @tool(
+        label="gates",
+        examples=(
+            ("check the gates", {}),
+            ("run all gates", {}),
+            ("do all gates pass?", {}),
+            ("check gate G1", {"gate": "G1"}),
+        ),
+        describe=_describe_gates,
+        on_unknown="retry",
+    )
+    def gate_check(self, gate: str | SkipJsonSchema[None] = None) -> dict[str, Any]:
+        """Check the gates: whether packages, files, work orders, constraints, signatures and
+        the record are as they have to be. All of them, or one.
+
+        Args:
+            gate: only this gate
+        """
+        report = self._gates.check(gate)
+        failed = [row["gate"] for row in report["gates"] if not row["passed"]]
+        summary = {"count": len(report["gates"]), "failed": failed}
+        fitted = self._fit(self._redactor.value({**report, **summary}))
+        output: dict[str, Any] = fitted.value
+        if fitted.cut:
+            output["note"] = "Cut to fit. `remit gate check` prints it whole."
+        return output
+
+    @tool(
+        label="packages",
+        examples=(
+            ("list all installed packages", {}),
+            ("which packages are installed?", {}),
+            ("show the packages", {}),
+            ("what is installed here?", {}),
+        ),
+        describe=_describe_packages,
+        on_unknown="retry",
+    )
+    def list_packages(self) -> dict[str, Any]:
+        """List all installed packages: their ids, versions, titles and what they belong to."""
+        rows = self._gates.packages()
+        return {"count": len(rows), "packages": self._fit(rows).value}

@@ -1,0 +1,278 @@
+"""Sessions: which there are, what one came to, what was said in it, and what was spent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain
+from remit.agents.admin.redaction import Redactor
+from remit.agents.approvals import ApprovalQueue
+from remit.agents.sessions import SessionManager, SessionOverview, list_sessions, session_overview
+from remit.agents.supervisor import unfinished_turn
+from remit.agents.tools import ToolError, current_call, tool
+from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
+from remit.kernel.settings import ToolSettings
+from remit.ledger import LedgerClient
+
+__all__ = ["SessionTools"]
+
+_SHOWN_TURNS = 20
+
+
+def _describe_sessions(output: dict[str, Any]) -> str:
+    rows = output["sessions"]
+    shown = ", ".join(
+        f"{row['session_id']} with {row['turns']} turn{'' if row['turns'] == 1 else 's'}"
+        for row in rows[:3]
+    )
+    noun = "is 1 session" if len(rows) == 1 else f"are {len(rows)} sessions"
+    return f"There {noun}: {shown}."
+
+
+def _describe_overview(output: dict[str, Any]) -> str:
+    cost = output["cost_usd"]
+    priced = "at an unknown price" if cost is None else f"for {cost:.4f} US dollars"
+    return (
+        f"The session {output['session_id']} has {output['turns']} turns, "
+        f"{output['llm_calls']} calls and {output['total_tokens']} tokens {priced}."
+    )
+
+
+def _describe_turns(output: dict[str, Any]) -> str:
+    turns = output["turn_list"]
+    if not turns:
+        return "Nothing was said in that session yet."
+    last = turns[-1]
+    return (
+        f"The session has {output['turns']} turns. The last said: {last['user_message']} "
+        f"The answer was: {last['response']}"
+    )
+
+
+def _describe_budgets(output: dict[str, Any]) -> str:
+    priced = f"{output['spent_usd']:.4f} US dollars"
+    if output["unpriced_calls"]:
+        priced += f" and {output['unpriced_calls']} calls without a price"
+    return (
+        f"{output['spent_tokens']} tokens were spent, {priced}; there are {output['count']} "
+        "budgets."
+    )
+
+
+class SessionTools(Toolset):
+    """Tools that read sessions and budgets.
+
+    Args:
+        ledger: the root's.
+        settings: where outputs are cut.
+        redactor: takes secrets out of what was said.
+    """
+
+    def __init__(self, ledger: LedgerClient, settings: ToolSettings, redactor: Redactor) -> None:
+        super().__init__(settings, redactor)
+        self._ledger = ledger
+
+    @tool(
+        label="sessions",
+        examples=(
+            ("which sessions exist?", {}),
+            ("list my conversations", {}),
+            ("show all sessions", {}),
+            ("how many sessions are there?", {}),
+            ("every session, please", {}),
+        ),
+        describe=_describe_sessions,
+        on_unknown="retry",
+    )
+    def list_sessions(
+        self, max_sessions: Annotated[int, Field(ge=1, le=100)] = 20
+    ) -> dict[str, Any]:
+        """List the conversations on record, with their number of turns."""
+        rows = [item.to_dict() for item in list_sessions(self._ledger, limit=max_sessions)]
+        return {"status": "ok", "count": len(rows), "sessions": rows}
+
+    @tool(
+        label="overview",
+        examples=(
+            ("overview of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+            ("its cost so far", {}),
+            ("turns and tokens of SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+            ("summarize SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
+        ),
+        describe=_describe_overview,
+        on_unknown="retry",
+    )
+    def session_overview(self, session_id: SessionId = None) -> dict[str, Any]:
+        """Sum up one session: turns, cost, tokens, models, tools used, open approvals, and a
+        turn that has not ended. Without an id: the current one.
+
+        Args:
+            session_id: such as SES-7K2M4QX9; this session when left out
+        """
+        found = self._overview(session_id)
+        waiting = ApprovalQueue(self._ledger).pending(session_id=found.session_id)
+        return {
+            "status": "ok",
+            **found.to_dict(),
+            **SessionManager(self._ledger, found.session_id).total_cost(),
+            "models": self._counted(found.session_id, "EXCHANGE", "model_id"),
+            "tools": self._counted(found.session_id, "TOOL_CALL", "tool_id"),
+            "open_approvals": [
+                {"request_id": one.request_id, "tool_id": one.tool_id, "wo_id": one.wo_id}
+                for one in waiting
+            ],
+            "unfinished_turn": self._unfinished(found),
+        }
+
+    @tool(
+        label="replay",
+        examples=(
+            ("reconstruct SES-7K2M4QX9", {"session_id": "SES-7K2M4QX9"}),
+            ("what was said in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
+            ("both sides of the whole conversation", {}),
+            ("replay SES-4B8QW2ZZ", {"session_id": "SES-4B8QW2ZZ"}),
+        ),
+        describe=_describe_turns,
+        on_unknown="retry",
+    )
+    def reconstruct_session(
+        self, session_id: SessionId = None, from_turn: Positive = None, to_turn: Positive = None
+    ) -> dict[str, Any]:
+        """Read a conversation from the ledger: both sides of every turn, in full, or of a
+        window of turns. Without a window: the last 20. Without an id: the current one.
+
+        Args:
+            session_id: such as SES-7K2M4QX9; this session when left out
+            from_turn: number of the first turn
+            to_turn: number of the last turn
+        """
+        found = self._overview(session_id)
+        last = min(to_turn or found.turns, found.turns)
+        first = from_turn or max(1, last - _SHOWN_TURNS + 1)
+        if first > max(last, 1):
+            raise ToolError(f"{found.session_id} has {found.turns} turns, none from {first} on.")
+        turns = [
+            self._redactor.value(
+                {
+                    "turn_number": entry.metadata["turn_number"],
+                    "timestamp": entry.timestamp,
+                    "entry_id": entry.id,
+                    "user_message": plain(entry.metadata["user_message"]),
+                    "response": plain(entry.metadata["response"]),
+                    **({"outcome": value} if (value := entry.metadata.get("outcome")) else {}),
+                }
+            )
+            for entry in self._ledger.query(session_id=found.session_id, event_type="TURN_RECORDED")
+            if first <= entry.metadata["turn_number"] <= last
+        ]
+        fitted = self._fit(turns)
+        output = {
+            "status": "ok",
+            "session_id": found.session_id,
+            "turns": found.turns,
+            "from_turn": first,
+            "to_turn": last,
+            "turn_list": fitted.value,
+        }
+        if fitted.cut:
+            output["note"] = (
+                "Cut to fit. Ask for fewer turns with from_turn and to_turn to see more of each."
+            )
+        return output
+
+    @tool(
+        label="budget",
+        examples=(
+            ("show the budget", {}),
+            ("how much money was spent?", {}),
+            ("is there budget left?", {}),
+            ("what are the spending limits?", {}),
+        ),
+        describe=_describe_budgets,
+        on_unknown="retry",
+    )
+    def budget_status(
+        self,
+        session_id: SessionId = None,
+        max_scopes: Annotated[int, Field(ge=1, le=100)] = 20,
+    ) -> dict[str, Any]:
+        """Show budgets: what was spent, is reserved and may be spent, in tokens and US dollars;
+        of all keys, users and teams, or of one conversation.
+
+        Args:
+            session_id: only the budget of this session
+        """
+        budgeter = TokenBudgeter(self._ledger)
+        if session_id is None:
+            found = [state for state in budgeter.list() if "/" not in state.scope]
+            counted = [state for state in found if state.scope.startswith("session:")]
+            # The busiest are what is looked for; the rest is in the sums.
+            found.sort(key=lambda state: (-state.spent_nano, -state.spent_tokens, state.scope))
+        else:
+            top = BudgetScope(session_id).key
+            found = [
+                state
+                for state in budgeter.list(top)
+                if state.scope == top or state.scope.startswith(f"{top}/")
+            ]
+            counted = [state for state in found if state.scope == top]
+            if not found:
+                raise ToolError(f"There is no budget for the session {session_id}.")
+        return {
+            "status": "ok",
+            "count": len(found),
+            "spent_usd": usd_of(sum(state.spent_nano for state in counted)),
+            "reserved_usd": usd_of(sum(state.reserved_nano for state in counted)),
+            "spent_tokens": sum(state.spent_tokens for state in counted),
+            "unpriced_calls": sum(state.unpriced_calls for state in counted),
+            "scopes": [_budget(state) for state in found[:max_scopes]],
+        }
+
+    def _overview(self, session_id: str | None) -> SessionOverview:
+        wanted = caller_session(session_id)
+        found = session_overview(self._ledger, wanted)
+        if found is None:
+            raise ToolError(f"The ledger has no session {wanted}; list_sessions shows them.")
+        return found
+
+    def _counted(self, session_id: str, event_type: str, name: str) -> dict[str, int]:
+        """How often which model, or tool, the most used first."""
+        found = self._ledger.query(session_id=session_id, event_type=event_type, with_content=False)
+        return dict(
+            Counter(str(entry.metadata.get(name) or "unknown") for entry in found).most_common()
+        )
+
+    def _unfinished(self, found: SessionOverview) -> dict[str, Any] | None:
+        """The turn that has not ended, unless it is the one in which this tool is called."""
+        call = current_call()
+        if call is not None and found.session_id == call.session_id:
+            return None
+        turn = unfinished_turn(self._ledger.scoped(tier="ho2"), found.session_id, found.turns)
+        if turn is None:
+            return None
+        return {
+            "turn_number": turn.turn_number,
+            "waiting_for": list(turn.waiting_for),
+            "work_orders": {one.order.wo_id: str(one.order.state) for one in turn.orders},
+        }
+
+
+def _budget(state: BudgetStatus) -> dict[str, Any]:
+    return {
+        "scope": state.scope,
+        "spent_usd": usd_of(state.spent_nano),
+        "reserved_usd": usd_of(state.reserved_nano),
+        "limit_usd": None if state.nano_limit is None else usd_of(state.nano_limit),
+        "spent_tokens": state.spent_tokens,
+        "reserved_tokens": state.reserved_tokens,
+        "token_limit": state.token_limit,
+        "turns": state.turns,
+        "turn_limit": state.turn_limit,
+        "requests_per_minute": state.requests_per_minute,
+        "tokens_per_minute": state.tokens_per_minute,
+        "unpriced_calls": state.unpriced_calls,
+        "closed": bool(state.closed),
+    }
