@@ -109,8 +109,8 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
                     marked[task] = marked.get(task, 0) + 2
     best, best_count = CHAT, 0
     signs: dict[str, int] = {}
-    for task, told in weights.tasks.items():
-        count = marked.get(task, 0) + len(words & told.words)
+    for task, signs_of_task in weights.tasks.items():
+        count = marked.get(task, 0) + len(words & signs_of_task)
         if task == _MATHEMATICS and _NUMBER_WORK.search(raw):
             count += 2
         if count >= weights.least_signs:

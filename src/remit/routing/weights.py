@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
@@ -24,32 +26,79 @@ from remit.kernel.installed import (
     NotInstalledError,
     shipped_file,
 )
+from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
 
-__all__ = ["MILLION", "Rules", "TaskSigns", "Weights", "load_rules"]
+__all__ = ["MILLION", "Rules", "Weights", "load_rules"]
 
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
 _MOST = 1_000_000
-_BEGINNING = 7  # bytes
-_FEATURES = ("ability", "cost", "speed", "reliability", "language")
-_PENALTIES = ("context_window", "tools", "images")
-_SCALES = ("usd_per_million_tokens", "tokens_per_s", "output_share")
-_INTENT = ("characters_read", "bytes_per_token", "least_signs", "tasks", "languages")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_PREFIX_BYTES = 7
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSigns:
-    """What shows that a prompt is of a task: words, and marks anywhere in it.
+def _millionths(value: Any) -> int:
+    """A decimal from 0 to a million with at most 6 places, in exact millionths."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
+        raise ValueError(f"it takes a number from 0 to {_MOST:,}")
+    scaled = Decimal(repr(value)) * MILLION  # a float's shortest form is what the file says
+    if scaled != int(scaled):
+        raise ValueError("it takes at most 6 decimals")
+    return int(scaled)
 
-    In UTF-8, the letters a to z small.
-    """
 
-    words: frozenset[bytes]
-    marks: tuple[bytes, ...]
+def _lower_case(value: Any) -> bytes:
+    if not isinstance(value, str) or not value:
+        raise ValueError("it takes a text that is not empty")
+    raw = value.encode("utf-8", "replace")
+    if raw.lower() != raw:
+        raise ValueError(f"write {value!r} in lower case")
+    return raw
+
+
+_Feature = Literal["ability", "cost", "speed", "reliability", "language"]
+_Penalty = Literal["context_window", "tools", "images"]
+_Name = Annotated[str, Text(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+_Number = Annotated[int, BeforeValidator(_millionths)]
+_Positive = Annotated[_Number, Field(gt=0)]
+_Count = Annotated[int, Field(strict=True, ge=1, le=_MOST)]
+_Word = Annotated[bytes, BeforeValidator(_lower_case)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Scales(_Part):
+    usd_per_million_tokens: _Positive
+    tokens_per_s: _Positive
+    output_share: Annotated[_Number, Field(le=MILLION)]
+
+
+class _Signs(_Part):
+    """What shows that a prompt is of a task: words, and marks anywhere in it; UTF-8."""
+
+    words: frozenset[_Word]
+    marks: tuple[_Word, ...]
+
+
+class _Intent(_Part):
+    characters_read: _Count
+    bytes_per_token: _Count
+    least_signs: _Count
+    tasks: dict[_Name, _Signs]
+    languages: dict[str, frozenset[_Word]]
+
+
+class _RuleFile(_Part):
+    description: str = ""
+    features: Annotated[dict[_Feature, _Number], Field(min_length=len(get_args(_Feature)))]
+    preferences: dict[_Name, dict[_Feature, _Number]]
+    penalties: Annotated[dict[_Penalty, _Number], Field(min_length=len(get_args(_Penalty)))]
+    scales: _Scales
+    intent: _Intent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,13 +113,13 @@ class Weights:
         preferences: by operator preference, a factor for each weight.
         penalties: what is taken off a candidate that lacks what the call needs.
         scales: where a price, a speed count half; the share of output in a price.
-        tasks: signs of each task, in order of their names.
+        tasks: words that are signs of each task, in order of their names.
         languages: common words of each language.
         characters_read: how much of a prompt is looked at, half of it at its end.
         bytes_per_token: for the estimate of its length.
         least_signs: fewer signs than this say nothing.
         known_words: all words that any task or language has.
-        marks: of all tasks, each with its task, under what they begin with.
+        marks: of all tasks, each with its task, by their first bytes.
     """
 
     document: Mapping[str, Any]
@@ -80,7 +129,7 @@ class Weights:
     preferences: Mapping[str, Mapping[str, int]]
     penalties: Mapping[str, int]
     scales: Mapping[str, int]
-    tasks: Mapping[str, TaskSigns] = field(repr=False)
+    tasks: Mapping[str, frozenset[bytes]] = field(repr=False)
     languages: Mapping[str, frozenset[bytes]] = field(repr=False)
     characters_read: int
     bytes_per_token: int
@@ -93,65 +142,41 @@ class Weights:
         """From the content of a rule file.
 
         Raises:
-            WeightsError: it is none; the key is named.
+            WeightsError: it is not one; the key is named.
         """
-        top = _object(document, "", ("features", "preferences", "penalties", "scales", "intent"),
-                      optional=("description",))  # fmt: skip
-        if not isinstance(top.get("description", ""), str):
-            raise WeightsError("description of the routing rules is not a text.")
-        features = _numbers(top["features"], "features", _FEATURES)
-        preferences = {}
-        for name, factors in _object(top["preferences"], "preferences").items():
-            place = f"preferences.{name}"
-            if not _NAME.fullmatch(name):
-                raise WeightsError(f"{place} of the routing rules is no name (a-z, 0-9, - and _).")
-            given = _object(factors, place, optional=_FEATURES, free=False)
-            told = _numbers(given, place, tuple(given))
-            preferences[name] = {one: told.get(one, MILLION) for one in _FEATURES}
-        penalties = _numbers(top["penalties"], "penalties", _PENALTIES)
-        scales = _numbers(top["scales"], "scales", _SCALES)
-        if not (scales["usd_per_million_tokens"] and scales["tokens_per_s"]):
-            raise WeightsError("A scale of the routing rules is 0; it takes a number above 0.")
-        if scales["output_share"] > MILLION:
-            raise WeightsError("scales.output_share of the routing rules is above 1.")
-        intent = _object(top["intent"], "intent", _INTENT)
-        tasks = {}
-        for name, signs in sorted(_object(intent["tasks"], "intent.tasks").items()):
-            if not _NAME.fullmatch(name):
-                raise WeightsError(f"intent.tasks.{name} of the routing rules is no name.")
-            place = f"intent.tasks.{name}"
-            both = _object(signs, place, ("words", "marks"))
-            tasks[name] = TaskSigns(
-                frozenset(_texts(both["words"], f"{place}.words")),
-                tuple(_texts(both["marks"], f"{place}.marks")),
-            )
-        languages = {
-            name: frozenset(_texts(words, f"intent.languages.{name}"))
-            for name, words in sorted(_object(intent["languages"], "intent.languages").items())
-        }
         try:
-            encoded = canonical_json(dict(top))
+            rules = _RuleFile.model_validate(document)
+            encoded = canonical_json(dict(document))
+        except ValidationError as error:
+            key, problem = first_error(error)
+            raise WeightsError(f"{key or 'The document'} of the routing rules: {problem}.") from (
+                error
+            )
         except InvalidInputError as error:
             raise WeightsError(f"The routing rules have no canonical JSON: {error.message}") from (
                 error
             )
+        intent = rules.intent
+        tasks = dict(sorted(intent.tasks.items()))
+        words = [*(signs.words for signs in tasks.values()), *intent.languages.values()]
         return cls(
-            document=top,
+            document=dict(document),
             rule_version_hash=f"rv:sha256:{sha256_hex(encoded)}",
             encoded=encoded,
-            features=features,
-            preferences=preferences,
-            penalties=penalties,
-            scales=scales,
-            tasks=tasks,
-            languages=languages,
-            characters_read=_count(intent["characters_read"], "intent.characters_read"),
-            bytes_per_token=_count(intent["bytes_per_token"], "intent.bytes_per_token"),
-            least_signs=_count(intent["least_signs"], "intent.least_signs"),
-            known_words=frozenset[bytes]().union(
-                *(one.words for one in tasks.values()), *languages.values()
-            ),
-            marks=_by_beginning(tasks),
+            features={name: rules.features[name] for name in get_args(_Feature)},
+            preferences={
+                name: {feature: factors.get(feature, MILLION) for feature in get_args(_Feature)}
+                for name, factors in rules.preferences.items()
+            },
+            penalties={name: rules.penalties[name] for name in get_args(_Penalty)},
+            scales=dict(rules.scales),
+            tasks={task: signs.words for task, signs in tasks.items()},
+            languages=dict(sorted(intent.languages.items())),
+            characters_read=intent.characters_read,
+            bytes_per_token=intent.bytes_per_token,
+            least_signs=intent.least_signs,
+            known_words=frozenset[bytes]().union(*words),
+            marks=_by_prefix(tasks),
         )
 
     @classmethod
@@ -159,7 +184,7 @@ class Weights:
         """From a rule file.
 
         Raises:
-            WeightsError: it cannot be read, or is none.
+            WeightsError: it cannot be read, or is no rule file.
         """
         try:
             text = path.read_text("utf-8")
@@ -172,10 +197,12 @@ class Weights:
         """From the text of a rule file.
 
         Raises:
-            WeightsError: it is none.
+            WeightsError: it is no rule file.
         """
         try:
-            document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
+            document = json.loads(
+                text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates
+            )
         except (ValueError, RecursionError) as error:
             raise WeightsError(f"The routing rules {name} are not JSON: {error}.") from error
         return cls.from_document(document)
@@ -221,95 +248,23 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
     return Rules(weights, weights.rule_version_hash)
 
 
-def _by_beginning(
-    tasks: Mapping[str, TaskSigns],
+def _by_prefix(
+    tasks: Mapping[str, _Signs],
 ) -> Sequence[tuple[bytes, Sequence[tuple[bytes, str]]]]:
-    """Marks under their first bytes: where these are not, none of them has to be looked for."""
+    """Marks by their first bytes: where these are missing, none of them has to be looked for."""
     groups: dict[bytes, list[tuple[bytes, str]]] = {}
-    for task, told in tasks.items():
-        for mark in dict.fromkeys(told.marks):
-            groups.setdefault(mark[:_BEGINNING], []).append((mark, task))
-    return tuple((beginning, tuple(group)) for beginning, group in groups.items())
-
-
-def _object(
-    value: Any,
-    place: str,
-    required: tuple[str, ...] = (),
-    optional: tuple[str, ...] = (),
-    *,
-    free: bool | None = None,
-) -> dict[str, Any]:
-    """A JSON object with the keys it must and may have; ``free``: with any."""
-    name = place or "The document"
-    if not isinstance(value, Mapping):
-        raise WeightsError(f"{name} of the routing rules is no object.")
-    if missing := [key for key in required if key not in value]:
-        raise WeightsError(f"{name} of the routing rules lacks {missing[0]}.")
-    free = not required and not optional if free is None else free
-    for key in value:
-        if not isinstance(key, str) or not (free or key in required or key in optional):
-            known = ", ".join((*required, *optional))
-            raise WeightsError(
-                f"{name} of the routing rules has the unknown key {key!r}.",
-                next_step=f"Known there: {known}.",
-            )
-    return dict(value)
-
-
-def _numbers(value: Any, place: str, names: tuple[str, ...]) -> dict[str, int]:
-    return {
-        name: _millionths(number, f"{place}.{name}")
-        for name, number in _object(value, place, names, free=False).items()
-    }
-
-
-def _millionths(value: Any, place: str) -> int:
-    """A decimal from 0 to a million with at most 6 places, in exact millionths."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise WeightsError(f"{place} of the routing rules is {value!r}, no number.")
-    try:
-        # A float's shortest form is what the file says.
-        scaled = Decimal(repr(value)) * MILLION
-        whole = int(scaled)
-    except (InvalidOperation, ValueError, OverflowError) as error:
-        raise WeightsError(f"{place} of the routing rules is {value!r}.",
-                           next_step="It takes a finite number.") from error  # fmt: skip
-    if whole != scaled or not 0 <= whole <= _MOST * MILLION:
-        raise WeightsError(
-            f"{place} of the routing rules is {value!r}.",
-            next_step=f"It takes a number from 0 to {_MOST:,} with at most 6 decimals.",
-        )
-    return whole
-
-
-def _count(value: Any, place: str) -> int:
-    if type(value) is not int or not 1 <= value <= _MOST:
-        raise WeightsError(f"{place} of the routing rules is {value!r}; it takes 1 or more.")
-    return value
-
-
-def _texts(value: Any, place: str) -> list[bytes]:
-    if not isinstance(value, (list, tuple)):
-        raise WeightsError(f"{place} of the routing rules is no list.")
-    found = []
-    for text in value:
-        if not isinstance(text, str) or not text:
-            raise WeightsError(f"{place} of the routing rules holds {text!r}, which is no text.")
-        raw = text.encode("utf-8", "replace")
-        if raw.lower() != raw:
-            raise WeightsError(f"{place} of the routing rules holds {text!r}; write lower case.")
-        found.append(raw)
-    return found
+    for task, signs in tasks.items():
+        for mark in dict.fromkeys(signs.marks):
+            groups.setdefault(mark[:_PREFIX_BYTES], []).append((mark, task))
+    return tuple((prefix, tuple(group)) for prefix, group in groups.items())
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object in which no key stands twice."""
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key is given twice in one object")
     return found
