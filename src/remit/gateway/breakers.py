@@ -16,25 +16,13 @@ from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
 from remit.gateway.config import CircuitBreakerConfig
 from remit.gateway.durable import CancelledMeanwhileError, whole
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, LedgerError, Transaction
+from remit.ledger import LedgerClient, Transaction
 
 __all__ = ["Breakers", "CircuitBreaker"]
 
 _log = logging.getLogger("remit.gateway")
 
 _MS_PER_HOUR = 3_600_000
-_TABLE = """CREATE TABLE IF NOT EXISTS breakers (
-    provider_id TEXT NOT NULL,
-    model_id TEXT NOT NULL,
-    failures BIGINT NOT NULL,
-    open BIGINT NOT NULL,
-    opened_at_ms BIGINT NOT NULL,
-    generation BIGINT NOT NULL,
-    trials BIGINT NOT NULL,
-    trials_until_ms BIGINT NOT NULL,
-    changed_at_ms BIGINT NOT NULL,
-    PRIMARY KEY (provider_id, model_id)
-)"""
 _COLUMNS = tuple(field.name for field in fields(Circuit))
 _READ = f"SELECT provider_id, model_id, {', '.join(_COLUMNS)} FROM breakers"
 _FIND = f"SELECT {', '.join(_COLUMNS)} FROM breakers WHERE provider_id = ? AND model_id = ?"
@@ -124,11 +112,7 @@ class Breakers:
         self._looked_at = 0.0
         self._ahead_ms = 0.0  # of the server's clock, before this process's monotonic one
         self._waiting: list[asyncio.Future[None]] = []
-        try:
-            self._read()
-        except LedgerError:
-            ledger.transact(lambda tx: tx.execute(_TABLE))
-            self._read()
+        self._read()
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Leave to make one call now, or ``None``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Literal
 from remit.gateway.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
 from remit.gateway.leases import Owner
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Prepared, Stage, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Prepared, Stage, Transaction
 
 __all__ = [
     "Begin",
@@ -27,35 +26,6 @@ _FIELDS = (
     "dispatch_entry_id", "owner", "lease_until_ms", "session_id", "work_order_id", "agent_id",
     "contract_id", "reserved_tokens", "hold", "key_id", "attempt",
 )  # fmt: skip
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS in_flight (
-        dispatch_entry_id TEXT NOT NULL PRIMARY KEY,
-        owner TEXT NOT NULL,
-        lease_until_ms BIGINT NOT NULL,
-        session_id TEXT NOT NULL,
-        work_order_id TEXT NOT NULL,
-        agent_id TEXT NOT NULL,
-        contract_id TEXT NOT NULL,
-        reserved_tokens BIGINT NOT NULL,
-        hold TEXT NOT NULL DEFAULT '',
-        key_id TEXT NOT NULL DEFAULT '',
-        attempt BIGINT NOT NULL DEFAULT 1
-    )""",
-    """CREATE TABLE IF NOT EXISTS idempotency (
-        caller TEXT NOT NULL,
-        idempotency_key TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        token TEXT NOT NULL,
-        exchange_entry_id TEXT NOT NULL,
-        until_ms BIGINT NOT NULL,
-        PRIMARY KEY (caller, idempotency_key)
-    )""",
-)
-_ADDED = (
-    "ALTER TABLE in_flight ADD COLUMN hold TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE in_flight ADD COLUMN key_id TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE in_flight ADD COLUMN attempt BIGINT NOT NULL DEFAULT 1",
-)
 _INSERT = f"INSERT INTO in_flight ({', '.join(_FIELDS)}) VALUES ({', '.join('?' * len(_FIELDS))})"
 _DELETE = "DELETE FROM in_flight WHERE dispatch_entry_id = ?"
 _CLAIM = (
@@ -154,7 +124,6 @@ class InFlightCalls:
         self._budgeter = budgeter
         self.charging = charging
         self.owner = Owner.current().encode()
-        _create_tables(ledger)
 
     def stage(self, tx: Transaction, steps: Sequence[Begin | End]) -> Stage:
         """What :meth:`~remit.ledger.LedgerClient.step` needs for :class:`Begin` and :class:`End`.
@@ -399,23 +368,6 @@ def _select_claims(tx: Transaction, claims: Sequence[tuple[str, str]]) -> list[t
 def _is_dead(text: str) -> bool:
     owner = Owner.parse(text)
     return owner is not None and owner.is_surely_dead()
-
-
-def _create_tables(ledger: LedgerClient) -> None:
-    def create(tx: Transaction) -> None:
-        for statement in _TABLES:
-            tx.execute(statement)
-
-    def extend(tx: Transaction) -> None:
-        for statement in _ADDED:
-            tx.execute(statement)
-
-    ledger.transact(create)
-    try:
-        ledger.select("SELECT attempt FROM in_flight WHERE dispatch_entry_id = ''")
-    except LedgerError:
-        with contextlib.suppress(LedgerError):  # another process was first
-            ledger.transact(extend)
 
 
 def _now_ms() -> int:

@@ -8,10 +8,6 @@ from remit.ledger import LedgerClient, Transaction
 
 __all__ = ["SessionOwners"]
 
-_TABLE = """CREATE TABLE IF NOT EXISTS session_owners (
-    session_id TEXT NOT NULL PRIMARY KEY,
-    owner TEXT NOT NULL
-)"""
 _SESSIONS_ORDER = "WO-SES-"
 _BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
 _MAX_KNOWN = 16_384  # clients name sessions: what is remembered of them has an end
@@ -30,7 +26,6 @@ class SessionOwners:
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
         self._known: set[tuple[str, str, str]] = set()
-        ledger.transact(lambda tx: tx.execute(_TABLE))
 
     async def problem(self, identity: Identity | None, request: PromptRequest) -> str:
         """Why a caller may not work in the session or order that it names; empty when it may."""

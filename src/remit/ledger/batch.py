@@ -14,9 +14,9 @@ from typing import Any
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError, LedgerWriteError
-from remit.ledger.layout import TABLES
 from remit.ledger.reader import as_bytes
 from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
+from remit.ledger.schema import TABLES
 from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH

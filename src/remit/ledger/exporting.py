@@ -17,9 +17,9 @@ import orjson
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, NoSignerError
-from remit.ledger.layout import COLUMNS
 from remit.ledger.reader import Reader
 from remit.ledger.report import Progress
+from remit.ledger.schema import COLUMNS
 from remit.ledger.store import EntryRow, Filter, Store
 from remit.ledger.telling import Teller
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path

@@ -59,7 +59,6 @@ class KeyStore:
 
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
         self._ledger = ledger
-        ledger.transact(_create)
         self._live: LiveKeys | None = None
         self._refusals = Refusals(limits.refused_log_s if limits else math.inf)
         if limits is not None:
@@ -286,11 +285,6 @@ class KeyStore:
                 next_step="Open it as KeyStore(ledger, AuthLimits(…)).",
             )
         return self._live
-
-
-def _create(tx: Transaction) -> None:
-    for statement in KeyRow.CREATE:
-        tx.execute(statement)
 
 
 def _record(

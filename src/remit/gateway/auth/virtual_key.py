@@ -174,19 +174,6 @@ class KeyRow:
     old_hash: str = field(default="", repr=False)
     changed: int = 0
 
-    CREATE = (
-        f"""CREATE TABLE IF NOT EXISTS virtual_keys (
-            key_id TEXT NOT NULL PRIMARY KEY,
-            {", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:-1])},
-            changed BIGINT NOT NULL
-        )""",
-        "CREATE UNIQUE INDEX IF NOT EXISTS virtual_keys_hash ON virtual_keys (hash)",
-        "CREATE UNIQUE INDEX IF NOT EXISTS virtual_keys_name ON virtual_keys (name) "
-        "WHERE revoked = ''",
-        "CREATE INDEX IF NOT EXISTS virtual_keys_changed ON virtual_keys (changed)",
-        "CREATE TABLE IF NOT EXISTS key_epoch (epoch BIGINT NOT NULL)",
-        "INSERT INTO key_epoch SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM key_epoch)",
-    )
     SELECT = f"SELECT {', '.join(_COLUMNS)} FROM virtual_keys"
     EPOCH = "SELECT epoch FROM key_epoch"
 

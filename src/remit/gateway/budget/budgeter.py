@@ -11,7 +11,6 @@ from typing import Any
 
 from remit.gateway.budget.book import FIELDS, Book, Hold, read_accounts, refusal
 from remit.gateway.budget.errors import BudgetRefusedError
-from remit.gateway.budget.tables import create_tables
 from remit.kernel.budget import (
     Amount,
     BudgetCheckResult,
@@ -43,7 +42,6 @@ class TokenBudgeter:
     def __init__(self, ledger: LedgerClient, *, allow_unpriced: bool = False) -> None:
         self._ledger = ledger
         self._allow_unpriced = allow_unpriced
-        create_tables(ledger)
 
     def book(self, tx: Transaction) -> Book:
         """The accounts as ``tx`` sees them; whoever asks for it writes it back."""

@@ -15,12 +15,6 @@ from remit.ledger import LedgerClient, LedgerError, Transaction
 
 __all__ = ["LeaseManager"]
 
-_TABLE = """CREATE TABLE IF NOT EXISTS leases (
-    name TEXT NOT NULL PRIMARY KEY,
-    owner TEXT NOT NULL,
-    until_ms BIGINT NOT NULL,
-    stop BIGINT NOT NULL DEFAULT 0
-)"""
 _TAKE = (
     "INSERT INTO leases (name, owner, until_ms, stop) VALUES (?, ?, ?, 0) "
     "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until_ms = excluded.until_ms, "
@@ -45,7 +39,6 @@ class LeaseManager:
     def __init__(self, ledger: LedgerClient, settings: LeaseSettings) -> None:
         self._ledger = ledger
         self._settings = settings
-        ledger.transact(lambda tx: tx.execute(_TABLE))
 
     @contextlib.asynccontextmanager
     async def hold(

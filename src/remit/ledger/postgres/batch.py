@@ -9,10 +9,9 @@ from typing import Any
 import asyncpg
 
 from remit.ledger.batch import Batch, Head, Key
-from remit.ledger.layout import TABLES
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.postgres.schema import COLUMN_TYPES
+from remit.ledger.schema import TABLES
 
 __all__ = ["HEAD", "PostgresBatch", "columns_of_keys"]
 
@@ -38,12 +37,13 @@ def _into(tables: tuple[str, ...]) -> str:
     for table in tables:
         columns = TABLES[table]
         arrays = ", ".join(
-            f"${number + place}::{COLUMN_TYPES.get(name, 'text')}[]"
-            for place, name in enumerate(columns, start=1)
+            f"${number + place}::{column.postgres_type}[]"
+            for place, column in enumerate(columns, start=1)
         )
         number += len(columns)
         parts.append(
-            f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({arrays})"
+            f"INSERT INTO {table} ({', '.join(column.name for column in columns)}) "
+            f"SELECT * FROM unnest({arrays})"
             f"{_CONFLICT.get(table, '')}"
         )
     first = ", ".join(f"t{place} AS ({part})" for place, part in enumerate(parts[:-1]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from remit.ledger.layout import TABLES
-from remit.ledger.postgres.schema import COLUMN_TYPES, INDEXES, NULLABLE, TRIGGERS
+from remit.ledger.postgres.schema import INDEXES, TRIGGERS
+from remit.ledger.schema import STATE_TABLES, TABLES
 
 __all__ = ["layout_problem"]
 
@@ -22,13 +22,12 @@ def layout_problem(select: Callable[[str], list[tuple[Any, ...]]]) -> str:
         "ORDER BY c.table_name, c.ordinal_position"
     ):
         there.setdefault(table, []).append(tuple(column))
-    for table, columns in TABLES.items():
-        expected = [
-            (name, COLUMN_TYPES.get(name, "text"),
-             "YES" if (table, name) in NULLABLE else "NO")
-            for name in columns
-        ]  # fmt: skip
-        if there.get(table) != expected:
+    for table, columns in (TABLES | STATE_TABLES).items():
+        expected = {
+            (column.name, column.postgres_type, "YES" if column.nullable else "NO")
+            for column in columns
+        }
+        if set(there.get(table, ())) != expected:
             return f"the table {table} is not the documented one"
     for (name,) in select(TRIGGERS):
         return f"there is a trigger or rule {name}, which a ledger does not have"

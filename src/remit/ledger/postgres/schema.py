@@ -1,38 +1,12 @@
-"""The PostgreSQL layout of a ledger: public, documented in ``docs/ledger-format.md``."""
+"""What PostgreSQL's form of a ledger has beside the tables: views, text index, statistics."""
 
 from __future__ import annotations
 
 import re
 
-from remit.ledger.record import INDEXED
+from remit.ledger.schema import POSTGRES, STATE_TABLES, declare
 
-__all__ = ["COLUMN_TYPES", "INDEXES", "MIGRATIONS", "NULLABLE", "TRIGGERS"]
-
-COLUMN_TYPES: dict[str, str] = {
-    "seq": "bigint",
-    "content_id": "bigint",
-    "step_id": "bigint",
-    "parent_id": "bigint",
-    "position": "bigint",
-    "bytes": "bigint",
-    "level": "bigint",
-    "idx": "bigint",
-    "size": "bigint",
-    "version": "bigint",
-    "digest": "bytea",
-    "nonce": "bytea",
-    "hash": "bytea",
-}
-"""Types of columns; all others are text."""
-
-NULLABLE = frozenset({("message_steps", "content_id"), *(("entries", name) for name in INDEXED)})
-"""Columns that may be NULL."""
-
-_INDEXES = "\n".join(
-    f"CREATE INDEX entries_{name} ON entries ({name}, seq) WHERE {name} IS NOT NULL;"
-    for name in INDEXED
-    if name != "session_id"
-)
+__all__ = ["INDEXES", "MIGRATIONS", "TRIGGERS"]
 
 _VIEWS = """
 CREATE VIEW entry_commitments AS
@@ -76,86 +50,13 @@ CREATE VIEW entry_messages AS
     LEFT JOIN contents AS c ON c.content_id = s.content_id;
 """
 
-_CREATE = f"""
-CREATE TABLE entries (
-    seq bigint PRIMARY KEY,
-    id text NOT NULL,
-    entry_hash text NOT NULL,
-    timestamp text NOT NULL,
-    event_type text NOT NULL,
-    submission_id text NOT NULL,
-    {" text, ".join(INDEXED)} text,
-    record text NOT NULL
-);
-CREATE INDEX entries_timestamp ON entries (timestamp, seq);
-CREATE INDEX entries_event_type ON entries (event_type, seq);
-CREATE INDEX entries_submission_id ON entries (submission_id, seq);
-CREATE INDEX entries_session_event ON entries (session_id, event_type, seq)
-    WHERE session_id IS NOT NULL;
+# Samples of content must not get into the planner's statistics, where no erasure finds them.
+_NATIVE = f"""
 CREATE INDEX entries_session_id ON entries (session_id, seq) WHERE session_id IS NOT NULL;
-{_INDEXES}
-CREATE TABLE contents (
-    content_id bigint PRIMARY KEY,
-    commitment text NOT NULL,
-    scope text NOT NULL,
-    digest bytea NOT NULL,
-    nonce bytea NOT NULL,
-    bytes bigint NOT NULL,
-    codec text NOT NULL,
-    value text NOT NULL,
-    UNIQUE (scope, digest)
-);
--- Samples of content must not get into the planner's statistics, where no erasure finds them.
 ALTER TABLE contents ALTER COLUMN value SET STATISTICS 0;
 ALTER TABLE contents ALTER COLUMN nonce SET STATISTICS 0;
 ALTER TABLE contents ALTER COLUMN digest SET STATISTICS 0;
-CREATE TABLE message_steps (
-    step_id bigint PRIMARY KEY,
-    step text NOT NULL,
-    parent_id bigint NOT NULL,
-    content_id bigint,
-    commitment text NOT NULL,
-    position bigint NOT NULL
-);
-CREATE INDEX message_steps_content_id ON message_steps (content_id);
-CREATE TABLE shown_contents (
-    seq bigint NOT NULL,
-    content_id bigint NOT NULL,
-    PRIMARY KEY (seq, content_id)
-);
-CREATE INDEX shown_contents_content_id ON shown_contents (content_id);
-CREATE TABLE shown_lists (
-    seq bigint NOT NULL,
-    step_id bigint NOT NULL,
-    PRIMARY KEY (seq, step_id)
-);
-CREATE TABLE content_subjects (
-    subject_id text NOT NULL,
-    content_id bigint NOT NULL,
-    PRIMARY KEY (subject_id, content_id)
-);
 ALTER TABLE content_subjects ALTER COLUMN subject_id SET STATISTICS 0;
-CREATE INDEX content_subjects_content_id ON content_subjects (content_id);
-CREATE TABLE erasures (
-    commitment text PRIMARY KEY,
-    seq bigint NOT NULL
-);
-CREATE INDEX erasures_seq ON erasures (seq);
-CREATE TABLE tree_hashes (
-    level bigint NOT NULL,
-    idx bigint NOT NULL,
-    hash bytea NOT NULL,
-    PRIMARY KEY (level, idx)
-);
-CREATE TABLE checkpoints (
-    size bigint PRIMARY KEY,
-    created text NOT NULL,
-    note text NOT NULL
-);
-CREATE TABLE ledger_info (
-    name text PRIMARY KEY,
-    value text NOT NULL
-);
 CREATE TABLE content_search (
     content_id bigint PRIMARY KEY,
     words tsvector NOT NULL
@@ -165,7 +66,20 @@ CREATE INDEX content_search_words ON content_search USING gin (words) WITH (fast
 {_VIEWS}
 """
 
-MIGRATIONS: dict[int, str] = {2: _CREATE}
+# Tables of state that a version before layout 3 made may lack the columns that came later.
+_LATER_COLUMNS = "".join(
+    f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column.name} {column.postgres_type}"
+    + (f" NOT NULL DEFAULT {column.default}" if column.default else "")
+    + ";\n"
+    for table, columns in STATE_TABLES.items()
+    for column in columns
+    if column.default or column.nullable
+)
+
+MIGRATIONS: dict[int, str] = {
+    2: declare(POSTGRES, 1, 2) + _NATIVE,
+    3: declare(POSTGRES, 3) + _LATER_COLUMNS,
+}
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""
 
@@ -177,5 +91,9 @@ TRIGGERS = """
     WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"""
 """What could change rows behind a writer's back: triggers, and rules on tables."""
 
-INDEXES = frozenset(name for name in re.findall(r"CREATE INDEX (\w+) ON", _CREATE))
+INDEXES = frozenset(
+    re.findall(
+        r"CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON", "".join(MIGRATIONS.values())
+    )
+)
 """Indexes that must be there, besides those of primary and unique keys."""

@@ -20,7 +20,6 @@ from remit.ledger.errors import (
     LedgerFormatError,
     LedgerWriteError,
 )
-from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, TABLES
 from remit.ledger.postgres.batch import HEAD, PostgresBatch, columns_of_keys
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
@@ -35,6 +34,7 @@ from remit.ledger.postgres.integrity import layout_problem
 from remit.ledger.postgres.schema import MIGRATIONS
 from remit.ledger.postgres.search import search_expression, vector
 from remit.ledger.reader import as_bytes, page_statement
+from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, TABLES
 from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
 
 __all__ = ["PostgresStore"]
@@ -329,7 +329,7 @@ class PostgresStore:
 
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """See :class:`~remit.ledger.store.Store`."""
-        columns = ", ".join(TABLES["contents"])
+        columns = ", ".join(column.name for column in TABLES["contents"])
         while first <= last and (
             rows := self.select(
                 f"SELECT {columns} FROM contents WHERE content_id BETWEEN ? AND ? "

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from remit.ledger.batch import Batch, Head, Key
-from remit.ledger.layout import TABLES
+from remit.ledger.schema import TABLES
 
 __all__ = ["RECORD_SQL", "SqliteBatch"]
 
@@ -22,7 +22,8 @@ _OR = {"content_subjects": "OR IGNORE ", "tree_hashes": "OR REPLACE "}
 _INTO = {
     name: {
         size: f"INSERT {_OR.get(name, '')}INTO {name} "
-        f"({', '.join(columns)}) VALUES " + ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+        f"({', '.join(column.name for column in columns)}) VALUES "
+        + ", ".join([f"({', '.join('?' * len(columns))})"] * size)
         for size in _ROWS
     }
     for name, columns in TABLES.items()

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from remit.ledger.errors import LedgerError
-from remit.ledger.layout import LAYOUT_VERSION
+from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE
 
 __all__ = ["create_if_absent"]

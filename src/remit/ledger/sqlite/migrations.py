@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import orjson
 
 from remit.ledger.content import NO_STEP
-from remit.ledger.layout import LAYOUT_VERSION
 from remit.ledger.record import commitments_in
-from remit.ledger.sqlite.schema import CONTENT_TABLES, VIEWS
+from remit.ledger.schema import LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
+from remit.ledger.sqlite.schema import VIEWS
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
@@ -29,8 +29,13 @@ def migrate(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 1:
-            _from_1_to_2(connection)
+        for number, step in _STEPS.items():
+            if number > version:
+                step(connection)
+                connection.execute(
+                    "INSERT INTO migrations VALUES (?, ?)",
+                    (number, datetime.now(UTC).isoformat()[:26] + "Z"),
+                )
         connection.execute(f"PRAGMA user_version={LAYOUT_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
@@ -39,15 +44,14 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
-def _from_1_to_2(connection: sqlite3.Connection) -> None:
+def _number_contents(connection: sqlite3.Connection) -> None:
     """Content is found by number; entries say which they show; the tree is kept."""
     run = connection.execute
     for view in ("entry_contents", "entry_messages"):
         run(f"DROP VIEW {view}")
     for table in ("contents", "message_steps", "content_subjects"):
         run(f"ALTER TABLE {table} RENAME TO old_{table}")
-    for statement in (CONTENT_TABLES + VIEWS).split(";"):
-        run(statement)
+    _run(connection, declare(SQLITE, 2) + VIEWS)
     run(
         "INSERT INTO contents SELECT content_id, commitment, scope, digest, nonce, bytes, codec, "
         "value FROM old_contents"
@@ -62,7 +66,31 @@ def _from_1_to_2(connection: sqlite3.Connection) -> None:
     for table in ("content_subjects", "message_steps", "contents"):
         run(f"DROP TABLE old_{table}")
     _plant_tree(connection)
-    run("INSERT INTO migrations VALUES (2, ?)", (datetime.now(UTC).isoformat()[:26] + "Z",))
+
+
+def _declare_state(connection: sqlite3.Connection) -> None:
+    """Tables of state are the ledger's own. Those that versions before made are brought to the
+    declared form, and their rows stay."""
+    there = {
+        table: [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+        for table in STATE_TABLES
+    }
+    old = {table: names for table, names in there.items() if names}
+    for table in old:
+        connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    _run(connection, declare(SQLITE, 3))
+    for table, names in old.items():
+        known = ", ".join(column.name for column in STATE_TABLES[table] if column.name in names)
+        connection.execute(f"DELETE FROM {table}")
+        connection.execute(f"INSERT INTO {table} ({known}) SELECT {known} FROM old_{table}")
+        connection.execute(f"DROP TABLE old_{table}")
+    _run(connection, declare(SQLITE, 3))  # indexes went with the tables they were made for
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """Run the statements one by one: ``executescript`` would commit first."""
+    for statement in script.split(";"):
+        connection.execute(statement)
 
 
 def _note_what_is_shown(connection: sqlite3.Connection) -> None:
@@ -128,3 +156,7 @@ def _plant_tree(connection: sqlite3.Connection) -> None:
             [(level, index, item) for index, item in enumerate(hashes)],
         )
         level += 1
+
+
+_STEPS = {2: _number_contents, 3: _declare_state}
+"""By layout version, what leads to it from the one before."""

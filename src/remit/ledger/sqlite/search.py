@@ -1,16 +1,10 @@
-"""The text index of the embedded store: FTS5 without a copy of the texts."""
+"""Queries of the embedded store's text index (FTS5)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["CREATE_INDEX", "search_expression"]
-
-CREATE_INDEX = (
-    "CREATE VIRTUAL TABLE IF NOT EXISTS content_search USING fts5"
-    "(text, content='', tokenize='unicode61 remove_diacritics 0')"
-)
-"""Made with the first search: who never searches pays nothing."""
+__all__ = ["search_expression"]
 
 
 def search_expression(terms: Sequence[Sequence[str]]) -> str:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
-from remit.ledger.layout import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.reader import as_bytes, page_statement
+from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.file import create_if_absent
 from remit.ledger.sqlite.migrations import migrate
-from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE
-from remit.ledger.sqlite.search import CREATE_INDEX, search_expression
+from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE, SEARCH
+from remit.ledger.sqlite.search import search_expression
 from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
 
 __all__ = ["SqliteStore"]
@@ -280,7 +280,7 @@ class SqliteStore:
 
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
         """See :class:`~remit.ledger.store.Store`."""
-        tx.execute(CREATE_INDEX)
+        tx.execute(SEARCH)
         for content_id, text in texts:
             tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))
 
@@ -338,8 +338,8 @@ class SqliteStore:
 
 
 def _squeezed(sql: str | None) -> str:
-    """A statement without its white space: a migration may have laid it out otherwise."""
-    return " ".join((sql or "").split())
+    """A statement without its white space, which a version before laid out in another way."""
+    return "".join((sql or "").split())
 
 
 def _as_text(value: bytes) -> str | bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.routing.trail.ends import NO_END, End
 from remit.routing.trail.reading import content_of, seq_of
-from remit.routing.trail.table import EVENT, INSERT, create_table
+from remit.routing.trail.table import EVENT, INSERT
 from remit.routing.trail.verification import hash_problem
 
 __all__ = ["is_ready", "prepare_table", "row_behind", "set_ready"]
@@ -28,7 +28,6 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
     is put in again, so that chains go on where they ended. What follows from erased content
     does not: an export of the trail can put it back, and until then the chain does not go on.
     """
-    create_table(tx)
     if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
         return 0
     if not tx.execute("SELECT 1 FROM entries WHERE event_type = ? LIMIT 1", (EVENT,)):

@@ -17,7 +17,7 @@ from remit.ledger import (
 )
 from remit.routing.trail.errors import ThoughtNotFoundError, TrailDamagedError
 from remit.routing.trail.record import ThoughtRecord, ThoughtType
-from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, select_rows, stray_rows
+from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, stray_rows
 
 __all__ = [
     "content_of",
@@ -39,8 +39,7 @@ def get_thought_record(ledger: LedgerClient, id: str) -> ThoughtRecord:  # noqa:
     """
     rows = []
     if is_plain_text(id):
-        rows = select_rows(
-            ledger,
+        rows = ledger.select(
             "SELECT seq, task_id, position, thought_id, prev_hash, hash FROM thoughts "
             "WHERE thought_id = ?",
             (id,),

@@ -6,35 +6,23 @@ and looking up so never scan, and a chain can still be followed where content wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, LedgerFormatError, Transaction
+from remit.ledger import LedgerClient
 
 __all__ = [
     "EVENT",
     "INSERT",
     "Row",
-    "create_table",
     "last_seq",
     "rows_of",
-    "select_rows",
     "stray_rows",
 ]
 
 EVENT = "THOUGHT_RECORD"
 """The event type of thought records."""
 
-_TABLE = """CREATE TABLE IF NOT EXISTS thoughts (
-    seq BIGINT NOT NULL PRIMARY KEY,
-    task_id TEXT NOT NULL,
-    position BIGINT NOT NULL,
-    thought_id TEXT NOT NULL UNIQUE,
-    prev_hash TEXT NOT NULL,
-    hash TEXT NOT NULL,
-    UNIQUE (task_id, position)
-)"""
 INSERT = (
     "INSERT INTO thoughts (seq, task_id, position, thought_id, prev_hash, hash) "
     "VALUES (?, ?, ?, ?, ?, ?)"
@@ -42,7 +30,6 @@ INSERT = (
 _COLUMNS = "t.seq, t.task_id, t.position, t.thought_id, t.prev_hash, t.hash"
 _PAGE = 500
 _LARGEST = 2**63 - 1  # in SQLite texts and blobs are greater than any number
-_UNDEFINED_TABLE = "42P01"  # PostgreSQL's word for it
 
 
 class Row(NamedTuple):
@@ -85,26 +72,9 @@ class Row(NamedTuple):
         return f"the row of seq {self.seq!r}"
 
 
-def create_table(tx: Transaction) -> None:
-    """Make the table where it is not there."""
-    tx.execute(_TABLE)
-
-
-def select_rows(
-    ledger: LedgerClient, sql: str, parameters: Sequence[Any] = ()
-) -> list[tuple[Any, ...]]:
-    """Rows of a statement over the table; none where nothing was ever recorded."""
-    try:
-        return ledger.select(sql, parameters)
-    except LedgerFormatError as error:
-        if _is_missing(error):
-            return []
-        raise
-
-
 def last_seq(ledger: LedgerClient) -> int:
     """The last sequence number of any entry or row; what comes later is left to the next look."""
-    rows = select_rows(ledger, "SELECT max(seq) FROM thoughts WHERE seq <= ?", (_LARGEST,))
+    rows = ledger.select("SELECT max(seq) FROM thoughts WHERE seq <= ?", (_LARGEST,))
     head = ledger.head()
     of_rows = rows[0][0] if rows else None
     return max(-1 if of_rows is None else int(of_rows), head[0] if head else -1)
@@ -117,7 +87,7 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
     if task_id is not None:
         sql += "AND t.task_id = ? "
         given = (*given, task_id)
-    return [Row(*row) for row in select_rows(ledger, f"{sql}LIMIT {_PAGE}", given)]
+    return [Row(*row) for row in ledger.select(f"{sql}LIMIT {_PAGE}", given)]
 
 
 def rows_of(
@@ -143,16 +113,9 @@ def rows_of(
     behind = -1
     while True:
         given = (behind, last, _PAGE)
-        found = select_rows(ledger, sql, given if task_id is None else (task_id, *given))
+        found = ledger.select(sql, given if task_id is None else (task_id, *given))
         for row in found:
             yield Row(*row)
         if len(found) < _PAGE:
             return
         behind = found[-1][0 if task_id is None else 2]
-
-
-def _is_missing(error: RemitError) -> bool:
-    cause = error.__cause__
-    return getattr(cause, "sqlstate", "") == _UNDEFINED_TABLE or "no such table: thoughts" in str(
-        cause
-    )

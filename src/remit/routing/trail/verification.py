@@ -12,7 +12,7 @@ from remit.ledger.report import Progress
 from remit.routing.trail.reading import content_of, seq_of
 from remit.routing.trail.record import FIRST_PREV_HASH, hash_thought
 from remit.routing.trail.report import TrailReport
-from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, select_rows, stray_rows
+from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, stray_rows
 
 __all__ = ["hash_problem", "verify_trail"]
 
@@ -126,8 +126,7 @@ class _Check:
                 "AND seq <= ?",
                 (self._task_id, EVENT, self._last),
             )
-            tasks = select_rows(
-                self._ledger,
+            tasks = self._ledger.select(
                 "SELECT count(DISTINCT task_id) FROM thoughts WHERE task_id = ?",
                 (self._task_id,),
             )
@@ -136,8 +135,7 @@ class _Check:
                 "SELECT count(*) FROM entries WHERE event_type = ? AND seq <= ?",
                 (EVENT, self._last),
             )
-            tasks = select_rows(
-                self._ledger,
+            tasks = self._ledger.select(
                 "SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?",
                 (self._last,),
             )

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.gateway.tenancy import SessionOwners
 from remit.ledger import EntryNotFoundError, LedgerClient, Transaction
 from remit.routing.trail import ThoughtRecord
 from remit.server.mcp.caller import Caller, NotAllowedError
 
 __all__ = ["TaskOwners"]
 
-_TABLE = """CREATE TABLE IF NOT EXISTS task_owners (
-    task_id TEXT NOT NULL PRIMARY KEY,
-    owner TEXT NOT NULL
-)"""
 # Under ids of this form the runtime itself records thoughts, such as routing decisions.
 _RESERVED = ("SES-", "WO-", "DEC-", "LED-")
 _WRITER = "recorded_by"
@@ -33,8 +28,6 @@ class TaskOwners:
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        SessionOwners(ledger)  # its table is looked at here
-        ledger.transact(lambda tx: tx.execute(_TABLE))
 
     async def claim(self, caller: Caller, task_id: str, session_id: str) -> None:
         """Let ``caller`` write to a task, and give it the task when nobody wrote to it yet.

@@ -20,7 +20,6 @@ from remit.routing.trail import (
     verify_trail,
 )
 from remit.routing.trail.record import read_input
-from remit.routing.trail.table import select_rows
 from remit.server.mcp.caller import NotAllowedError, current_caller
 from remit.server.mcp.offer import NAME_PATTERN, Offer
 from remit.server.mcp.owners import TaskOwners
@@ -287,9 +286,9 @@ def _ids(ledger: LedgerClient, task_id: str | None, most: int, offset: int) -> l
     """Ids of records from a place on. None before it is read, so late pages cost no more."""
     if task_id is None:
         sql = "SELECT thought_id FROM thoughts ORDER BY seq LIMIT ? OFFSET ?"
-        return [row[0] for row in select_rows(ledger, sql, (most, offset))]
+        return [row[0] for row in ledger.select(sql, (most, offset))]
     sql = "SELECT thought_id FROM thoughts WHERE task_id = ? ORDER BY position LIMIT ? OFFSET ?"
-    return [row[0] for row in select_rows(ledger, sql, (task_id, most, offset))]
+    return [row[0] for row in ledger.select(sql, (task_id, most, offset))]
 
 
 def _fitted(rows: list[dict[str, Any]], most_bytes: int) -> tuple[list[dict[str, Any]], bool]:

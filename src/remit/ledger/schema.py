@@ -1,0 +1,310 @@
+"""Every table of the ledger's database, on both engines, and the versions that led to them.
+
+The layout is public and documented in ``docs/ledger-format.md``. Views, statistics and the text
+index are written for each engine in its own folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Mapping
+from string import Template
+from typing import NamedTuple
+
+from remit.ledger.record import INDEXED
+
+__all__ = [
+    "COLUMNS",
+    "LAYOUT_VERSION",
+    "NARROWEST_FIRST",
+    "POSTGRES",
+    "SQLITE",
+    "STATE_TABLES",
+    "TABLES",
+    "Column",
+    "declare",
+]
+
+LAYOUT_VERSION = 3
+"""The layout that this version writes; older ones are migrated, newer ones refused."""
+
+COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *INDEXED)
+"""Columns of ``entries`` between ``seq`` and ``record``."""
+
+NARROWEST_FIRST = (
+    "work_order_id",
+    "session_id",
+    "submission_id",
+    "agent_id",
+    "contract_id",
+    "event_type",
+    "framework_id",
+    "model_id",
+    "outcome",
+    "tier",
+)
+"""Which column drives a search by several, the most selective first."""
+
+SQLITE = {"int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": ""}
+POSTGRES = {"int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq"}
+"""What the declarations say in each engine's own words. SQLite's indexes end in the row id by
+themselves."""
+
+_INDEXES = "\n".join(
+    f"CREATE INDEX entries_{name} ON entries ({name}$seq) WHERE {name} IS NOT NULL;"
+    for name in INDEXED
+    if name != "session_id"
+)
+
+_ENTRIES = f"""
+CREATE TABLE entries (
+    seq $int PRIMARY KEY,
+    id TEXT NOT NULL,
+    entry_hash TEXT NOT NULL,
+    timestamp TEXT NOT NULL,
+    event_type TEXT NOT NULL,
+    submission_id TEXT NOT NULL,
+    {" TEXT, ".join(INDEXED)} TEXT,
+    record TEXT NOT NULL
+);
+CREATE INDEX entries_timestamp ON entries (timestamp$seq);
+CREATE INDEX entries_event_type ON entries (event_type$seq);
+CREATE INDEX entries_submission_id ON entries (submission_id$seq);
+CREATE INDEX entries_session_event ON entries (session_id, event_type$seq)
+    WHERE session_id IS NOT NULL;
+{_INDEXES}
+CREATE TABLE erasures (
+    commitment TEXT NOT NULL PRIMARY KEY,
+    seq $int NOT NULL
+) $clustered;
+"""
+
+_CONTENT = """
+CREATE TABLE contents (
+    content_id $int PRIMARY KEY,
+    commitment TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    digest $blob NOT NULL,
+    nonce $blob NOT NULL,
+    bytes $int NOT NULL,
+    codec TEXT NOT NULL,
+    value $any NOT NULL,
+    UNIQUE (scope, digest)
+);
+CREATE TABLE message_steps (
+    step_id $int PRIMARY KEY,
+    step TEXT NOT NULL,
+    parent_id $int NOT NULL,
+    content_id $int,
+    commitment TEXT NOT NULL,
+    position $int NOT NULL
+);
+CREATE INDEX message_steps_content_id ON message_steps (content_id);
+CREATE TABLE shown_contents (
+    seq $int NOT NULL,
+    content_id $int NOT NULL,
+    PRIMARY KEY (seq, content_id)
+) $clustered;
+CREATE INDEX shown_contents_content_id ON shown_contents (content_id);
+CREATE TABLE shown_lists (
+    seq $int NOT NULL,
+    step_id $int NOT NULL,
+    PRIMARY KEY (seq, step_id)
+) $clustered;
+CREATE TABLE content_subjects (
+    subject_id TEXT NOT NULL,
+    content_id $int NOT NULL,
+    PRIMARY KEY (subject_id, content_id)
+) $clustered;
+CREATE INDEX content_subjects_content_id ON content_subjects (content_id);
+CREATE INDEX erasures_seq ON erasures (seq);
+CREATE TABLE tree_hashes (
+    level $int NOT NULL,
+    idx $int NOT NULL,
+    hash $blob NOT NULL,
+    PRIMARY KEY (level, idx)
+) $clustered;
+CREATE TABLE checkpoints (
+    size $int PRIMARY KEY,
+    created TEXT NOT NULL,
+    note TEXT NOT NULL
+);
+CREATE TABLE ledger_info (
+    name TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL
+) $clustered;
+CREATE TABLE IF NOT EXISTS migrations (
+    version $int PRIMARY KEY,
+    applied TEXT NOT NULL
+);
+"""
+
+# What gateway, budgets, keys, leases and trails keep beside the record, in its transactions.
+# Versions before layout 3 made these tables when they first needed them.
+_STATE = """
+CREATE TABLE IF NOT EXISTS budgets (
+    scope TEXT NOT NULL PRIMARY KEY,
+    token_limit BIGINT,
+    turn_limit BIGINT,
+    nano_limit BIGINT,
+    requests_per_minute BIGINT,
+    tokens_per_minute BIGINT,
+    spent_tokens BIGINT NOT NULL DEFAULT 0,
+    reserved_tokens BIGINT NOT NULL DEFAULT 0,
+    turns BIGINT NOT NULL DEFAULT 0,
+    spent_nano BIGINT NOT NULL DEFAULT 0,
+    reserved_nano BIGINT NOT NULL DEFAULT 0,
+    unpriced_calls BIGINT NOT NULL DEFAULT 0,
+    minute BIGINT NOT NULL DEFAULT 0,
+    minute_requests BIGINT NOT NULL DEFAULT 0,
+    minute_tokens BIGINT NOT NULL DEFAULT 0,
+    closed BIGINT NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS holds (
+    reservation_id TEXT NOT NULL PRIMARY KEY,
+    hold TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS in_flight (
+    dispatch_entry_id TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL,
+    lease_until_ms BIGINT NOT NULL,
+    session_id TEXT NOT NULL,
+    work_order_id TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
+    contract_id TEXT NOT NULL,
+    reserved_tokens BIGINT NOT NULL,
+    hold TEXT NOT NULL DEFAULT '',
+    key_id TEXT NOT NULL DEFAULT '',
+    attempt BIGINT NOT NULL DEFAULT 1
+);
+CREATE TABLE IF NOT EXISTS idempotency (
+    caller TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    token TEXT NOT NULL,
+    exchange_entry_id TEXT NOT NULL,
+    until_ms BIGINT NOT NULL,
+    PRIMARY KEY (caller, idempotency_key)
+);
+CREATE TABLE IF NOT EXISTS session_owners (
+    session_id TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS task_owners (
+    task_id TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS breakers (
+    provider_id TEXT NOT NULL,
+    model_id TEXT NOT NULL,
+    failures BIGINT NOT NULL,
+    open BIGINT NOT NULL,
+    opened_at_ms BIGINT NOT NULL,
+    generation BIGINT NOT NULL,
+    trials BIGINT NOT NULL,
+    trials_until_ms BIGINT NOT NULL,
+    changed_at_ms BIGINT NOT NULL,
+    PRIMARY KEY (provider_id, model_id)
+);
+CREATE TABLE IF NOT EXISTS virtual_keys (
+    key_id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL,
+    prefix TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    team_id TEXT NOT NULL,
+    organisation_id TEXT NOT NULL,
+    models TEXT NOT NULL,
+    agents TEXT NOT NULL,
+    tiers TEXT NOT NULL,
+    created TEXT NOT NULL,
+    expires TEXT NOT NULL,
+    rotated TEXT NOT NULL,
+    old_until TEXT NOT NULL,
+    revoked TEXT NOT NULL,
+    revoked_entry TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    old_hash TEXT NOT NULL,
+    changed BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS virtual_keys_hash ON virtual_keys (hash);
+CREATE UNIQUE INDEX IF NOT EXISTS virtual_keys_name ON virtual_keys (name) WHERE revoked = '';
+CREATE INDEX IF NOT EXISTS virtual_keys_changed ON virtual_keys (changed);
+CREATE TABLE IF NOT EXISTS key_epoch (epoch BIGINT NOT NULL);
+INSERT INTO key_epoch SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM key_epoch);
+CREATE TABLE IF NOT EXISTS leases (
+    name TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL,
+    until_ms BIGINT NOT NULL,
+    stop BIGINT NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS thoughts (
+    seq BIGINT NOT NULL PRIMARY KEY,
+    task_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    thought_id TEXT NOT NULL UNIQUE,
+    prev_hash TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    UNIQUE (task_id, position)
+);
+"""
+
+_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE}
+
+
+def declare(words: Mapping[str, str], *layouts: int) -> str:
+    """The SQL that makes the tables and indexes of ``layouts``; of all when none is named.
+
+    Args:
+        words: :data:`SQLITE` or :data:`POSTGRES`.
+        layouts: the versions that brought the tables.
+    """
+    return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        postgres_type: ``text``, ``bigint`` or ``bytea``.
+        default: the SQL text of its default; empty when it has none.
+    """
+
+    name: str
+    postgres_type: str
+    nullable: bool
+    default: str
+
+
+_POSTGRES_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "BLOB": "bytea"}
+
+
+def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
+    """The columns of each table, as SQLite reads the declarations: none is listed twice here."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
+        scratch.executescript(declare(SQLITE, *layouts))
+        names = [name for (name,) in scratch.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid"
+        )]  # fmt: skip
+        return {
+            table: tuple(
+                Column(
+                    name,
+                    _POSTGRES_TYPES.get(kind, "text"),
+                    not required and not key,
+                    default or "",
+                )
+                for _, name, kind, required, default, key in scratch.execute(
+                    f"PRAGMA table_info({table})"
+                )
+            )
+            for table in names
+        }
+
+
+TABLES = _tables(1, 2)
+"""The tables of the record, and of content, tree and checkpoints."""
+
+STATE_TABLES = _tables(3)
+"""The tables of state beside the record."""
