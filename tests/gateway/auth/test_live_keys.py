@@ -190,7 +190,7 @@ def test_nobody_is_let_in_when_keys_cannot_be_read_for_long(
         assert keys.refused == 0  # nobody was found to be wrong
         outside(target, mend)
         _wait(lambda: _lets_in(keys, made.key))
-    said = [record.getMessage() for record in caplog.records if record.name == "remit.gateway.auth"]
+    said = [record.getMessage() for record in caplog.records if record.name == "remit.auth"]
     assert len(said) == 2  # once when it failed, once when it was well again
     assert made.key not in caplog.text
 
