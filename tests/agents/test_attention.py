@@ -43,7 +43,7 @@ _candidates = st.lists(
         commitment=st.floats(0, 1),
         due=st.sampled_from(["", "2026-05-02", "2020-01-01T00:00:00Z", "not a date"]),
     ),
-    max_size=12,
+    max_size=8,
 )
 
 
@@ -51,7 +51,7 @@ _candidates = st.lists(
 def test_what_is_shown_fits_and_all_else_is_told(
     turns: int, turn_tokens: int, candidates: list[Candidate], tokens: int
 ) -> None:
-    settings = SETTINGS.model_copy(update={"tokens": tokens, "most_told": 1000})
+    settings = SETTINGS.model_copy(update={"tokens": tokens})
     listed = [_turn(number) for number in range(1, turns + 1)]
     chosen = choose(listed, 0, candidates, settings, turn_tokens, NOW)
     assert sum(tokens_of(one.text) for one in chosen.chosen) <= tokens
@@ -79,10 +79,10 @@ def test_commitment_time_and_recency_count() -> None:
 
 
 def test_the_number_of_what_is_told_is_bounded() -> None:
-    settings = SETTINGS.model_copy(update={"tokens": 0, "most_told": 3})
-    record = choose([], 9, [_candidate(str(n)) for n in range(10)], settings, 0, NOW).record
-    assert len(record["left_out"]) == 3
-    assert record["left_out_more"] == 8
+    settings = SETTINGS.model_copy(update={"tokens": 0})
+    record = choose([], 9, [_candidate(str(n)) for n in range(30)], settings, 0, NOW).record
+    assert len(record["left_out"]) == 20
+    assert record["left_out_more"] == 11
     assert record["left_out"][0]["why"] == "window"
 
 

@@ -90,7 +90,8 @@ def test_two_runtimes_on_one_database_hold_one_budget(
 def test_retention_runs_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    flags = {"ledger.retention_days": {"*": 1e-9}, "ledger.retention_every_s": 0.1}
+    monkeypatch.setattr("remit.runtime.runtime._RETENTION_EVERY_S", 0.1)
+    flags = {"ledger.retention_days": {"*": 1e-9}}
     script = (_CLASSIFY, message("Noted."))
     with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
         with runtime.session() as conversation:

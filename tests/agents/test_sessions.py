@@ -93,7 +93,8 @@ def test_a_turn_that_runs_elsewhere_can_be_told_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Raw(delay_s=30)
-    flags = {"supervisor.classify": False, "leases.poll_s": 0.05}
+    monkeypatch.setattr("remit.gateway.leases.manager._POLL_S", 0.05)
+    flags = {"supervisor.classify": False}
     with anthropic_runtime(tmp_path / "root", monkeypatch, slow, flags=flags) as (runtime, server):
         session = runtime.session()
         heard: list[BaseException] = []
@@ -161,7 +162,7 @@ def test_no_agent_goes_on_with_anothers_session(
 
 # -- leases --------------------------------------------------------------------------------------
 
-_SETTINGS = LeaseSettings(lasts_s=0.6, poll_s=0.05, session_wait_s=1.0)
+_SETTINGS = LeaseSettings(lasts_s=0.6, session_wait_s=1.0)
 
 
 async def test_one_holder_at_a_time(ledger: LedgerClient) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway.billing import IMAGE_TOKENS
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
@@ -59,9 +60,8 @@ def test_every_image_counts_for_the_most_that_one_can(
     block = {"type": "tool_result", "tool_use_id": "t", "content": [image]} if inside else image
     gateway = _gateway(ledger, MockProvider())
     bound = gateway.input_bound(prompt_request(messages=[{"role": "user", "content": [block]}]))
-    most = RouterConfig().image_tokens
-    assert most >= 48_169  # one image in high detail, as the dearest model counts it
-    assert most < bound < most + 1_000  # its bytes say nothing of its tokens
+    assert IMAGE_TOKENS >= 48_169  # one image in high detail, as the dearest model counts it
+    assert IMAGE_TOKENS < bound < IMAGE_TOKENS + 1_000  # its bytes say nothing of its tokens
 
 
 @pytest.mark.parametrize("kind", ["web_search_20250305", "computer_20250124"])

@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"error: REMIT_LOG is {level!r}; use DEBUG, INFO, WARNING or ERROR.", err=True)
         sys.exit(2)
     logging.basicConfig(level=level, format="%(name)s: %(message)s")
+    logging.getLogger("remit.settings").setLevel(min(logging.WARNING, logging.root.level))
     try:
         _remit.main(args=arguments, prog_name="remit", standalone_mode=False)
     except click.exceptions.Exit as leave:

@@ -103,7 +103,7 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
     from remit.packages.diff import DiffLimits, compare
 
     settings = package_settings(root)
-    limits = DiffLimits.from_settings(settings)
+    limits = DiffLimits()
     told = compare(view_of(old, settings, root), view_of(new_, settings, root), limits)
     if as_json:
         echo_json(told.to_dict())

@@ -15,7 +15,14 @@ from remit.kernel.exchange import PromptRequest
 from remit.providers import ProviderResponse
 from remit.providers.prices import Price, PriceTable, Usage
 
-__all__ = ["Bill", "Billing", "estimate", "input_bound"]
+__all__ = ["IMAGE_TOKENS", "Bill", "Billing", "estimate", "input_bound"]
+
+IMAGE_TOKENS = 49_152
+"""The most that one image can count for, in the upper bound."""
+
+# What a provider may add to the request by itself, in the upper bound.
+_MESSAGE_OVERHEAD_TOKENS = 16  # for each message
+_TOOLS_OVERHEAD_TOKENS = 1_024  # when tools are offered
 
 
 @dataclass(slots=True)
@@ -130,10 +137,10 @@ class Billing:
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
     """Most input tokens: no token is shorter than a byte; the rest is what providers add unseen."""
-    bound = sent.size + config.message_overhead_tokens * (len(sent.messages) + 1)
-    bound += config.image_tokens * sent.images
+    bound = sent.size + _MESSAGE_OVERHEAD_TOKENS * (len(sent.messages) + 1)
+    bound += IMAGE_TOKENS * sent.images
     if request.tools or response_schema(request):
-        bound += config.tools_overhead_tokens
+        bound += _TOOLS_OVERHEAD_TOKENS
     return bound
 
 
@@ -145,8 +152,8 @@ def estimate(config: RouterConfig, sent: Sent, told_in: int | None, text_bytes: 
     has fewer tokens than this says.
     """
     per_token = config.estimated_bytes_per_token
-    tokens_in = int(sent.size / per_token) + config.message_overhead_tokens * len(sent.messages)
-    tokens_in += config.image_tokens * sent.images
+    tokens_in = int(sent.size / per_token) + _MESSAGE_OVERHEAD_TOKENS * len(sent.messages)
+    tokens_in += IMAGE_TOKENS * sent.images
     tokens_out = max(pieces, math.ceil(text_bytes / per_token))
     if told_in is not None:
         tokens_in = told_in

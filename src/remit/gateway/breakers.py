@@ -47,7 +47,7 @@ class CircuitBreaker:
     """The circuit breaker of one provider and model, to look at.
 
     Its properties read the database when what this process knows is older than
-    ``[gateway] breaker_poll_s``: in an event loop ask :meth:`LLMGateway.circuit`.
+    ``CircuitBreakerConfig.poll_s``: in an event loop ask :meth:`LLMGateway.circuit`.
     """
 
     def __init__(self, breakers: Breakers, key: _Key) -> None:

@@ -43,9 +43,6 @@ class RouterConfig:
         max_retries: attempts after the first, for retryable failures only.
         default_models: by provider, the model asked when only the provider is named.
         model_prefixes: model name prefix → provider, tried longest first.
-        message_overhead_tokens: what a provider may add per message, in the upper bound.
-        tools_overhead_tokens: what it may add when tools are offered.
-        image_tokens: the most that one image can count for.
         orphan_policy: what the reservation of an unanswered call becomes.
         fallbacks: model → models tried in turn when it fails in a way that another may not.
         free_providers: those whose models cost nothing, such as one's own machine.
@@ -62,9 +59,6 @@ class RouterConfig:
     retry_base_ms: int = 100
     retry_max_ms: int = 4_000
     lease_margin_ms: int = 30_000
-    message_overhead_tokens: int = 16
-    tools_overhead_tokens: int = 1_024
-    image_tokens: int = 49_152
     orphan_policy: Literal["charge", "release"] = "charge"
     fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     free_providers: Collection[str] = frozenset({"local"})
@@ -94,9 +88,6 @@ class RouterConfig:
             retry_base_ms=gateway.retry_base_ms,
             retry_max_ms=gateway.retry_max_ms,
             lease_margin_ms=gateway.lease_margin_ms,
-            message_overhead_tokens=settings.budget.message_overhead_tokens,
-            tools_overhead_tokens=settings.budget.tools_overhead_tokens,
-            image_tokens=settings.budget.image_tokens,
             orphan_policy=gateway.orphan_policy,
             fallbacks=gateway.fallbacks,
             free_providers=frozenset(settings.budget.free_providers),
@@ -109,11 +100,6 @@ class RouterConfig:
             },
             model_prefixes=settings.model.prefixes,
             circuit_breaker=CircuitBreakerConfig(
-                gateway.failure_threshold,
-                gateway.recovery_timeout_ms,
-                gateway.half_open_max,
-                gateway.breaker_poll_s,
-                gateway.breaker_keep_hours,
-                gateway.breaker_rows,
+                gateway.failure_threshold, gateway.recovery_timeout_ms
             ),
         )

@@ -39,6 +39,11 @@ __all__ = ["LedgerClient"]
 
 _T = TypeVar("_T")
 
+_MAX_BATCH = 512  # writes in one transaction
+_GATHER_S = 0.0003  # a commit waits up to this long for as many writers as came before
+_PAGE_SIZE = 500  # entries that a query fetches at once
+_QUOTE_CHARS = 16  # erasing by entry or subject also erases what quotes a text of this length
+
 
 class LedgerClient:
     """An open ledger. Safe to share between threads; open one in each process.
@@ -82,8 +87,8 @@ class LedgerClient:
         )
         self._committer = GroupCommitter(
             self._store,
-            max_batch=settings.max_batch,
-            gather_s=settings.gather_ms / 1000,
+            max_batch=_MAX_BATCH,
+            gather_s=_GATHER_S,
             keeper=keeper or None,
         )
         if signer is not None:
@@ -285,7 +290,7 @@ class LedgerClient:
             index.catch_up()
         return (
             entry
-            for rows in pages(self._store, where, limit, self._settings.page_size)
+            for rows in pages(self._store, where, limit, _PAGE_SIZE)
             for entry in self._reader.entries(rows, with_content)
         )
 
@@ -311,7 +316,7 @@ class LedgerClient:
 
     def orphans(self) -> list[LedgerEntry]:
         """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
-        return find_orphans(self._store, self._settings.page_size)
+        return find_orphans(self._store, _PAGE_SIZE)
 
     # -- proving -----------------------------------------------------------------------
 
@@ -538,9 +543,7 @@ class LedgerClient:
         return LedgerTree(self._store.select, self._store)
 
     def _eraser(self) -> Eraser:
-        return Eraser(
-            self._store, self.transact, contained_from=self._settings.erase_quotes_from_chars
-        )
+        return Eraser(self._store, self.transact, contained_from=_QUOTE_CHARS)
 
     def _need_signer(self) -> Signer:
         if self._signer is None:

@@ -12,6 +12,7 @@ from remit.ledger.store import Store
 
 __all__ = ["StoreAddress"]
 
+_COMPRESS_ABOVE_BYTES = 8192
 _POSTGRES = ("postgresql://", "postgres://")
 
 
@@ -64,7 +65,7 @@ class StoreAddress:
         return SqliteStore(
             Path(self.target),
             content_keys=keys,
-            compress_above=settings.compress_above_bytes,
+            compress_above=_COMPRESS_ABOVE_BYTES,
             lock_timeout_s=settings.lock_timeout_s,
             create=create,
         )

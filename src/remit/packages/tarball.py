@@ -6,7 +6,7 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from remit.packages.errors import ArchiveError, PackError
@@ -53,13 +53,16 @@ class ArchiveLimits:
     ratio: int
     files: int
     file_bytes: int
-    manifest_bytes: int
-    path_bytes: int
+    manifest_bytes: int = 4_194_304
+    path_bytes: int = 192
 
     @classmethod
     def from_settings(cls, settings: PackageSettings) -> Self:
         """The limits that ``[packages]`` sets."""
-        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
+        return cls(
+            settings.compressed_bytes, settings.unpacked_bytes, settings.ratio, settings.files,
+            settings.file_bytes,
+        )  # fmt: skip
 
 
 def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:

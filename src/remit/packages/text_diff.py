@@ -7,10 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from remit.kernel.settings import PackageSettings
+from typing import Any
 
 __all__ = ["DiffLimits", "json_of", "text_diff"]
 
@@ -28,14 +25,9 @@ class DiffLimits:
         file_bytes: of a file whose lines are looked at; a larger one is named with its hashes.
     """
 
-    lines: int
-    line_chars: int
-    file_bytes: int
-
-    @classmethod
-    def from_settings(cls, settings: PackageSettings) -> Self:
-        """The limits that ``[packages]`` sets."""
-        return cls(settings.diff_lines, settings.diff_line_chars, settings.diff_file_bytes)
+    lines: int = 1_000
+    line_chars: int = 4_000
+    file_bytes: int = 1_048_576
 
 
 def text_diff(old: bytes | None, new: bytes | None, limits: DiffLimits) -> tuple[list[str], str]:

@@ -22,6 +22,7 @@ _log = logging.getLogger("remit.runtime")
 _POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")
 _BYTES_PER_TOKEN = 4
+_MOST_THREADS = 50  # of other sessions, that are looked at
 
 
 class KernelContext:
@@ -59,10 +60,9 @@ class KernelContext:
         """Policy files, and open threads of the agent's other sessions."""
         found = self._policies()
         if self._shares:
-            most = self._settings.supervisor.attention.most_candidates
             found += [
                 replace(one, kind="session")
-                for one in open_threads(self._ledger, agent_id=self._agent_id, most=most)
+                for one in open_threads(self._ledger, agent_id=self._agent_id, most=_MOST_THREADS)
                 if not one.ref.startswith(f"THR-{session_id}-")
             ]
         return found

@@ -21,6 +21,8 @@ from remit.routing import (
     load_rules,
 )
 
+_RELIABILITY_EVERY_S = 60.0
+
 __all__ = ["is_own", "make_router", "rules_of"]
 
 
@@ -54,7 +56,7 @@ def make_router(
         free=frozenset(settings.budget.free_providers),
         default=default,
     )
-    reliability = Reliability(ledger, routing.reliability_decisions, routing.reliability_every_s)
+    reliability = Reliability(ledger, routing.reliability_decisions, _RELIABILITY_EVERY_S)
     return Router(
         gateway,
         ledger,

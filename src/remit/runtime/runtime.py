@@ -35,6 +35,8 @@ from remit.runtime.routing import is_own, make_router
 
 __all__ = ["Runtime"]
 
+_RETENTION_EVERY_S = 3600.0
+
 
 class Runtime:
     """One open root: ledger, gateway, agents. Use :meth:`open`; it is a context manager.
@@ -60,7 +62,7 @@ class Runtime:
         self.loaded = loaded
         self.ledger = open_root_ledger(root, settings.ledger)
         self._retention = (
-            RetentionSchedule(self.ledger, every_s=settings.ledger.retention_every_s)
+            RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)
             if settings.ledger.retention_days
             else None
         )

@@ -37,6 +37,7 @@ class _Dialect:
 
 
 _log = logging.getLogger("remit.server")
+_WATCH_AFTER_S = 1.0  # a call that takes longer is cancelled when its client hangs up
 
 _NO_RECORD = "The record of this call cannot be written just now."
 _UNREACHABLE = "cannot be reached"
@@ -123,7 +124,7 @@ class ModelCalls:
         receive: Receive,
         send: Send,
     ) -> None:
-        with _Watch(receive, self._settings.watch_after_s):
+        with _Watch(receive, _WATCH_AFTER_S):
             response = await self._gateway.aroute(request, identity=visit.identity)
         headers = call_headers(response)
         if response.outcome is not RouteOutcome.SUCCESS:

@@ -115,9 +115,7 @@ def application() -> Any:
     set_up_logging(settings.server.log_level, settings.server.log_format)
     GuardedProtocol.max_header_bytes = settings.server.max_header_bytes
     GuardedProtocol.header_timeout_s = settings.server.header_timeout_s
-    limits = AuthLimits(
-        settings.auth.revocation_s, settings.auth.stale_after_s, settings.auth.refused_log_s
-    )
+    limits = AuthLimits(settings.auth.revocation_s, settings.auth.stale_after_s)
     keys = KeyStore(runtime.ledger, limits)
     authority = None
     if options["dev"]:

@@ -64,7 +64,6 @@ class House:
                 "model": lambda: ("local", loaded.settings.local.model),
                 "tool_ids": tools | {"gate_check", "list_packages"},
                 "full_entries": 100_000,
-                "most_errors": 20,
             }
             yield GateContext(**{**told, **self.changes})
 

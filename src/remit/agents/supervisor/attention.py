@@ -19,6 +19,13 @@ from remit.kernel.settings import AttentionSettings
 __all__ = ["Attention", "Candidate", "choose", "tokens_of"]
 
 _D = TypeVar("_D", datetime, None)
+_COMMITMENT_WEIGHT = 1.0  # of what somebody is bound by
+_TIME_WEIGHT = 0.5  # of what is due soon
+_RECENCY_WEIGHT = 0.5  # of what was said lately
+_HALF_LIFE_HOURS = 48.0  # recency halves in this time
+_HORIZON_HOURS = 72.0  # what is due later than this does not press yet
+_MIN_SCORE = 0.2  # what scores less is left out
+_MOST_LISTED = 20  # of what was left out, in the record
 _BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly by the budget
 
 
@@ -108,13 +115,13 @@ def choose(
     chosen: list[Candidate] = []
     left = settings.tokens
     scored = sorted(
-        ((_score(one, settings, now), one) for one in candidates),
+        ((_score(one, now), one) for one in candidates),
         key=lambda pair: (-pair[0], pair[1].kind, pair[1].ref),
     )
     for score, one in scored:
         tokens = tokens_of(one.text)
         told = {"kind": one.kind, "ref": one.ref, "score": score, "tokens": tokens}
-        if score < settings.min_score:
+        if score < _MIN_SCORE:
             left_out.append({**told, "why": "score"})
         elif tokens > left:
             left_out.append({**told, "why": "budget"})
@@ -122,30 +129,28 @@ def choose(
             left -= tokens
             chosen.append(one)
             shown.append(told)
-    more = max(0, len(left_out) - settings.most_told)
+    more = max(0, len(left_out) - _MOST_LISTED)
     record: dict[str, Any] = {
         "turns_shown": len(kept),
         "shown": shown,
-        "left_out": left_out[: settings.most_told],
+        "left_out": left_out[:_MOST_LISTED],
     }
     if more:
         record["left_out_more"] = more
     return Attention(kept, chosen, record)
 
 
-def _score(one: Candidate, settings: AttentionSettings, now: datetime) -> float:
+def _score(one: Candidate, now: datetime) -> float:
     """0 to the sum of the weights, rounded so that it reads the same everywhere."""
     age_h = max(0.0, (now - _moment(one.at, now)).total_seconds() / 3600)
-    recency: float = 0.5 ** (age_h / settings.half_life_hours)
+    recency: float = 0.5 ** (age_h / _HALF_LIFE_HOURS)
     pressure = 0.0
     due = _moment(one.due, None) if one.due else None
     if due is not None:
         left_h = (due - now).total_seconds() / 3600
-        pressure = min(1.0, max(0.0, 1.0 - left_h / settings.horizon_hours))
+        pressure = min(1.0, max(0.0, 1.0 - left_h / _HORIZON_HOURS))
     score = (
-        settings.commitment_weight * one.commitment
-        + settings.time_weight * pressure
-        + settings.recency_weight * recency
+        _COMMITMENT_WEIGHT * one.commitment + _TIME_WEIGHT * pressure + _RECENCY_WEIGHT * recency
     )
     return round(score, 4)
 

@@ -22,7 +22,7 @@ class AuthLimits:
 
     revocation_s: float
     stale_after_s: float
-    refused_log_s: float
+    refused_log_s: float = 60.0
 
     def __post_init__(self) -> None:
         for name in ("revocation_s", "stale_after_s", "refused_log_s"):

@@ -22,6 +22,7 @@ _TAKE = (
 )
 _SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
+_POLL_S = 0.5  # how often a holder checks whether it was asked to stop
 
 
 class LeaseManager:
@@ -125,7 +126,7 @@ class LeaseManager:
         """Prolong the lease, and hear of requests to stop, until cancelled."""
         prolonged = time.monotonic()
         while True:
-            await asyncio.sleep(self._settings.poll_s)
+            await asyncio.sleep(min(_POLL_S, self._settings.lasts_s / 10))
             with contextlib.suppress(LedgerError):  # tried again; the lease's own clock decides
                 if time.monotonic() - prolonged > self._settings.lasts_s / 3:
                     await self._prolong(lease)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import logging
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from remit.kernel.settings.settings import McpServerSettings, ProviderSettings, 
 
 __all__ = ["LoadedSettings", "default_settings", "load_settings"]
 
+_log = logging.getLogger("remit.settings")
 _DEFAULTS = "HOT/config/defaults.toml"
 _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
@@ -33,6 +35,26 @@ _NAMED_TABLES: dict[str, type[BaseModel]] = {
     "routing.models.": RoutedModelSettings,
     "routing.routes.": RouteSettings,
 }
+# Settings of earlier versions that are constants now: a root that still names one opens.
+_REMOVED = frozenset(
+    f"{section}.{key}"
+    for section, keys in {
+        "auth": "refused_log_s",
+        "budget": "message_overhead_tokens tools_overhead_tokens image_tokens",
+        "gates": "most_errors",
+        "gateway": "half_open_max breaker_poll_s breaker_keep_hours breaker_rows",
+        "leases": "poll_s",
+        "ledger": "compress_above_bytes max_batch page_size gather_ms erase_quotes_from_chars "
+        "retention_every_s",
+        "packages": "path_bytes manifest_bytes diff_lines diff_line_chars diff_file_bytes",
+        "routing": "reliability_every_s",
+        "server": "watch_after_s",
+        "supervisor.attention": "commitment_weight time_weight recency_weight half_life_hours "
+        "horizon_hours min_score most_candidates most_told",
+        "tools": "reason_chars",
+    }.items()
+    for key in keys.split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +99,7 @@ def load_settings(
         ChangedFileError: the installed defaults are not as they were installed.
     """
     of_root = _installed_defaults(path.parent) if installed and path is not None else None
-    merged = of_root or _defaults()
+    merged = _without_removed(of_root) if of_root else _defaults()
     sources = {key: "default" for key, _ in _flatten(merged)}
     if path is not None and path.exists():
         _merge(merged, _read(path), str(path), sources)
@@ -133,6 +155,9 @@ def _merge(
 ) -> None:  # fmt: skip
     for key, value in layer.items():
         dotted = f"{prefix}{key}"
+        if dotted in _REMOVED:
+            _warn_removed(dotted, source)
+            continue
         free = _is_free(prefix.rstrip("."))
         if key not in into and not free and key not in (options := _options(prefix)):
             raise _unknown(dotted, [*into, *options], source)
@@ -145,6 +170,20 @@ def _merge(
         else:
             into[key] = value
             sources[dotted] = source
+
+
+def _without_removed(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Defaults that an earlier version installed, without what is no longer a setting."""
+    return {
+        key: _without_removed(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in table.items()
+        if f"{prefix}{key}" not in _REMOVED
+    }
+
+
+@functools.cache  # once in a process, however often settings are loaded
+def _warn_removed(key: str, source: str) -> None:
+    _log.warning("%s (%s) is no longer a setting and is ignored: take it out.", key, source)
 
 
 def _is_free(table: str) -> bool:

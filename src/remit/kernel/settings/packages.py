@@ -31,15 +31,6 @@ class PackageSettings(Section):
     ratio: int = Field(ge=1, description="most unpacked bytes for each byte of the archive")
     files: int = Field(ge=1, description="most files of a package, with its manifest")
     file_bytes: int = Field(ge=1, description="largest file in a package")
-    manifest_bytes: int = Field(ge=1, description="largest manifest.json")
-    path_bytes: int = Field(ge=1, description="longest path in a package, in UTF-8")
-    diff_lines: int = Field(
-        ge=2, description="lines of one file's comparison that are shown; the rest is counted"
-    )
-    diff_line_chars: int = Field(ge=1, description="characters shown of one such line")
-    diff_file_bytes: int = Field(
-        ge=0, description="largest file that is compared line by line; others by their hashes"
-    )
     envelope_bytes: int = Field(ge=1, description="largest signature file of a package")
     lock_timeout_s: float = Field(
         gt=0, description="how long an operation waits for another one on the same root"
@@ -56,4 +47,3 @@ class GateSettings(Section):
     full_entries: int = Field(
         ge=0, description="a ledger of at most so many entries is always read whole"
     )
-    most_errors: int = Field(ge=1, description="how many things that are wrong a gate tells")

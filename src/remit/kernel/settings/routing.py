@@ -121,6 +121,5 @@ class RoutingSettings(Section):
     reliability_decisions: int = Field(
         ge=0, description="latest decisions that models' reliability is told from; 0: it is not"
     )
-    reliability_every_s: _Seconds = Field(description="how often a process looks at them anew")
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]

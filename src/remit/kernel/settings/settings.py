@@ -40,13 +40,7 @@ class LedgerSettings(_Section):
         "REMIT_DATABASE_URL)"
     )
     content_keys: list[str] = Field(description="metadata keys whose values are content")
-    compress_above_bytes: int = Field(ge=0, description="compress stored values above this size")
     lock_timeout_s: float = Field(gt=0, description="wait this long for another writer")
-    max_batch: int = Field(ge=1, description="most writes in one transaction")
-    page_size: int = Field(ge=1, description="entries fetched at once by queries")
-    gather_ms: float = Field(
-        ge=0, description="a commit waits up to this long for as many writers as came before"
-    )
     origin: str = Field(
         description="unique name of this log, a URL without scheme; empty: made by init, for ever"
     )
@@ -54,16 +48,8 @@ class LedgerSettings(_Section):
     checkpoint_every_s: float = Field(
         gt=0, description="sign a checkpoint of new entries after this many seconds"
     )
-    erase_quotes_from_chars: int = Field(
-        ge=1,
-        description="erasing by entry or subject also erases what quotes a text of at least this "
-        "many characters in the same session",
-    )
     retention_days: dict[str, float] = Field(
         description="days that content is kept, by event type; '*' for all others"
-    )
-    retention_every_s: float = Field(
-        gt=0, description="how often a running process looks for content past its retention"
     )
 
 
@@ -121,16 +107,6 @@ class GatewaySettings(_Section):
     lease_margin_ms: int = Field(ge=0, description="a call counts as lost this long after timeout")
     failure_threshold: int = Field(ge=1, description="failures that open a circuit")
     recovery_timeout_ms: int = Field(ge=0, description="time until an open circuit is tried again")
-    half_open_max: int = Field(ge=1, description="calls let through to try it")
-    breaker_poll_s: float = Field(
-        ge=0, description="how soon a process heeds a circuit that another opened, in seconds"
-    )
-    breaker_keep_hours: float = Field(
-        gt=0, description="how long a circuit that is well again is remembered"
-    )
-    breaker_rows: int = Field(
-        ge=1, description="how many circuits are remembered, as clients name models"
-    )
     orphan_policy: Literal["charge", "release"] = Field(
         description="what an unanswered reservation becomes"
     )
@@ -152,15 +128,6 @@ class BudgetSettings(_Section):
     session_tokens: int = Field(ge=0, description="tokens of one session")
     session_turns: int = Field(ge=0, description="model calls of one session")
     work_order_tokens: int = Field(ge=0, description="tokens of one work order")
-    message_overhead_tokens: int = Field(
-        ge=0, description="tokens a provider may add per message, in the upper bound"
-    )
-    tools_overhead_tokens: int = Field(
-        ge=0, description="tokens it may add when tools are offered, in the upper bound"
-    )
-    image_tokens: int = Field(
-        ge=0, description="tokens of one image, in the upper bound: the most that a model counts"
-    )
     free_providers: list[str] = Field(description="providers whose models cost nothing")
     allow_unpriced: bool = Field(
         description="let a limit in US dollars pass models that have no price"
@@ -183,7 +150,6 @@ class LeaseSettings(_Section):
     lasts_s: float = Field(
         gt=0, description="work of a process that cannot be seen from here is taken over after this"
     )
-    poll_s: float = Field(gt=0, description="how often a holder looks whether it shall stop")
     session_wait_s: float = Field(
         ge=0, description="how long a turn waits for another process that works on its session"
     )
@@ -197,9 +163,6 @@ class AuthSettings(_Section):
     )
     stale_after_s: float = Field(
         gt=0, description="when keys could not be read for this long, nobody is let in"
-    )
-    refused_log_s: float = Field(
-        gt=0, description="refused keys are told in the log at most this often, as a number"
     )
 
 
@@ -216,9 +179,6 @@ class ServerSettings(_Section):
     keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
     max_connections: int = Field(ge=1, description="most connections of one process")
     drain_s: int = Field(ge=0, description="calls may end within this time after SIGTERM")
-    watch_after_s: float = Field(
-        ge=0, description="a call that takes longer is cancelled when its client hangs up"
-    )
     contract_id: str = Field(description="contract of calls that name none")
     log_format: Literal["text", "json"] = Field(description="form of the log on stderr")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -261,7 +221,6 @@ class ToolSettings(_Section):
     timeout_s: float = Field(gt=0, description="longest run")
     max_output_bytes: int = Field(ge=256, description="longest result")
     hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
-    reason_chars: int = Field(ge=1, description="query_ledger cuts reasons at this length")
 
 
 class McpServerSettings(_Section):
@@ -352,14 +311,6 @@ class AttentionSettings(_Section):
     """``[supervisor.attention]``: what a turn is shown beside the conversation itself."""
 
     tokens: int = Field(ge=0, description="most tokens of it, estimated")
-    commitment_weight: float = Field(ge=0, description="weight of what somebody is bound by")
-    time_weight: float = Field(ge=0, description="weight of what is due soon")
-    recency_weight: float = Field(ge=0, description="weight of what was said lately")
-    half_life_hours: float = Field(gt=0, description="recency halves in this time")
-    horizon_hours: float = Field(gt=0, description="what is due later than this does not press yet")
-    min_score: float = Field(ge=0, description="what scores less is left out")
-    most_candidates: int = Field(ge=0, description="open threads of other sessions looked at")
-    most_told: int = Field(ge=1, description="what was left out is told up to this number")
 
 
 class SupervisorSettings(_Section):

@@ -45,8 +45,8 @@ class GateContext:
     model: Callable[[], tuple[str, str]]
     tool_ids: Collection[str]
     full_entries: int
-    most_errors: int
     settings_error: RemitError | None = None
+    most_errors: int = 20
     prices: Callable[[], PriceTable] | None = None
 
     @classmethod
@@ -78,7 +78,6 @@ class GateContext:
             model,
             tool_ids,
             settings.gates.full_entries,
-            settings.gates.most_errors,
             settings_error,
         )
 

@@ -104,9 +104,7 @@ class _Application:
         if dev:
             runtime.allow_without_limits(DEVELOPER)
         else:
-            limits = AuthLimits(
-                settings.auth.revocation_s, settings.auth.stale_after_s, settings.auth.refused_log_s
-            )
+            limits = AuthLimits(settings.auth.revocation_s, settings.auth.stale_after_s)
             self._keys = KeyStore(runtime.ledger, limits)
             agents = AgentTokenProvider(AgentTokens(agent_secret(runtime.root)), self._keys)
             authority = ByTokenKind(agents, self._keys)
