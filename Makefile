@@ -8,6 +8,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ROOT ?= .remit
 WORKERS ?= 2
 
+# Set, it would make every process of every test compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-live lint bench bench-gateways bench-agents packages lock clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
@@ -17,9 +20,10 @@ run: $(VENV)/.run  ## a conversation through the whole stack
 test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	@$(BIN)/remit model pull smollm2-135m || echo "Tests that need the local model will be skipped."
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist loadfile
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+	@status=0; \
+	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist worksteal || status=$$?; \
+	$(BIN)/coverage combine --quiet && $(BIN)/coverage report || status=$$(( status ? status : 1 )); \
+	exit $$status
 
 test-live: $(VENV)/.dev  ## the acceptance conversation against the real Anthropic API
 	@if [ -n "$$ANTHROPIC_API_KEY" ]; then $(BIN)/python -m pytest -m live tests/live; \

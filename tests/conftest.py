@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from remit.kernel.blocking import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers._http import JsonHttpClient
 from tests.support.postgres import PostgresServer
+
+# Processes that tests start, and the next run, find the modules compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+hypothesis.settings.register_profile(
+    "remit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("remit")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,9 @@ def patch(killer: Killer) -> None:
     kind.submit = submitted  # type: ignore[method-assign]
 
 
-def main(root: str, effects: str, at: str, when: str, policy: str, session_id: str) -> None:
+def main(root: str, effects: str, at: int, when: str, policy: str, session_id: str) -> None:
     """Start a turn, or go on with one, and print what came of it."""
-    killer = Killer(int(at), when)
+    killer = Killer(at, when)
 
     def effect(name: str, text: str) -> dict[str, Any]:
         call = current_call()
@@ -75,7 +74,7 @@ def main(root: str, effects: str, at: str, when: str, policy: str, session_id: s
         Tool("look", "Look.", TEXT, lambda text: effect("look", text), on_unknown="retry"),
         Tool("pay", "Pay.", TEXT, lambda text: effect("pay", text), on_unknown=policy),  # type: ignore[arg-type]
     ]
-    with Runtime.open(root, create=True, flags={"gateway.retry_base_ms": 1}) as runtime:
+    with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
         agent = runtime.agent("payer", instructions="Pay.", tools=tools, max_retries=0)
         if session_id == "new":
             session = agent.session()
@@ -100,7 +99,3 @@ def main(root: str, effects: str, at: str, when: str, policy: str, session_id: s
                 }
             )
         )
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

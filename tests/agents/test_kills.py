@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,10 @@ from remit.agents.approvals import ApprovalQueue
 from remit.gateway.budget import audit_budgets
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
+from tests.agents import killed_agent
 from tests.support.postgres import PostgresServer
+from tests.support.processes import run_forked
+from tests.support.roots import new_root
 from tests.support.wire import Step, WireServer, message, serve, tool_use
 
 _ROUNDS: list[dict[str, Any]] = [
@@ -54,6 +55,7 @@ class _Case:
         self.ledger_at = database or str(self.root / "ledger.db")
         self.effects = directory / "effects"
         self.policy = policy
+        self.database = database
         self.environment = {
             **os.environ,
             "ANTHROPIC_BASE_URL": server.url,
@@ -65,11 +67,11 @@ class _Case:
 
     def run(self, at: int = 0, when: str = "before") -> dict[str, Any] | None:
         """One process; ``None`` when it was killed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.agents.killed_agent", str(self.root), str(self.effects),
-             str(at), when, self.policy, self.session],
-            capture_output=True, text=True, env=self.environment, timeout=120,
-            cwd=Path(__file__).parents[2], check=False,
+        if not self.root.exists():
+            new_root(self.root, database=self.database)
+        done = run_forked(
+            killed_agent.main, str(self.root), str(self.effects), at, when, self.policy,
+            self.session, environment=self.environment,
         )  # fmt: skip
         lines = done.stdout.splitlines()
         if self.session == "new" and lines:

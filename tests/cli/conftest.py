@@ -1,4 +1,4 @@
-"""The command as a user runs it: a process of its own."""
+"""The command line, run in this process or as a user runs it, in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,17 +9,52 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from remit.cli import main
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def remit(tmp_path: Path) -> Run:
-    """Runs ``remit ARGUMENTS`` in a directory of its own; keyword ``stdin``, ``env``."""
+def work(tmp_path: Path) -> Path:
+    """The directory in which commands run."""
     work = tmp_path / "work"
     work.mkdir()
+    return work
 
-    def run(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def remit(work: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``remit ARGUMENTS`` in this process; keyword ``stdin``, others are the environment."""
+
+    def run(
+        *arguments: str | Path, stdin: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        code: str | int | None = 0
+        with (
+            monkeypatch.context() as patch,
+            CliRunner().isolation(stdin, env=env) as (out, error, _),
+        ):
+            patch.chdir(work)
+            try:
+                main([str(argument) for argument in arguments])
+            except SystemExit as leave:
+                code = leave.code
+            texts = [stream.getvalue().decode() for stream in (out, error)]
+        assert isinstance(code, int | None)
+        return subprocess.CompletedProcess(arguments, code or 0, *texts)
+
+    return run
+
+
+@pytest.fixture
+def remit_process(work: Path) -> Run:
+    """As :func:`remit`, in a process of its own."""
+
+    def run(
+        *arguments: str | Path, stdin: str = "", **env: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "remit", *arguments],
             input=stdin,
@@ -27,7 +62,7 @@ def remit(tmp_path: Path) -> Run:
             text=True,
             cwd=work,
             env={**os.environ, **env},
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

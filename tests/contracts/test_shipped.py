@@ -12,7 +12,7 @@ from remit.contracts import ContractLoader, PromptContract, PromptPack, check_ex
 from remit.kernel.installed import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.schemas import first_problem
-from remit.runtime import make_root
+from tests.support.roots import new_root
 
 PACKAGES = sorted(Path(str(resources.files("remit") / "assets" / "packages")).iterdir())
 LOADER = ContractLoader(*(one / "HO1" for one in PACKAGES))
@@ -30,8 +30,7 @@ def test_all_are_there_and_none_has_a_problem() -> None:
 
 
 def test_a_new_root_has_them(tmp_path: Path) -> None:
-    root = Root(tmp_path / "root")
-    make_root(root)
+    root = Root(new_root(tmp_path / "root"))
     loader = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
     assert [one.digest for one in loader.list()] == [one.digest for one in SHIPPED.values()]
     for contract in loader.list():

@@ -33,6 +33,7 @@ from remit.routing.options import model_timeout_s
 from remit.routing.trail import verify_trail
 from tests.routing.models import candidate, emitting, gateway_to, nine
 from tests.support.requests import prompt_request
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 
@@ -328,9 +329,7 @@ def test_an_erased_decision_says_so(target: str, upstream: Upstream) -> None:
 
 
 def test_the_command_line_explains_and_replays(tmp_path: Path, upstream: Upstream) -> None:
-    root = tmp_path / "root"
-    subprocess.run([sys.executable, "-m", "remit", "init", str(root)], check=True,
-                   capture_output=True)  # fmt: skip
+    root = new_root(tmp_path / "root")
     models = nine({"a": "status=500", "b": "delay=3"})
     with (
         LedgerClient(root / "ledger.db") as ledger,

@@ -42,6 +42,7 @@ from remit.routing import (
 from remit.routing.trail import create_thought_record, hash_thought
 from tests.support.postgres import PostgresServer
 from tests.support.requests import prompt_request
+from tests.support.roots import new_root
 
 SCRIPT = Path(__file__).parents[2] / "docs/verify_decisions.py"
 SEED = 20_260
@@ -291,11 +292,7 @@ def make(folder: Path, url: str) -> Made:
     settings = {"REMIT_DATABASE_URL": url} if url else {}
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CACHE_HOME")
             if name in os.environ}  # fmt: skip
-    made = Made(folder / "root", {**kept, **settings}, [])
-    subprocess.run(
-        [sys.executable, "-m", "remit", "init", str(made.root)],
-        capture_output=True, timeout=120, check=True, env=made.environment,
-    )  # fmt: skip
+    made = Made(new_root(folder / "root", database=url), {**kept, **settings}, [])
     target = url or made.root / "ledger.db"
     calls = make_calls(folder)
     half = len(calls) // 2
@@ -557,11 +554,7 @@ def test_no_export_at_all(tmp_path: Path) -> None:
 
 
 def test_what_was_erased_is_named_and_is_no_failure(tmp_path: Path) -> None:
-    made = Made(tmp_path / "root", dict(os.environ), [])
-    subprocess.run(
-        [sys.executable, "-m", "remit", "init", str(made.root)],
-        capture_output=True, timeout=120, check=True,
-    )  # fmt: skip
+    made = Made(new_root(tmp_path / "root"), dict(os.environ), [])
     candidates = [Candidate("m1", "good", {"general": 60}), Candidate("m2", "good")]
     with LedgerClient(made.root / "ledger.db", create=False) as ledger:
         decide(ledger, [(f"Who are you, {n}?", {"candidates": candidates}) for n in range(9)], 1)

@@ -20,6 +20,7 @@ from remit.routing import (
 )
 from tests.routing.models import gateway_to
 from tests.support.requests import openai_provider
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 PAGE = Path(__file__).parents[2] / "docs" / "routing.md"
@@ -34,8 +35,7 @@ def _shape(text: str) -> list[str]:
 
 
 def _explanation(root: Path, upstream: Upstream) -> str:
-    subprocess.run([sys.executable, "-m", "remit", "init", str(root)], check=True,
-                   capture_output=True)  # fmt: skip
+    new_root(root)
     models = (
         Candidate(
             "gpt-4.1", "openai", {"general": 76, "code": 78}, 2 * 10**9, 8 * 10**9, 1_047_576, 80,

@@ -13,6 +13,7 @@ from remit.kernel.root import Root
 from remit.routing import RULES_UNAVAILABLE
 from remit.runtime import make_root
 from tests.support.requests import prompt_request
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 
@@ -20,11 +21,11 @@ from tests.support.upstream import Upstream
 def root(tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root whose OpenAI models are the upstream's."""
     monkeypatch.setenv("OPENAI_BASE_URL", f"{upstream.url}/v1")
-    return tmp_path / "root"
+    return new_root(tmp_path / "root")
 
 
 def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
-    with remit.Runtime.open(root, create=True) as runtime:
+    with remit.Runtime.open(root) as runtime:
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
         assert response.outcome is RouteOutcome.SUCCESS
@@ -44,7 +45,7 @@ def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
 def test_rules_that_cannot_be_read_route_by_the_defaults_and_say_so(
     root: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    remit.Runtime.open(root, create=True).close()
+    remit.Runtime.open(root).close()
     rules = root / "HOT" / "routing" / "weights.json"
     if damage == "missing":
         rules.unlink()
@@ -61,7 +62,7 @@ def test_rules_that_cannot_be_read_route_by_the_defaults_and_say_so(
 
 
 def test_init_puts_the_rules_back_and_changes_no_others(root: Path) -> None:
-    remit.Runtime.open(root, create=True).close()
+    remit.Runtime.open(root).close()
     rules = root / "HOT" / "routing" / "weights.json"
     shipped = rules.read_bytes()
     rules.unlink()

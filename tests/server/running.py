@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from tests.support.roots import new_root
 
 __all__ = ["Served", "new_session", "serving", "until"]
 
@@ -189,10 +190,7 @@ def serving(
     }
     command = [sys.executable, "-m", "remit"]
     if not (root / "remit.toml").exists():
-        subprocess.run([*command, "init", str(root)], env=variables, check=True,
-                       capture_output=True, timeout=60)  # fmt: skip
-        with (root / "remit.toml").open("a", encoding="utf-8") as file:
-            file.write(toml)
+        new_root(root, toml, database=database)
     log = root.parent / f"{root.name}-{uuid.uuid4().hex[:8]}.log"
     store = database or str(root / "ledger.db")
     with (
@@ -235,7 +233,7 @@ def new_session() -> str:
     return f"SES-{uuid.uuid4().hex[:16].upper()}"
 
 
-def until(true: Callable[[], bool], within_s: float = 20) -> None:
+def until(true: Callable[[], bool], within_s: float = 60) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + within_s
     while not true():

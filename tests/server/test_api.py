@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.authentication import Authenticator
 from tests.support.agents import CLASSIFIED, anthropic_runtime
+from tests.support.roots import new_root
 from tests.support.stores import conversation, outside
 from tests.support.wire import message, tool_use
 
@@ -159,9 +161,13 @@ class Api:
 @pytest.fixture
 def api(target: str, tmp_path: Path) -> Iterator[Api]:
     """A new root, on both stores."""
+    database = target if target.startswith("postgresql") else ""
+    root = new_root(tmp_path / "root", database=database)
+    if not database:
+        shutil.copy(root / "ledger.db", target)
     flags = {"ledger.path": target}
     with (
-        Runtime.open(tmp_path / "root", create=True, flags=flags) as runtime,
+        Runtime.open(root, flags=flags) as runtime,
         KeyStore(runtime.ledger, LIMITS) as keys,
     ):
         yield Api(runtime, keys)
@@ -213,7 +219,7 @@ def test_whether_a_key_is_good_cannot_be_told(api: Api) -> None:
 
 def test_in_dev_mode_everybody_is_an_operator(tmp_path: Path) -> None:
     with (
-        Runtime.open(tmp_path / "root", create=True) as runtime,
+        Runtime.open(new_root(tmp_path / "root")) as runtime,
         KeyStore(runtime.ledger, LIMITS) as keys,
     ):
         api = Api(runtime, keys, Authenticator(None, "PRC-PASSTHROUGH-001"))

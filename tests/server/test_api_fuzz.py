@@ -17,6 +17,7 @@ from remit.gateway.auth import AuthLimits, KeyStore
 from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.authentication import Authenticator
+from tests.support.roots import new_root
 from tests.support.stores import conversation
 
 MODES = pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
@@ -51,7 +52,7 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A root with a conversation, model calls and keys in it."""
-    with Runtime.open(tmp_path_factory.mktemp("api") / "root", create=True) as runtime:
+    with Runtime.open(new_root(tmp_path_factory.mktemp("api") / "root")) as runtime:
         session = SessionManager(runtime.ledger, "SES-00000001")
         session.start()
         session.add_turn("hello", "good day")

@@ -15,6 +15,7 @@ from openai import OpenAI
 from remit.routing import explain, replay
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
 TOML = (
@@ -305,9 +306,8 @@ def test_the_command_line_tells_why(routed: Served, session: str) -> None:
 
 
 def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
-    root = tmp_path / "root"
+    root = new_root(tmp_path / "root")
     command = [sys.executable, "-m", "remit"]
-    subprocess.run([*command, "init", str(root)], check=True, capture_output=True)
     plain = (root / "remit.toml").read_text()
     for toml, said in (
         ('[routing.routes.x]\nmodels = ["nobody"]', "nobody"),

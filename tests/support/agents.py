@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from remit.runtime import Runtime
+from tests.support.roots import new_root
 from tests.support.wire import Step, WireServer, serve
 
 CLASSIFIED = {"speech_act": "question", "ambiguity": "low"}
@@ -24,5 +25,7 @@ def anthropic_runtime(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
         flags: Mapping[str, Any] = {"gateway.retry_base_ms": 1, **options.pop("flags", {})}
-        with Runtime.open(root, create=True, flags=flags, **options) as runtime:
+        if not root.exists():
+            new_root(root)
+        with Runtime.open(root, flags=flags, **options) as runtime:
             yield runtime, server

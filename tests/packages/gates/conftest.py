@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,8 @@ from remit.ledger import LedgerClient, open_root_ledger
 from remit.packages.checks import RunningCode
 from remit.packages.distribution import Distribution
 from remit.packages.gates import GateContext, GateReport, GateResult, check_gates
-from remit.runtime import known_tools, make_root
+from remit.runtime import known_tools
+from tests.support.roots import new_root
 
 
 @dataclass
@@ -99,17 +99,7 @@ def fails(error: RemitError) -> Any:
     return call
 
 
-@pytest.fixture(scope="session")
-def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with everything that ships; not to be changed."""
-    path = tmp_path_factory.mktemp("founded") / "root"
-    make_root(Root(path))
-    return path
-
-
 @pytest.fixture
-def house(founded: Path, tmp_path: Path) -> House:
+def house(tmp_path: Path) -> House:
     """A root of the test's own."""
-    path = tmp_path / "root"
-    shutil.copytree(founded, path, symlinks=True)
-    return House(Root(path))
+    return House(Root(new_root(tmp_path / "root")))

@@ -14,10 +14,10 @@ from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages.documents import Framework
 from remit.packages.gates import check_gates
-from remit.runtime import make_root
 from remit.runtime.governing import gate_context
 from tests.packages.gates.conftest import House, fails
 from tests.packages.gates.test_orders import Writer, writing
+from tests.support.roots import new_root
 
 
 def _framework(house: House, **config: Any) -> None:
@@ -195,8 +195,7 @@ def test_a_later_run_goes_on_where_the_last_one_ended(house: House) -> None:
     "line", ['[routing]\nrules = "mine.json"', '[budget]\nprices = "../prices.toml"']
 )
 def test_rules_and_prices_that_no_package_brought(tmp_path: Path, line: str) -> None:
-    root = Root(tmp_path / "root")
-    make_root(root)
+    root = Root(new_root(tmp_path / "root"))
     with root.config.open("a") as file:
         file.write(f"\n{line}\n")
     loaded = load_settings(root.config)

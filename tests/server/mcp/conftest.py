@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.mcp.running import Served, new_root, serving
+from tests.server.mcp.running import Served, serving
+from tests.support.roots import new_root
 
 
 @pytest.fixture(scope="module")

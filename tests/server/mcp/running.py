@@ -39,15 +39,6 @@ def variables(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, **(more or {})}
 
 
-def new_root(place: Path, toml: str = "") -> Path:
-    """A root of its own."""
-    subprocess.run([sys.executable, "-m", "remit", "init", str(place)], env=variables(),
-                   check=True, capture_output=True, timeout=60)  # fmt: skip
-    with (place / "remit.toml").open("a", encoding="utf-8") as file:
-        file.write(toml)
-    return place
-
-
 def stdio(
     root: Path,
     *,
@@ -155,7 +146,7 @@ def serving(
                 process.kill()
 
 
-def until(true: Callable[[], bool], within_s: float = 20) -> None:
+def until(true: Callable[[], bool], within_s: float = 60) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + within_s
     while not true():

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.mcp.running import TOOLS, new_root, serving, variables
+from tests.server.mcp.running import TOOLS, serving, variables
+from tests.support.roots import new_root
 from tests.support.upstream import upstream
 
 PACKAGE = "@modelcontextprotocol/inspector@2.12.0"

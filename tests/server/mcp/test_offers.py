@@ -29,7 +29,8 @@ from remit.server.mcp.owners import TaskOwners
 from remit.server.mcp.server import Offers, all_offers
 from remit.server.mcp.shares import Rate, Shares, TooManyCallsError
 from remit.server.mcp.stdio import _Lines
-from tests.server.mcp.running import TOOLS, new_root, variables
+from tests.server.mcp.running import TOOLS, variables
+from tests.support.roots import new_root
 
 WRITING = ("thought_record", "router_route")
 

@@ -15,7 +15,8 @@ from remit.kernel.settings import default_settings
 from remit.runtime import Runtime
 from remit.server.mcp.caller import Caller
 from remit.server.mcp.server import all_offers
-from tests.server.mcp.running import TOP, new_root
+from tests.server.mcp.running import TOP
+from tests.support.roots import new_root
 
 PAGE = (TOP / "docs/mcp.md").read_text("utf-8")
 

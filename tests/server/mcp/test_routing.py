@@ -15,7 +15,8 @@ from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, Transaction
 from tests.server.mcp.calls import ok, wrong
-from tests.server.mcp.running import Served, new_root, serving, stdio, variables
+from tests.server.mcp.running import Served, serving, stdio, variables
+from tests.support.roots import new_root
 from tests.support.upstream import upstream
 
 REMIT = (sys.executable, "-m", "remit")

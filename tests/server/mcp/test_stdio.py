@@ -17,7 +17,8 @@ import pytest
 
 from remit.ledger import LedgerClient
 from tests.server.mcp import calls
-from tests.server.mcp.running import DOUBLED, TOP, new_root, stdio, until, variables
+from tests.server.mcp.running import DOUBLED, TOP, stdio, until, variables
+from tests.support.roots import new_root
 
 MODES = ["legacy", "auto"]
 LIMIT = "\n[mcp_server]\nmax_message_bytes = 65536\n"
