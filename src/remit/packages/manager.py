@@ -148,7 +148,8 @@ class PackageManager:
                 self._kept.put_back(there, registry, self._step)
             if changes:
                 registry = self._carry_out(changes, registry)
-            asked = [one.manifest.package_id for one in there] + [one.package_id for one in changes]
+            asked = [one.manifest.package_id for one in there]
+            asked += [one.package_id for one in changes if one.candidate is not None]
             return [registry.packages[name] for name in asked]
 
     def remove(self, package_id: str) -> InstalledPackage:

@@ -36,7 +36,7 @@ def plan_install(
     *,
     only_upgrade: bool,
 ) -> list[Change]:
-    """What comes, each package after those that it needs.
+    """What comes, each package after those that it needs; and what a shipped one supersedes goes.
 
     Args:
         candidates: none of which is installed as it is.
@@ -48,7 +48,14 @@ def plan_install(
             or what :func:`remit.packages.dependencies.in_order` raises.
     """
     coming = {one.manifest.package_id: one for one in candidates}
-    ordered = in_order([one.manifest for one in candidates], manifests(registry))
+    superseded = {
+        name
+        for one in candidates
+        if one.source.startswith(SHIPPED_SOURCE)
+        for name in one.manifest.supersedes
+        if name in registry.packages
+    }
+    ordered = in_order([one.manifest for one in candidates], manifests(registry), superseded)
     changes = []
     for manifest in ordered:
         one, name = coming[manifest.package_id], manifest.package_id
@@ -64,7 +71,8 @@ def plan_install(
         _check_modules(one, registry)
         newer = now is not None and now.version != manifest.version
         changes.append(Change(name, one, now, "upgrade" if newer else "install"))
-    return changes
+    removed = sorted(superseded)
+    return changes + [Change(name, None, registry.packages[name], "remove") for name in removed]
 
 
 def approved(

@@ -139,7 +139,11 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Checked:
             if name not in modules:
                 told = f"{package_id} governs {name}, which the running code does not have."
                 findings.append(
-                    Finding(told, "Install the versions that belong together.", package_id)
+                    Finding(
+                        told,
+                        "Run `remit init`, which installs the packages of this version.",
+                        package_id,
+                    )
                 )
     for name in sorted(modules):
         if not _governed(name, stated):
