@@ -66,16 +66,6 @@ def mcp(
         else:
             note("  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)")
 
-    _listen(path, dev, flags, ready)
-
-
-def _listen(path: Path, dev: bool, flags: dict[str, Any], ready: Any) -> None:
-    from remit.kernel.root import Root
-    from remit.kernel.settings import load_settings
     from remit.server.mcp import serve_http
-    from remit.server.protocol import GuardedProtocol
 
-    limits = load_settings(Root(path).config, flags=flags).settings.server
-    GuardedProtocol.max_header_bytes = limits.max_header_bytes
-    GuardedProtocol.header_timeout_s = limits.header_timeout_s
-    serve_http(path, dev=dev, flags=flags, ready=ready, protocol=GuardedProtocol)
+    serve_http(path, dev=dev, flags=flags, ready=ready)

@@ -1,4 +1,4 @@
-"""HTTP: the door for OpenAI and Anthropic clients, and Remit's own API (SPEC 12)."""
+"""HTTP: the endpoints for OpenAI and Anthropic clients, and Remit's own API (SPEC 12)."""
 
 from remit.server.serving import ServerError, serve
 

@@ -34,7 +34,7 @@ class App:
 
     Args:
         runtime: the open root.
-        door: tells who asks.
+        authenticator: authenticates requests.
         metrics: what ``/metrics`` tells.
         api: answers what is under ``/api``.
         settings: limits of a request.
@@ -47,7 +47,7 @@ class App:
     def __init__(
         self,
         runtime: Runtime,
-        door: Authenticator,
+        authenticator: Authenticator,
         metrics: CallMetrics,
         api: _Handler,
         settings: ServerSettings,
@@ -60,14 +60,14 @@ class App:
         self._traced = traced
         self._on_end = on_end
         self._runtime = runtime
-        self._door = door
+        self._authenticator = authenticator
         self._metrics = metrics
         self._api = api
         self._open_metrics = settings.metrics_open
         self._recover_every_s = recover_every_s
         self._ready = False
-        calls = ModelCalls(runtime.gateway, door, settings)
-        listing = ModelListing(runtime, door)
+        calls = ModelCalls(runtime.gateway, authenticator, settings)
+        listing = ModelListing(runtime, authenticator)
         self._routes: dict[tuple[str, str], _Handler] = {
             ("POST", "/v1/chat/completions"): calls.chat,
             ("POST", "/v1/messages"): calls.messages,
@@ -177,7 +177,7 @@ class App:
     async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._open_metrics:
             try:
-                identity = self._door.enter(scope["headers"]).identity
+                identity = self._authenticator.authenticate_now(scope["headers"]).identity
                 if not identity.may("read"):
                     raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
             except HttpError as error:

@@ -1,4 +1,4 @@
-"""Who asks, and in whose name: from the headers of a request to what the gateway is told."""
+"""Authenticates HTTP requests, and makes the gateway's request from their headers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from remit.gateway import MAX_ID_CHARS
-from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity, token_from_headers
+from remit.gateway.auth import (
+    AgentTokenProvider,
+    AgentTokens,
+    AuthLimits,
+    AuthProvider,
+    AuthUnavailableError,
+    ByTokenKind,
+    Identity,
+    KeyStore,
+    agent_secret,
+    token_from_headers,
+)
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.providers.dialects.call import ClientCall
+from remit.runtime import Runtime
 from remit.server.refusals import HttpError
 
-__all__ = ["DEVELOPER", "AuthenticatedRequest", "Authenticator"]
+__all__ = ["DEVELOPER", "AuthenticatedRequest", "Authenticator", "key_provider", "open_keys"]
+
+Headers = list[tuple[bytes, bytes]]
 
 DEVELOPER = Identity("developer", "operator", key_id="dev")
-"""Whoever asks in dev mode."""
+"""Every caller in dev mode."""
 
 _HEADERS = {
     b"x-remit-session": "session_id",
@@ -37,15 +51,17 @@ _LOOKS_NEW = b"sk-remit-"
 
 @dataclass(slots=True)
 class AuthenticatedRequest:
-    """One request at the door.
+    """An authenticated request.
 
     Attributes:
-        headers: those that matter, by name.
-        identity: who asks.
+        headers: the headers that Remit reads, by name.
+        identity: the caller.
+        token: the token it was authenticated by; ``None`` in dev mode without one.
     """
 
     headers: dict[bytes, bytes]
     identity: Identity
+    token: str | None = None
 
     def text(self, name: bytes) -> str:
         """A header as an id: printable ASCII, not too long; empty when it is not there.
@@ -68,46 +84,73 @@ class AuthenticatedRequest:
         return value.decode("ascii")
 
 
+def open_keys(runtime: Runtime) -> KeyStore:
+    """The virtual keys of an open root, with the freshness that its settings ask for."""
+    auth = runtime.loaded.settings.auth
+    return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
+
+
+def key_provider(runtime: Runtime, keys: KeyStore) -> AuthProvider:
+    """Authenticates by virtual keys, and by agent tokens made on their behalf."""
+    tokens = AgentTokens(agent_secret(runtime.root))
+    return ByTokenKind(AgentTokenProvider(tokens, keys), keys)
+
+
 class Authenticator:
-    """Lets in who has a key, or everybody in dev mode.
+    """Authenticates requests by their key; in dev mode everyone is the developer.
 
     Args:
-        keys: tells whose a key is; ``None`` in dev mode.
+        provider: authenticates tokens; ``None`` in dev mode.
         contract_id: the contract of calls that name none.
-        news_s: within this time a key that another process made is known here, in seconds.
-        on_refused: told of each request that nobody known made.
+        new_key_wait_s: a key that another process made is known here within this time, seconds.
+        on_refused: called for each request without a valid key.
     """
 
     def __init__(
         self,
-        keys: AuthProvider | None,
+        provider: AuthProvider | None,
         contract_id: str,
-        news_s: float = 0.0,
+        new_key_wait_s: float = 0.0,
         on_refused: Callable[[], None] | None = None,
     ) -> None:
-        self._news_s = news_s
-        self._on_refused = on_refused
-        self._keys = keys
+        self._provider = provider
         self._contract_id = contract_id
+        self._new_key_wait_s = new_key_wait_s
+        self._on_refused = on_refused
         self._day = 0
         self._today = ""
 
-    def enter(self, raw_headers: list[tuple[bytes, bytes]]) -> AuthenticatedRequest:
-        """Who asks.
+    def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
+        """The request with its caller.
 
         Raises:
-            HttpError: nobody known. Nothing is written: without a key nobody makes the disk work.
+            HttpError: 401 without a valid key, 503 when keys cannot be checked. Nothing is
+                written: without a key nobody makes the disk work.
         """
         try:
-            return self._known(raw_headers)
+            return self._authenticate(raw_headers)
         except HttpError as error:
             if error.status == 401 and self._on_refused is not None:
                 self._on_refused()
             raise
 
-    def _known(self, raw_headers: list[tuple[bytes, bytes]]) -> AuthenticatedRequest:
+    async def authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
+        """:meth:`authenticate_now`; an unknown virtual key is tried twice, as it may be new.
+
+        Raises:
+            HttpError: as :meth:`authenticate_now`.
+        """
+        try:
+            return self._authenticate(raw_headers)
+        except HttpError as error:
+            looks_new = any(_LOOKS_NEW in value for _, value in raw_headers)
+            if error.status == 401 and looks_new:
+                await asyncio.sleep(self._new_key_wait_s)
+        return self.authenticate_now(raw_headers)
+
+    def _authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
         headers = {name: value for name, value in raw_headers if name in _WANTED}
-        if self._keys is None:
+        if self._provider is None:
             return AuthenticatedRequest(headers, DEVELOPER)
         authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
         token = token_from_headers(
@@ -115,35 +158,21 @@ class Authenticator:
             api_key.decode("latin-1") if api_key is not None else None,
         )
         try:
-            return AuthenticatedRequest(headers, self._keys.authenticate(token))
+            return AuthenticatedRequest(headers, self._provider.authenticate(token), token)
         except AuthUnavailableError as error:
             raise HttpError(503, "auth_unavailable", error.message, retry_after_s=1) from error
         except RemitError as error:
             raise HttpError(401, "invalid_api_key", error.message) from error
 
-    async def authenticate(self, raw_headers: list[tuple[bytes, bytes]]) -> AuthenticatedRequest:
-        """:meth:`enter`, and once more a moment later for a key that may have just been made.
-
-        Raises:
-            HttpError: nobody known.
-        """
-        try:
-            return self._known(raw_headers)
-        except HttpError as error:
-            looks_new = any(_LOOKS_NEW in value for _, value in raw_headers)
-            if error.status == 401 and looks_new:
-                await asyncio.sleep(self._news_s)
-        return self.enter(raw_headers)
-
-    def request(self, visit: AuthenticatedRequest, call: ClientCall) -> PromptRequest:
-        """What the gateway is asked, in the name of who asks.
+    def request(self, caller: AuthenticatedRequest, call: ClientCall) -> PromptRequest:
+        """The gateway's request, in the caller's name.
 
         Raises:
             HttpError: a header cannot be used.
         """
-        named = {field: visit.text(name) for name, field in _HEADERS.items()
-                 if name in visit.headers}  # fmt: skip
-        identity = visit.identity
+        headers = caller.headers
+        named = {field: caller.text(name) for name, field in _HEADERS.items() if name in headers}
+        identity = caller.identity
         parameters = call.parameters
         for name in _UPSTREAM:
             if name in parameters:
@@ -156,8 +185,8 @@ class Authenticator:
                 400, "invalid_request", "anthropic-beta is a header, not a field.",
                 param=_BETA.decode(),
             )  # fmt: skip
-        if _BETA in visit.headers and call.dialect == "anthropic":
-            parameters = {**parameters, _BETA.decode(): visit.text(_BETA)}
+        if _BETA in headers and call.dialect == "anthropic":
+            parameters = {**parameters, _BETA.decode(): caller.text(_BETA)}
         return PromptRequest(
             prompt="",
             prompt_pack_id="",

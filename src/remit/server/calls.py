@@ -49,14 +49,16 @@ class ModelCalls:
     """The endpoints through which models are called.
 
     Args:
-        gateway: the one door to models.
-        door: tells who asks.
+        gateway: the only way to models.
+        authenticator: authenticates requests.
         settings: limits of a request.
     """
 
-    def __init__(self, gateway: LLMGateway, door: Authenticator, settings: ServerSettings) -> None:
+    def __init__(
+        self, gateway: LLMGateway, authenticator: Authenticator, settings: ServerSettings
+    ) -> None:
         self._gateway = gateway
-        self._door = door
+        self._authenticator = authenticator
         self._settings = settings
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,10 +72,10 @@ class ModelCalls:
     async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``POST /v1/messages/count_tokens``: Remit's own estimate; nothing is sent anywhere."""
         try:
-            visit = await self._door.authenticate(scope["headers"])
-            body = await self._body(visit, receive)
+            caller = await self._authenticator.authenticate(scope["headers"])
+            body = await self._body(caller, receive)
             call = _parse(lambda value: parse_messages(value, require_max_tokens=False), body)
-            tokens = self._gateway.estimate_tokens(self._door.request(visit, call))
+            tokens = self._gateway.estimate_tokens(self._authenticator.request(caller, call))
         except HttpError as error:
             await reply_error(send, "anthropic", error)
             return
@@ -81,15 +83,15 @@ class ModelCalls:
 
     async def _serve(self, dialect: _Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            visit = await self._door.authenticate(scope["headers"])
-            body = await self._body(visit, receive)
+            caller = await self._authenticator.authenticate(scope["headers"])
+            body = await self._body(caller, receive)
             call = _parse(dialect.parse, body)
-            request = self._door.request(visit, call)
+            request = self._authenticator.request(caller, call)
             if call.stream:
                 relay = Relay(dialect.shape, call, send)
-                await self._streamed(relay, request, visit, receive)
+                await self._streamed(relay, request, caller, receive)
             else:
-                await self._whole(dialect, request, visit, receive, send)
+                await self._whole(dialect, request, caller, receive, send)
         except HttpError as error:
             await reply_error(send, dialect.shape, error)
         except RemitError as error:
@@ -98,9 +100,9 @@ class ModelCalls:
             refused = HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1)
             await reply_error(send, dialect.shape, refused)
 
-    async def _body(self, visit: AuthenticatedRequest, receive: Receive) -> Any:
+    async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> Any:
         """The body's JSON."""
-        headers = visit.headers
+        headers = caller.headers
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise HttpError(
                 415, "unsupported_encoding", "Send the body without a content-encoding.", close=True
@@ -120,12 +122,12 @@ class ModelCalls:
         self,
         dialect: _Dialect,
         request: PromptRequest,
-        visit: AuthenticatedRequest,
+        caller: AuthenticatedRequest,
         receive: Receive,
         send: Send,
     ) -> None:
         with _Watch(receive, _WATCH_AFTER_S):
-            response = await self._gateway.aroute(request, identity=visit.identity)
+            response = await self._gateway.aroute(request, identity=caller.identity)
         headers = call_headers(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             await reply_error(send, dialect.shape, _failure(response), headers)
@@ -146,10 +148,10 @@ class ModelCalls:
         await reply_json(send, answer, 200, headers)
 
     async def _streamed(
-        self, relay: Relay, request: PromptRequest, visit: AuthenticatedRequest, receive: Receive
+        self, relay: Relay, request: PromptRequest, caller: AuthenticatedRequest, receive: Receive
     ) -> None:
         call = asyncio.ensure_future(
-            self._gateway.aroute(request, on_event=relay.take, identity=visit.identity)
+            self._gateway.aroute(request, on_event=relay.take, identity=caller.identity)
         )
         call.add_done_callback(relay.ended)
         try:

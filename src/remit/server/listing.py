@@ -19,18 +19,18 @@ class ModelListing:
 
     Args:
         runtime: tells them.
-        door: tells who asks.
+        authenticator: authenticates requests.
     """
 
-    def __init__(self, runtime: Runtime, door: Authenticator) -> None:
+    def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._runtime = runtime
-        self._door = door
+        self._authenticator = authenticator
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All of them."""
         shape = _shape(scope)
         try:
-            known = self._known(await self._door.authenticate(scope["headers"]))
+            known = self._known(await self._authenticator.authenticate(scope["headers"]))
         except HttpError as error:
             await reply_error(send, shape, error)
             return
@@ -53,7 +53,7 @@ class ModelListing:
         shape = _shape(scope)
         wanted = unquote(scope["path"].removeprefix("/v1/models/"))
         try:
-            known = dict(self._known(await self._door.authenticate(scope["headers"])))
+            known = dict(self._known(await self._authenticator.authenticate(scope["headers"])))
             if wanted not in known:
                 raise HttpError(404, "model_not_found", "There is no such model here.")
         except HttpError as error:
@@ -64,17 +64,17 @@ class ModelListing:
         else:
             await reply_json(send, _anthropic(wanted))
 
-    def _known(self, visit: AuthenticatedRequest) -> list[tuple[str, str]]:
+    def _known(self, caller: AuthenticatedRequest) -> list[tuple[str, str]]:
         known = dict(self._runtime.models())
         router = self._runtime.router
-        for name in visit.identity.models:  # what a key names by itself can be called
+        for name in caller.identity.models:  # what a key names by itself can be called
             if not any(mark in name for mark in "*?["):
                 known.setdefault(name, "remit")
         return [
             (model, owner)
             for model, owner in sorted(known.items())
-            if visit.identity.may_use_model(model)
-            or (router.knows(model) and router.may_use(model, visit.identity))
+            if caller.identity.may_use_model(model)
+            or (router.knows(model) and router.may_use(model, caller.identity))
         ]
 
 

@@ -1,19 +1,19 @@
-"""Listening: sockets, processes, a clean end (SPEC 12, 15)."""
+"""``remit serve``: its processes, and the application of each (SPEC 12, 15)."""
 
 from __future__ import annotations
 
 import gc
-import ipaddress
 import json
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.errors import RemitError
+from remit.kernel.root import Root
+from remit.kernel.settings import load_settings
+from remit.server.listening import ServerError, http_config, listen, require_loopback, url_of
 
 __all__ = ["ServerError", "application", "serve"]
 
@@ -23,10 +23,6 @@ _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 
 _GC_THRESHOLD = 50_000
 _SWITCH_S = 0.001
-
-
-class ServerError(RemitError):
-    """The server cannot begin."""
 
 
 def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> None:
@@ -41,65 +37,35 @@ def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> Non
     Raises:
         ServerError: the address cannot be listened on, or must not be.
     """
-    from uvicorn import Config, Server
+    from uvicorn import Server
     from uvicorn.supervisors import Multiprocess
 
-    from remit.kernel.root import Root
-    from remit.kernel.settings import load_settings
-
     settings = load_settings(Root(root).config, flags=flags).settings.server
-    if dev and not _is_loopback(settings.host):
-        raise ServerError(
-            f"Dev mode lets everybody in, so it listens on loopback only, not on {settings.host}.",
-            next_step="Leave out --dev and make keys with `remit key create`.",
-        )
-    listening = _listen(settings.host, settings.port, settings.max_connections)
+    if dev:
+        require_loopback(settings.host)
+    listening = listen(settings.host, settings.port, settings.max_connections)
     os.environ[_OPTIONS] = json.dumps({"root": str(root), "dev": dev, "flags": dict(flags)})
     if settings.workers > 1 and _METRICS not in os.environ:
         os.environ[_METRICS] = tempfile.mkdtemp(prefix="remit-metrics-")
-    config = Config(
-        "remit.server.serving:application",
-        factory=True,
-        http="remit.server.protocol:GuardedProtocol",
-        ws="none",
-        loop="auto",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        workers=settings.workers,
-        limit_concurrency=settings.max_connections,
-        timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=settings.drain_s,
-        backlog=settings.max_connections,
+    config = http_config(
+        "remit.server.serving:application", settings, factory=True, workers=settings.workers
     )
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
     if settings.workers > 1:
-        ready(f"http://{shown}:{port}")
+        ready(url_of(listening))
         Multiprocess(config, sockets=[listening]).run()
     else:
         server = Server(config)
-        config.load()  # what is wrong with the root shows before anybody is told of a URL
-        ready(f"http://{shown}:{port}")
+        config.load()  # what is wrong with the root shows before the URL is announced
+        ready(url_of(listening))
         server.run(sockets=[listening])
 
 
 def application() -> Any:
-    """The application of one process, as :func:`serve` was told to make it."""
-    from remit.gateway.auth import (
-        AgentTokenProvider,
-        AgentTokens,
-        AuthLimits,
-        ByTokenKind,
-        KeyStore,
-        agent_secret,
-    )
+    """The application of one process, with the options of :func:`serve`."""
     from remit.runtime import Runtime
     from remit.server.api import api_application
     from remit.server.app import App
-    from remit.server.authentication import DEVELOPER, Authenticator
+    from remit.server.authentication import DEVELOPER, Authenticator, key_provider, open_keys
     from remit.server.protocol import GuardedProtocol
     from remit.server.telemetry import (
         CallLog,
@@ -115,14 +81,10 @@ def application() -> Any:
     set_up_logging(settings.server.log_level, settings.server.log_format)
     GuardedProtocol.max_header_bytes = settings.server.max_header_bytes
     GuardedProtocol.header_timeout_s = settings.server.header_timeout_s
-    limits = AuthLimits(settings.auth.revocation_s, settings.auth.stale_after_s)
-    keys = KeyStore(runtime.ledger, limits)
-    authority = None
+    keys = open_keys(runtime)
+    provider = None if options["dev"] else key_provider(runtime, keys)
     if options["dev"]:
         runtime.allow_without_limits(DEVELOPER)
-    else:
-        agents = AgentTokenProvider(AgentTokens(agent_secret(runtime.root)), keys)
-        authority = ByTokenKind(agents, keys)
     gateway = runtime.gateway
     metrics = CallMetrics(
         max_models=settings.telemetry.max_models,
@@ -142,8 +104,8 @@ def application() -> Any:
             gateway.observers.append(observer)
     if settings.server.log_level in ("debug", "info"):
         gateway.observers.append(CallLog())
-    door = Authenticator(
-        authority, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key
+    authenticator = Authenticator(
+        provider, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key
     )
 
     def end() -> None:
@@ -160,36 +122,12 @@ def application() -> Any:
     sys.setswitchinterval(_SWITCH_S)
     return App(
         runtime,
-        door,
+        authenticator,
         metrics,
-        api_application(runtime, keys, door),
+        api_application(runtime, keys, authenticator),
         settings.server,
         settings.gateway.recover_every_s,
         on_end=end,
         traced=traces is not None,
         dev=options["dev"],
     )
-
-
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(backlog)  # who is told of the URL may come before the server runs
-    except OSError as error:
-        listening.close()
-        raise ServerError(
-            f"{host}:{port} cannot be listened on: {error.strerror}.",
-            next_step="Choose another --port, or end what listens there.",
-        ) from error
-    listening.set_inheritable(True)
-    return listening
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -27,7 +27,7 @@ class RouterDouble:
         self.begun = self.cancelled = 0
 
     async def aroute_text(self, prompt: str, **how: Any) -> dict[str, Any]:
-        """See :class:`remit.server.mcp.routing.RouterPort`."""
+        """See :class:`remit.routing.router.Router`."""
         if prompt == "slow":
             self.begun += 1
             try:
@@ -55,7 +55,7 @@ class RouterDouble:
         }
 
     def score_text(self, prompt: str, **how: Any) -> dict[str, Any]:
-        """See :class:`remit.server.mcp.routing.RouterPort`."""
+        """See :class:`remit.routing.router.Router`."""
         if prompt == "block":
             time.sleep(3)
         how.pop("identity")
@@ -63,11 +63,11 @@ class RouterDouble:
                 "rule_version_hash": "rv:sha256:unavailable"}  # fmt: skip
 
     def status(self) -> dict[str, Any]:
-        """See :class:`remit.server.mcp.routing.RouterPort`."""
+        """See :class:`remit.routing.router.Router`."""
         return {"models": ["m-1"], "begun": self.begun, "cancelled": self.cancelled}
 
     def explain(self, decision: str) -> dict[str, Any]:
-        """See :class:`remit.server.mcp.routing.RouterPort`."""
+        """See :class:`remit.routing.router.Router`."""
         if decision != "DEC-1":
             raise RemitError(f"There is no decision {decision}.", next_step="See query_ledger.")
         return {"decision_id": decision, "prompt": f"api_key={SECRET}"}

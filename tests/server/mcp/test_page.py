@@ -14,7 +14,7 @@ from remit.gateway.auth import ROLES, Identity
 from remit.kernel.settings import default_settings
 from remit.runtime import Runtime
 from remit.server.mcp.caller import Caller
-from remit.server.mcp.server import all_offers
+from remit.server.mcp.server import all_tools
 from tests.server.mcp.running import TOP
 from tests.support.roots import new_root
 
@@ -34,11 +34,11 @@ def _rows(columns: int) -> list[list[str]]:
 def test_the_table_of_tools(tmp_path: Path) -> None:
     with Runtime.open(new_root(tmp_path / "root")) as runtime:
         told = {
-            offer.tool.tool_id: (
-                {role for role in ROLES if offer.allows(Caller(Identity("x", role)))},
-                "yes" if offer.writes else "no",
+            tool.tool.tool_id: (
+                {role for role in ROLES if tool.allows(Caller(Identity("x", role)))},
+                "yes" if tool.writes else "no",
             )
-            for offer in all_offers(runtime)
+            for tool in all_tools(runtime)
         }
     rows = _rows(4)
     assert [row[0].strip("`") for row in rows] == list(told)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from remit.gateway.auth import Identity
-from remit.server.api.guard import IDENTITY
 from remit.server.api.shapes import Error
+from remit.server.guard import IDENTITY
 from remit.server.refusals import HttpError
 
 __all__ = ["Caller", "allow", "failures", "name_of"]

@@ -18,14 +18,14 @@ from remit.server.api.access import allow, failures
 from remit.server.api.answers import answer
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
-from remit.server.api.errors import error_body, told
+from remit.server.api.errors import error_answer, error_body, refuse
 from remit.server.api.governance import governance_routes
-from remit.server.api.guard import Guard
 from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
 from remit.server.api.sessions import session_routes
 from remit.server.api.shapes import Health
 from remit.server.authentication import Authenticator
+from remit.server.guard import Guard
 from remit.server.refusals import HttpError
 
 __all__ = ["api_application"]
@@ -38,13 +38,13 @@ _SCHEMES = {
 }
 
 
-def api_application(runtime: Runtime, keys: KeyStore, door: Authenticator) -> Guard:
+def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> Guard:
     """The ASGI application that answers what is under ``/api``.
 
     Args:
         runtime: the open root.
         keys: the virtual keys of that root.
-        door: tells who asks.
+        authenticator: authenticates requests.
     """
     app = _Application(
         title="Remit",
@@ -74,8 +74,14 @@ def api_application(runtime: Runtime, keys: KeyStore, door: Authenticator) -> Gu
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _failed)
     settings = runtime.loaded.settings.server
-    most = min(_MAX_BODY_BYTES, settings.max_body_bytes)
-    return Guard(app, door, _OPENAPI, most, settings.body_timeout_s)
+    return Guard(
+        app,
+        authenticator,
+        refuse,
+        max_body_bytes=min(_MAX_BODY_BYTES, settings.max_body_bytes),
+        body_timeout_s=settings.body_timeout_s,
+        open_path=_OPENAPI,
+    )
 
 
 def _health_routes(runtime: Runtime, keys: KeyStore) -> APIRouter:
@@ -117,7 +123,7 @@ class _Application(FastAPI):
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, (HttpError, RemitError))
-    status, body, headers = told(error)
+    status, body, headers = error_answer(error)
     response = answer(body, status)
     for name, value in headers:
         response.headers[name.decode()] = value.decode()

@@ -15,8 +15,9 @@ from remit.ledger import (
     NoSignerError,
 )
 from remit.server.refusals import HttpError
+from remit.server.replies import Scope, Send, reply_json
 
-__all__ = ["Headers", "error_body", "told"]
+__all__ = ["error_answer", "error_body", "refuse"]
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -35,8 +36,8 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
 )
 
 
-def told(error: HttpError | RemitError) -> tuple[int, dict[str, Any], Headers]:
-    """Status, body and headers of the answer to a request that ended with ``error``."""
+def error_answer(error: HttpError | RemitError) -> tuple[int, dict[str, Any], Headers]:
+    """Status, body and headers that answer ``error``."""
     if isinstance(error, RemitError):
         status, code = next(
             ((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)),
@@ -44,8 +45,8 @@ def told(error: HttpError | RemitError) -> tuple[int, dict[str, Any], Headers]:
         )
         return status, error_body(code, error.message, error.next_step), []
     cause = error.__cause__
-    if isinstance(cause, AuthUnavailableError):  # the key may be good: nobody can tell just now
-        return told(cause)
+    if isinstance(cause, AuthUnavailableError):  # the key may be valid
+        return error_answer(cause)
     headers: Headers = []
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
@@ -53,6 +54,12 @@ def told(error: HttpError | RemitError) -> tuple[int, dict[str, Any], Headers]:
         headers.append((b"connection", b"close"))
     next_step = cause.next_step if isinstance(cause, RemitError) else ""
     return error.status, error_body(error.code, error.message, next_step, error.param), headers
+
+
+async def refuse(scope: Scope, send: Send, error: HttpError) -> None:
+    """Answer a request that ended before the API saw it."""
+    status, body, headers = error_answer(error)
+    await reply_json(send, body, status, headers)
 
 
 def error_body(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 
-from remit.server.mcp.errors import McpError
+from remit.server.listening import ServerError
 
 try:
-    import mcp  # noqa: F401 - the SDK, asked for by name, so that its absence is told plainly
+    import mcp  # noqa: F401 - the SDK, imported by name, so that its absence is said plainly
 except ImportError as error:
-    raise McpError(
+    raise ServerError(
         "`remit mcp` needs the extra 'mcp', which is not installed.",
         next_step="pip install 'remit[mcp]'.",
     ) from error
@@ -22,7 +22,7 @@ except ImportError as error:
 from remit.server.mcp.http import serve_http
 from remit.server.mcp.stdio import serve_stdio
 
-__all__ = ["McpError", "serve_http", "serve_stdio"]
+__all__ = ["serve_http", "serve_stdio"]
 
 # The SDK logs what clients send, and the ids of their sessions: both may be secret.
 for _name in ("mcp", "sse_starlette"):

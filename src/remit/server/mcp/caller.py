@@ -1,4 +1,4 @@
-"""Who calls a tool, and in whose name it then acts."""
+"""The caller of a tool, and in whose name it acts."""
 
 from __future__ import annotations
 
@@ -10,44 +10,36 @@ import orjson
 from remit.gateway.auth import Identity
 from remit.kernel.errors import RemitError
 
-__all__ = ["DEVELOPER", "LOCAL", "Caller", "NotAllowedError", "calling", "current_caller"]
-
-DEVELOPER = Identity("developer", "operator", key_id="dev")
-"""Whoever asks over HTTP in dev mode."""
+__all__ = ["LOCAL", "Caller", "NotAllowedError", "calling", "current_caller"]
 
 LOCAL = Identity("local-operator", "operator", key_id="local", user_id="local-operator")
-"""Whoever starts ``remit mcp`` over stdio; the user is there to be given a budget."""
+"""The caller over stdio, who started ``remit mcp``; the user id lets a budget be set."""
 
 
 class NotAllowedError(RemitError):
-    """Who calls may not do this."""
+    """The caller may not do this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls.
+    """The caller of a tool.
 
     Attributes:
-        identity: as the key tells.
+        identity: as its key was authenticated.
     """
 
     identity: Identity
 
     @property
-    def role(self) -> str:
-        """The role, as :data:`remit.gateway.auth.ROLES` names it."""
-        return self.identity.role
-
-    @property
-    def held(self) -> bool:
-        """Whether it is held to what is its own; those that operate a root are not."""
-        return self.role == "agent"
+    def restricted(self) -> bool:
+        """Whether it sees only what is its own, as agents do."""
+        return self.identity.role == "agent"
 
     @property
     def owner(self) -> str:
-        """Whose own that is: the same for all keys of one user.
+        """The owner of what it records: one for all keys of a user.
 
-        Without a key it is the agent's in the one session that its token was made for.
+        Without a key, the agent in the one session that its token was made for.
         """
         identity = self.identity
         if identity.user_id:
@@ -58,18 +50,14 @@ class Caller:
             return f"token:{orjson.dumps([identity.session_id, identity.name]).decode()}"
         return f"name:{identity.name}"
 
-    def may(self, permission: str) -> bool:
-        """Whether its role has a permission (:data:`remit.gateway.auth.PERMISSIONS`)."""
-        return self.identity.may(permission)
-
-    def agent_id(self, asked: str) -> str:
-        """The agent in whose name it acts: the one that is asked for, else its own.
+    def agent_id(self, requested: str) -> str:
+        """The agent in whose name it acts: the requested one, else its own.
 
         Raises:
             NotAllowedError: the key may not act as that agent.
         """
         agents = self.identity.agents
-        found = asked or (agents[0] if agents else self.identity.name)
+        found = requested or (agents[0] if agents else self.identity.name)
         if not self.identity.may_act_as(found):
             raise NotAllowedError(
                 f"This key may not act as the agent {found!r}.",
@@ -77,28 +65,28 @@ class Caller:
             )
         return found
 
-    def session_id(self, asked: str) -> str:
-        """The session that it works in: the one that is asked for, else that of its token.
+    def session_id(self, requested: str) -> str:
+        """The session that it works in: the requested one, else that of its token.
 
         Raises:
             NotAllowedError: its token is for another session.
         """
         own = self.identity.session_id
-        if own and asked and asked != own:
+        if own and requested not in ("", own):
             raise NotAllowedError(
                 "This token is for another session.", next_step="Leave session_id out."
             )
-        return asked or own
+        return requested or own
 
 
 calling: ContextVar[Caller] = ContextVar("remit_mcp_caller")
-"""Set by the server around each call; a tool's thread sees it too."""
+"""Set by the server around each call, for the tool's thread too."""
 
 
 def current_caller() -> Caller:
-    """Who calls the tool that this code runs for.
+    """The caller of the running tool.
 
     Raises:
-        LookupError: no call is being answered; nobody is ever assumed.
+        LookupError: no tool is running; there is no default.
     """
     return calling.get()

@@ -1,4 +1,4 @@
-"""Whose task it is: a key of the role ``agent`` sees and continues only what it began."""
+"""Owners of tasks: a key of the role ``agent`` sees and continues only what it began."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
 class TaskOwners:
     """Gives a task to the key that records its first thought over MCP.
 
-    What routing and agents of this root recorded belongs to nobody here: an agent's key gets at
-    none of it, not even where it came to lie in a task that the key began.
+    What routing and the root's own agents recorded has no owner here: an agent's key cannot read
+    it, not even where it was recorded under a task that the key began.
 
     Args:
         ledger: in whose database it is kept.
@@ -30,19 +30,19 @@ class TaskOwners:
         self._ledger = ledger
 
     async def claim(self, caller: Caller, task_id: str, session_id: str) -> None:
-        """Let ``caller`` write to a task, and give it the task when nobody wrote to it yet.
+        """Let ``caller`` write to a task, and give it the task if nobody has written to it.
 
-        A refusal leaves nothing behind, and no session is given to anybody.
+        A refusal changes nothing; a session is given to nobody.
 
         Args:
             caller: who writes.
             task_id: the task.
-            session_id: the session that is named with it; a key names its own alone.
+            session_id: the session that is named with it; a key may name only its own.
 
         Raises:
             NotAllowedError: somebody else began the task or the session.
         """
-        if not caller.held:
+        if not caller.restricted:
             return
         # The token itself says that it is for that session.
         named = "" if session_id == caller.identity.session_id else session_id
@@ -66,9 +66,9 @@ class TaskOwners:
         """Let ``caller`` read a task. Blocks.
 
         Raises:
-            NotAllowedError: it is none of its own; whether there is such a task is not told.
+            NotAllowedError: it is not the owner; whether there is such a task is not said.
         """
-        if not caller.held:
+        if not caller.restricted:
             return
         rows = self._ledger.select("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
         if not rows or rows[0][0] != caller.owner:
@@ -78,30 +78,30 @@ class TaskOwners:
             )
 
     def mark(self, caller: Caller) -> dict[str, Any]:
-        """Metadata that a thought of ``caller`` brings, so that it is known again."""
+        """Metadata of a thought that says who wrote it."""
         key_id = caller.identity.key_id
         return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
 
     def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
         """Whether ``caller`` may read a record of a task of its own: it wrote it. Blocks."""
-        if not caller.held:
+        if not caller.restricted:
             return True
         try:
-            told = self._ledger.read(record.entry_id).metadata
+            metadata = self._ledger.read(record.entry_id).metadata
         except EntryNotFoundError:
             return False
-        return bool(told.get(_WRITER) == caller.owner)
+        return bool(metadata.get(_WRITER) == caller.owner)
 
 
 def _claim(tx: Transaction, owner: str, task_id: str, session_id: str) -> str:
-    """Which of the two is somebody else's; empty when none is, and the task is the owner's."""
-    if session_id and _of_session(tx, session_id) != owner:
+    """Give the task to ``owner``; ``"session"`` or ``"task"`` when that is somebody else's."""
+    if session_id and _session_owner(tx, session_id) != owner:
         return "session"
     rows = tx.execute("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
     if rows:
         return "" if rows[0][0] == owner else "task"
     # Routing records its decisions under the session's id, whatever that looks like.
-    if _of_session(tx, task_id) not in (None, owner):
+    if _session_owner(tx, task_id) not in (None, owner):
         return "task"
     # The entries, not the trail's table: that is filled later where a ledger was imported.
     if tx.execute(
@@ -113,8 +113,8 @@ def _claim(tx: Transaction, owner: str, task_id: str, session_id: str) -> str:
     return ""
 
 
-def _of_session(tx: Transaction, session_id: str) -> str | None:
-    """Whose session it is; empty for the runtime's own, ``None`` for one that nobody began."""
+def _session_owner(tx: Transaction, session_id: str) -> str | None:
+    """Owner of a session; empty for the runtime's own, ``None`` for one that was never begun."""
     rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
     if rows:
         return str(rows[0][0])

@@ -1,20 +1,23 @@
-"""What is on record: three of ADMIN's tools, as they are, told for MCP clients."""
+"""What is on record: three of ADMIN's tools, described for MCP clients."""
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from remit.agents.admin import admin_tools
 from remit.agents.tools import Tool
 from remit.runtime import Runtime
-from remit.server.mcp.offer import Offer
+from remit.server.mcp.tools import McpTool, object_schema
 
-__all__ = ["record_offers"]
+__all__ = ["record_tools"]
 
 _STATUS = {"const": "ok"}
+_COUNT = {"type": "integer"}
+_ENTRIES = {"type": "array", "items": {"type": "object"}}
 _SESSION = {
     "description": "a session's id, as list_sessions shows it",
     "examples": ["SES-7K2M4QX9"],
@@ -22,9 +25,8 @@ _SESSION = {
 _ORDER = {"description": "a work order's id", "examples": ["WO-SES-7K2M4QX9-001"]}
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """How one tool is told here: there is no session that asks, and no other tool of ADMIN's."""
+class _Published(NamedTuple):
+    """How a tool is described here, where no session calls it and ADMIN's others are missing."""
 
     title: str
     description: str
@@ -32,8 +34,8 @@ class _Told:
     output: Mapping[str, Any]
 
 
-_TOLD = {
-    "query_ledger": _Told(
+_PUBLISHED = {
+    "query_ledger": _Published(
         "Latest entries of the ledger",
         "Look up what happened: the latest entries of Remit's append-only ledger, newest first, a "
         "line each (id, event type, decision, reason, time, names of the metadata). Use it to "
@@ -45,33 +47,17 @@ _TOLD = {
             "session_id": {**_SESSION, "description": "only entries of this session"},
             "work_order_id": {**_ORDER, "description": "only entries of this work order"},
         },
-        {
-            "type": "object",
-            "properties": {
-                "status": _STATUS,
-                "count": {"type": "integer"},
-                "entries": {"type": "array", "items": {"type": "object"}},
-            },
-            "required": ["status", "count", "entries"],
-        },
+        object_schema({"status": _STATUS, "count": _COUNT, "entries": _ENTRIES}),
     ),
-    "list_sessions": _Told(
+    "list_sessions": _Published(
         "Conversations on record",
         "List the conversations on record, the latest first: id, agent, when each began and was "
         "last used, number of turns, and whether it has ended. Use it to find the session_id that "
         "the other tools take.",
         {"max_sessions": {"description": "how many at most", "examples": [20]}},
-        {
-            "type": "object",
-            "properties": {
-                "status": _STATUS,
-                "count": {"type": "integer"},
-                "sessions": {"type": "array", "items": {"type": "object"}},
-            },
-            "required": ["status", "count", "sessions"],
-        },
+        object_schema({"status": _STATUS, "count": _COUNT, "sessions": _ENTRIES}),
     ),
-    "trace_prompt_journey": _Told(
+    "trace_prompt_journey": _Published(
         "How a prompt became an answer",
         "Trace how a prompt became an answer: planned, dispatched, asked, answered, tools used, "
         "checked, delivered, with times, tokens, cost and the ids of what is on record. Name one "
@@ -86,16 +72,12 @@ _TOLD = {
             },
             "turn": {"description": "only this turn of the session, from 1 on", "examples": [2]},
         },
-        {
-            "type": "object",
-            "properties": {"status": _STATUS, "turns": {"type": "array"}},
-            "required": ["status", "turns"],
-        },
+        object_schema({"status": _STATUS, "turns": {"type": "array"}}),
     ),
 }
 
 
-def record_offers(runtime: Runtime) -> list[Offer]:
+def record_tools(runtime: Runtime) -> list[McpTool]:
     """``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``.
 
     Args:
@@ -105,40 +87,34 @@ def record_offers(runtime: Runtime) -> list[Offer]:
     tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
     found = {tool.tool_id: tool for tool in tools}
     return [
-        Offer(
-            tool=_retold(found[name], told, settings.mcp_server.timeout_s),
-            title=told.title,
+        McpTool(
+            tool=_described(found[name], published, settings.mcp_server.timeout_s),
+            title=published.title,
             needs=("read",),
-            output_schema=told.output,
+            output_schema=published.output,
         )
-        for name, told in _TOLD.items()
+        for name, published in _PUBLISHED.items()
     ]
 
 
-def _retold(tool: Tool, told: _Told, timeout_s: float) -> Tool:
+def _described(tool: Tool, published: _Published, timeout_s: float) -> Tool:
     schema = copy.deepcopy(dict(tool.input_schema))
-    for name, more in told.properties.items():
+    for name, more in published.properties.items():
         schema["properties"][name] |= more
-    function = tool.function
-    if tool.tool_id == "trace_prompt_journey":
-        function = _traced(function)
     return replace(
         tool,
-        description=told.description,
+        description=published.description,
         input_schema=schema,
-        function=function,
+        function=functools.partial(_run, tool.function),
         timeout_s=timeout_s,
     )
 
 
-def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    def trace_prompt_journey(**arguments: Any) -> Any:
-        output = function(**arguments)
-        if "query_ledger_full" in output.get("note", ""):
-            output["note"] = (
-                "Texts are cut to fit; `remit ledger show ID` prints an entry whole. Ask for one "
-                "turn by its number with turn."
-            )
-        return output
-
-    return trace_prompt_journey
+def _run(function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
+    output = function(**arguments)
+    if "query_ledger_full" in output.get("note", ""):  # a tool that is not offered here
+        output["note"] = (
+            "Texts are cut to fit; `remit ledger show ID` prints an entry whole. Ask for one "
+            "turn by its number with turn."
+        )
+    return output

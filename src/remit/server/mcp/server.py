@@ -1,4 +1,4 @@
-"""The server itself: lists tools and runs them, whatever it is reached over."""
+"""The MCP server: lists and runs the tools, over any transport."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings import Settings
 from remit.runtime import Runtime
 from remit.server.mcp.caller import Caller, calling
-from remit.server.mcp.offer import Offer
-from remit.server.mcp.owners import TaskOwners
-from remit.server.mcp.records import record_offers
-from remit.server.mcp.routing import router_offers
-from remit.server.mcp.shares import Shares, TooManyCallsError
-from remit.server.mcp.thoughts import thought_offers
+from remit.server.mcp.limits import CallSlots, TooManyCallsError
+from remit.server.mcp.records import record_tools
+from remit.server.mcp.router import RouterTools
+from remit.server.mcp.thoughts import ThoughtTools
+from remit.server.mcp.tools import McpTool, tools_of
 
-__all__ = ["Offers", "all_offers", "mcp_server"]
+__all__ = ["ToolRunner", "all_tools", "mcp_server"]
 
 _INSTRUCTIONS = (
     "Remit is an accountable runtime for LLM agents. Record what you plan, find, decide and learn "
@@ -46,7 +45,7 @@ _LONGEST_SHOWN = 64
 Context = ServerRequestContext[Any, Any]
 
 
-def all_offers(runtime: Runtime) -> list[Offer]:
+def all_tools(runtime: Runtime) -> list[McpTool]:
     """Every tool of a root.
 
     Args:
@@ -55,101 +54,106 @@ def all_offers(runtime: Runtime) -> list[Offer]:
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
     return [
-        *thought_offers(runtime.ledger, TaskOwners(runtime.ledger), settings, redactor),
-        *router_offers(runtime.router, settings, redactor),
-        *record_offers(runtime),
+        *tools_of(ThoughtTools(runtime.ledger, settings, redactor), settings),
+        *tools_of(RouterTools(runtime.router, settings, redactor), settings),
+        *record_tools(runtime),
     ]
 
 
 def mcp_server(
-    offers: Iterable[Offer],
+    tools: Iterable[McpTool],
     settings: Settings,
-    who: Callable[[Context], Caller],
+    caller_of: Callable[[Context], Caller],
     *,
-    alone: bool = False,
+    single_caller: bool = False,
 ) -> Server[Any]:
     """The SDK's server with these tools.
 
     Args:
-        offers: the tools.
+        tools: the tools.
         settings: limits.
-        who: tells who asks, for each request anew; raises where nobody known does.
-        alone: see :class:`Offers`.
+        caller_of: the caller of a request; raises where it was not authenticated.
+        single_caller: see :class:`ToolRunner`.
     """
-    tools = Offers(offers, settings, alone=alone)
+    runner = ToolRunner(tools, settings, single_caller=single_caller)
 
-    async def listed(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
-        caller = who(context)
-        return ListToolsResult(tools=[one.definition() for one in tools.of(caller)])
+    async def list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
+        allowed = runner.allowed(caller_of(context))
+        return ListToolsResult(tools=[tool.definition() for tool in allowed])
 
-    async def called(context: Context, asked: CallToolRequestParams) -> CallToolResult:
-        return await tools.call(who(context), asked.name, asked.arguments or {})
+    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+        return await runner.call(caller_of(context), params.name, params.arguments or {})
 
     return Server(
         "remit",
         version=__version__,
         title="Remit",
         instructions=_INSTRUCTIONS,
-        on_list_tools=listed,
-        on_call_tool=called,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
 
 
-class Offers:
-    """Runs the tools: who may, with arguments that fit, in bounded time, to a bounded result.
+class ToolRunner:
+    """Runs tools: checks permission and arguments, bounds time, share and output.
 
     Args:
-        offers: the tools.
+        tools: the tools.
         settings: limits.
-        alone: whether there is one caller only, who needs to leave nothing to others.
+        single_caller: whether there is one caller only, which may use every slot.
     """
 
-    def __init__(self, offers: Iterable[Offer], settings: Settings, *, alone: bool = False) -> None:
-        self._offers = {one.tool.tool_id: one.contained() for one in offers}
-        tools = [one.tool for one in self._offers.values()]
-        self._dispatcher = ToolDispatcher(tools, settings.tools)
+    def __init__(
+        self, tools: Iterable[McpTool], settings: Settings, *, single_caller: bool = False
+    ) -> None:
+        self._tools = {tool.tool.tool_id: tool.contained() for tool in tools}
+        self._dispatcher = ToolDispatcher(
+            [tool.tool for tool in self._tools.values()], settings.tools
+        )
         own = settings.mcp_server
         at_once = own.calls_at_once
-        each = at_once if alone else min(at_once, own.calls_per_caller)
-        # Calls that ask a model take long: what is quick does not wait for them.
-        self._shares = {
-            outside: Shares(at_once, each, own.calls_waiting) for outside in (False, True)
+        per_caller = at_once if single_caller else min(at_once, own.calls_per_caller)
+        # Model calls take long: the quick tools have slots of their own.
+        self._slots = {
+            calls_model: CallSlots(at_once, per_caller, own.calls_waiting)
+            for calls_model in (False, True)
         }
 
-    def of(self, caller: Caller) -> list[Offer]:
+    def allowed(self, caller: Caller) -> list[McpTool]:
         """The tools that ``caller`` may use."""
-        return [one for one in self._offers.values() if one.allows(caller)]
+        return [tool for tool in self._tools.values() if tool.allows(caller)]
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Run one tool. What goes wrong with it is in the result, for a model to read.
+        """Run one tool; a failure is in the result, for a model to read.
 
         Raises:
             MCPError: there is no such tool.
         """
-        offer = self._offers.get(name)
-        if offer is None:
+        tool = self._tools.get(name)
+        if tool is None:
             raise MCPError(
                 INVALID_PARAMS,
                 f"Unknown tool: {name[:_LONGEST_SHOWN]!r}. tools/list names those there are.",
             )
-        if not offer.allows(caller):
+        if not tool.allows(caller):
             return _failed(
-                f"A key of the role {caller.role} may not use {name}. Ask the operator for a key "
-                f"that may {' or '.join(offer.needs)}; the tools that are listed can be used."
+                f"A key of the role {caller.identity.role} may not use {name}. Ask the operator "
+                f"for a key that may {' or '.join(tool.needs)}; the tools that are listed can be "
+                "used."
             )
-        arguments = _whole(offer.tool.input_schema, arguments)
+        arguments = _with_integers(tool.tool.input_schema, arguments)
         try:
-            problem = first_problem(offer.tool.input_schema, arguments)
+            problem = first_problem(tool.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
-        problem = problem or _line_end(offer.tool.input_schema, arguments)
+        problem = problem or _line_end(tool.tool.input_schema, arguments)
         if problem:
             return _failed(
-                f"Wrong arguments for {name}: {problem[:1000]}. Nothing was done. Mend them after "
+                f"Wrong arguments for {name}: {problem[:1000]}. Nothing was done. Correct them by "
                 "the tool's input schema, and call it again."
             )
         try:
-            async with self._shares[offer.outside].of(caller.owner):
+            async with self._slots[tool.calls_model].of(caller.owner):
                 token = calling.set(caller)
                 try:
                     result = await self._dispatcher.aexecute(name, arguments)
@@ -157,9 +161,9 @@ class Offers:
                     calling.reset(token)
         except TooManyCallsError as error:
             return _failed(str(error))
-        if result.status == "timeout" and not offer.writes:
+        if result.status == "timeout" and not tool.writes:
             return _failed(
-                f"{name} did not end within {offer.tool.timeout_s:g} s. Nothing was changed. Ask "
+                f"{name} did not end within {tool.tool.timeout_s:g} s. Nothing was changed. Ask "
                 "for less, or try again later."
             )
         if result.status != "ok":
@@ -175,7 +179,7 @@ def _failed(text: str) -> CallToolResult:
 
 
 def _line_end(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """Python's ``$`` lets a line break pass at the end; that of JSON Schema (ECMA-262) does not."""
+    """Python's ``$`` matches before a final line break; that of JSON Schema (ECMA-262) does not."""
     properties = schema["properties"]
     for name, value in arguments.items():
         if isinstance(value, str) and value.endswith("\n") and "pattern" in properties[name]:
@@ -183,8 +187,8 @@ def _line_end(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def _whole(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Whole numbers as such: to a JSON Schema ``5.0`` is an integer, to Python it is not."""
+def _with_integers(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """``5.0`` as ``5`` where an integer is wanted: JSON Schema takes both, Python does not."""
     properties = schema["properties"]
     return {
         name: int(value)

@@ -34,9 +34,9 @@ from remit.kernel.blocking import call_in_thread
 from remit.kernel.settings.settings import McpOfferSettings
 from remit.ledger import is_plain_text
 from remit.runtime import Runtime
+from remit.server.listening import ServerError
 from remit.server.mcp.caller import LOCAL, Caller
-from remit.server.mcp.errors import McpError
-from remit.server.mcp.server import all_offers, mcp_server
+from remit.server.mcp.server import all_tools, mcp_server
 
 __all__ = ["serve_stdio"]
 
@@ -61,10 +61,10 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
         RootError: the root cannot be opened.
         ConfigError: its configuration does not fit.
         LedgerError: its ledger cannot be opened.
-        McpError: stdin or stdout is closed.
+        ServerError: stdin or stdout is closed.
     """
     if sys.__stdin__ is None or sys.__stdout__ is None:
-        raise McpError(
+        raise ServerError(
             "Standard input or output is closed: there is no client to talk to.",
             next_step="Have an MCP client start `remit mcp`, or listen with --http.",
         )
@@ -93,7 +93,7 @@ def _own_stdio() -> Iterator[tuple[int, int]]:
 async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
     settings = runtime.loaded.settings
     caller = Caller(LOCAL)
-    server = mcp_server(all_offers(runtime), settings, lambda _: caller, alone=True)
+    server = mcp_server(all_tools(runtime), settings, lambda _: caller, single_caller=True)
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     stopped = False

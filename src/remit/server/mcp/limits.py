@@ -1,4 +1,4 @@
-"""What each caller may take: none keeps the others from being answered."""
+"""Each caller's share of calls at once and of thoughts a minute."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["Rate", "Shares", "TooManyCallsError"]
+__all__ = ["CallSlots", "RateLimit", "TooManyCallsError"]
 
 _MINUTE_S = 60.0
 
 
 class TooManyCallsError(RemitError):
-    """A caller asks for more at once, or in a minute, than its share."""
+    """A caller makes more calls at once, or records more in a minute, than its share."""
 
 
 @dataclass(slots=True)
@@ -25,29 +25,29 @@ class _Share:
     users: int = 0
 
 
-class Shares:
-    """Calls that run side by side: so many of all callers, and fewer of each.
+class CallSlots:
+    """Limits the calls that run at once, of all callers and of each.
 
     Args:
         at_once: most of all callers.
-        each: most of one caller.
-        waiting: most of one caller that wait for their turn.
+        per_caller: most of one caller.
+        waiting: most of one caller that wait for a slot.
     """
 
-    def __init__(self, at_once: int, each: int, waiting: int) -> None:
+    def __init__(self, at_once: int, per_caller: int, waiting: int) -> None:
         self._slots = asyncio.Semaphore(at_once)
-        self._each = each
-        self._most = each + waiting
+        self._per_caller = per_caller
+        self._most = per_caller + waiting
         self._shares: dict[str, _Share] = {}
 
     @asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:
-        """Run the block when it is the turn of ``owner``.
+        """Run the block in a slot of ``owner``.
 
         Raises:
-            TooManyCallsError: too many calls of its own wait already.
+            TooManyCallsError: too many of its calls wait already.
         """
-        share = self._shares.setdefault(owner, _Share(asyncio.Semaphore(self._each)))
+        share = self._shares.setdefault(owner, _Share(asyncio.Semaphore(self._per_caller)))
         if share.users >= self._most:
             raise TooManyCallsError(
                 f"{share.users} calls of this caller are under way already. Nothing was done.",
@@ -55,7 +55,7 @@ class Shares:
             )
         share.users += 1
         try:
-            # Its own first: who waits for that keeps no place from others.
+            # Its own slot first: a call that waits for that takes no slot from other callers.
             async with share.slots, self._slots:
                 yield
         finally:
@@ -64,8 +64,8 @@ class Shares:
                 del self._shares[owner]
 
 
-class Rate:
-    """So many a minute of each caller, evenly; as many at once after a rest.
+class RateLimit:
+    """Limits each caller to a number a minute, spread evenly; as many at once after a rest.
 
     Args:
         per_minute: how many; 0 for any number.
@@ -73,7 +73,7 @@ class Rate:
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
-        self._free_from: dict[str, float] = {}  # when the caller has used nothing
+        self._free_from: dict[str, float] = {}  # when the caller's full share is free again
 
     def take(self, owner: str) -> None:
         """Count one.
@@ -91,7 +91,7 @@ class Rate:
                 "recorded.",
                 next_step="Wait a little, and record fewer.",
             )
-        if len(self._free_from) > self._per_minute:  # those that rest need not be known
+        if len(self._free_from) > self._per_minute:  # callers at rest need not be known
             self._free_from = {
                 name: until for name, until in self._free_from.items() if until > now
             }

@@ -1,4 +1,4 @@
-"""What is offered, and the parts that need no server."""
+"""The tools, and the parts that need no server."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing.trail import create_thought_record
 from remit.runtime import Runtime
 from remit.server.mcp.caller import Caller, NotAllowedError, current_caller
-from remit.server.mcp.offer import Offer
+from remit.server.mcp.limits import CallSlots, RateLimit, TooManyCallsError
 from remit.server.mcp.owners import TaskOwners
-from remit.server.mcp.server import Offers, all_offers
-from remit.server.mcp.shares import Rate, Shares, TooManyCallsError
+from remit.server.mcp.server import ToolRunner, all_tools
 from remit.server.mcp.stdio import _Lines
+from remit.server.mcp.tools import McpTool
 from tests.server.mcp.running import TOOLS, variables
 from tests.support.roots import new_root
 
@@ -42,18 +42,18 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 @pytest.fixture(scope="module")
-def offers(runtime: Runtime) -> dict[str, Offer]:
-    return {one.tool.tool_id: one for one in all_offers(runtime)}
+def tools(runtime: Runtime) -> dict[str, McpTool]:
+    return {tool.tool.tool_id: tool for tool in all_tools(runtime)}
 
 
-def test_every_tool_is_there(offers: dict[str, Offer]) -> None:
-    assert list(offers) == TOOLS
+def test_every_tool_is_there(tools: dict[str, McpTool]) -> None:
+    assert list(tools) == TOOLS
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_model_can_use_it(offers: dict[str, Offer], name: str) -> None:
-    offer = offers[name]
-    told = offer.definition().model_dump(by_alias=True, exclude_none=True)
+def test_a_model_can_use_it(tools: dict[str, McpTool], name: str) -> None:
+    tool = tools[name]
+    told = tool.definition().model_dump(by_alias=True, exclude_none=True)
     assert len(told["description"]) > 100
     assert told["title"]
     assert told["annotations"] == {
@@ -81,9 +81,9 @@ def test_a_model_can_use_it(offers: dict[str, Offer], name: str) -> None:
             assert first_problem(value, value["default"]) == ""
 
 
-def test_no_tool_speaks_of_one_that_is_not_offered(offers: dict[str, Offer]) -> None:
-    for offer in offers.values():
-        text = str(offer.definition())
+def test_no_tool_speaks_of_one_that_is_not_offered(tools: dict[str, McpTool]) -> None:
+    for tool in tools.values():
+        text = str(tool.definition())
         for name in (
             "query_ledger_full",
             "session_overview",
@@ -93,10 +93,10 @@ def test_no_tool_speaks_of_one_that_is_not_offered(offers: dict[str, Offer]) -> 
             assert name not in text
 
 
-def test_roles(offers: dict[str, Offer]) -> None:
+def test_roles(tools: dict[str, McpTool]) -> None:
     def allowed(role: str) -> list[str]:
         caller = Caller(Identity("x", role))
-        return [name for name, offer in offers.items() if offer.allows(caller)]
+        return [name for name, tool in tools.items() if tool.allows(caller)]
 
     assert allowed("operator") == allowed("admin") == TOOLS
     assert allowed("auditor") == [name for name in TOOLS if name not in WRITING]
@@ -190,28 +190,28 @@ def test_an_imported_task_is_nobodys(ledger: LedgerClient) -> None:
         owners.require(bob, "payroll")
 
 
-async def _call(offers: Offers, caller: Caller, name: str, **arguments: Any) -> Any:
-    result = await offers.call(caller, name, arguments)
+async def _call(runner: ToolRunner, caller: Caller, name: str, **arguments: Any) -> Any:
+    result = await runner.call(caller, name, arguments)
     (content,) = result.content
     assert isinstance(content, TextContent)
     return content.text if result.is_error else result.structured_content
 
 
 async def test_of_its_tasks_an_agent_reads_what_it_wrote(
-    runtime: Runtime, offers: dict[str, Offer]
+    runtime: Runtime, tools: dict[str, McpTool]
 ) -> None:
-    tools = Offers(offers.values(), runtime.loaded.settings)
+    runner = ToolRunner(tools.values(), runtime.loaded.settings)
     ann = Caller(Identity("ann", "agent", key_id="KEY-A", user_id="ann"))
     other = Caller(Identity("ann", "agent", key_id="KEY-B", user_id="ann"))
     operator = Caller(Identity("op", "operator", key_id="KEY-O"))
     for who, content in ((ann, "1"), (operator, "the operator's"), (other, "2")):
-        await _call(tools, who, "thought_record", type="plan", task_id="ours", content=content)
+        await _call(runner, who, "thought_record", type="plan", task_id="ours", content=content)
     # As routing does where a session has that name.
     create_thought_record(runtime.ledger, {"type": "decision", "task_id": "ours", "agent_id": "ann",
                                            "content": "a routed prompt"})  # fmt: skip
 
     async def contents(who: Caller, **page: int) -> tuple[list[str], int | None]:
-        told = await _call(tools, who, "thought_record_list", task_id="ours", **page)
+        told = await _call(runner, who, "thought_record_list", task_id="ours", **page)
         assert told["count"] == len(told["thoughts"])
         return [one["content"] for one in told["thoughts"]], told["next_offset"]
 
@@ -220,16 +220,16 @@ async def test_of_its_tasks_an_agent_reads_what_it_wrote(
     assert await contents(other, limit=2, offset=2) == (["2"], None)
     assert (await contents(operator))[0] == ["1", "the operator's", "2", "a routed prompt"]
     assert "lone surrogate" in await _call(
-        tools, ann, "thought_record", type="plan", task_id="not yet", content="\ud800"
+        runner, ann, "thought_record", type="plan", task_id="not yet", content="\ud800"
     )
     owned = "SELECT owner FROM task_owners WHERE task_id = ?"
     assert runtime.ledger.select(owned, ("not yet",)) == []
 
 
 async def test_no_record_is_skipped_and_no_id_cut(
-    runtime: Runtime, offers: dict[str, Offer]
+    runtime: Runtime, tools: dict[str, McpTool]
 ) -> None:
-    tools = Offers(offers.values(), runtime.loaded.settings)
+    runner = ToolRunner(tools.values(), runtime.loaded.settings)
     operator = Caller(Identity("op", "operator", key_id="KEY-O"))
     task, agent = "\U0001f600" * 400, "\U0001f601" * 128
     made = [
@@ -244,7 +244,7 @@ async def test_no_record_is_skipped_and_no_id_cut(
     offset: int | None = 0
     pages = 0
     while offset is not None:
-        told = await _call(tools, operator, "thought_record_list", task_id=task, limit=100,
+        told = await _call(runner, operator, "thought_record_list", task_id=task, limit=100,
                            offset=offset)  # fmt: skip
         found += told["thoughts"]
         assert told["count"] == len(told["thoughts"]) > 0
@@ -269,40 +269,40 @@ async def test_no_record_is_skipped_and_no_id_cut(
     ],
 )  # fmt: skip
 async def test_arguments_that_look_right(
-    runtime: Runtime, offers: dict[str, Offer], name: str, arguments: dict[str, Any]
+    runtime: Runtime, tools: dict[str, McpTool], name: str, arguments: dict[str, Any]
 ) -> None:
-    tools = Offers(offers.values(), runtime.loaded.settings)
-    told = await _call(tools, Caller(Identity("op", "operator")), name, **arguments)
+    runner = ToolRunner(tools.values(), runtime.loaded.settings)
+    told = await _call(runner, Caller(Identity("op", "operator")), name, **arguments)
     assert f"Wrong arguments for {name}" in told
 
 
-async def test_a_read_that_takes_too_long(runtime: Runtime, offers: dict[str, Offer]) -> None:
-    one = offers["router_status"]
+async def test_a_read_that_takes_too_long(runtime: Runtime, tools: dict[str, McpTool]) -> None:
+    one = tools["router_status"]
     slow = replace(one, tool=replace(one.tool, function=lambda: time.sleep(1), timeout_s=0.05))
-    tools = Offers([slow], runtime.loaded.settings)
-    told = await _call(tools, Caller(Identity("op", "operator")), "router_status")
+    runner = ToolRunner([slow], runtime.loaded.settings)
+    told = await _call(runner, Caller(Identity("op", "operator")), "router_status")
     assert "did not end within 0.05 s" in told
     assert "take effect" not in told
 
 
 def test_thoughts_a_minute() -> None:
-    rate = Rate(3)
+    rate = RateLimit(3)
     for owner in ("a", "b"):
         for _ in range(3):
             rate.take(owner)
         with pytest.raises(TooManyCallsError, match="more than 3 thoughts a minute"):
             rate.take(owner)
-    unbounded = Rate(0)
+    unbounded = RateLimit(0)
     for _ in range(100):
         unbounded.take("a")
 
 
-async def test_shares_of_what_runs() -> None:
-    shares, running = Shares(at_once=3, each=2, waiting=1), []
+async def test_slots_of_calls() -> None:
+    slots, running = CallSlots(at_once=3, per_caller=2, waiting=1), []
     release = asyncio.Event()
 
     async def call(owner: str) -> None:
-        async with shares.of(owner):
+        async with slots.of(owner):
             running.append(owner)
             await release.wait()
 
@@ -315,7 +315,7 @@ async def test_shares_of_what_runs() -> None:
     release.set()
     await asyncio.wait(calls)
     assert sorted(running) == ["a", "a", "a", "b"]
-    async with shares.of("a"):
+    async with slots.of("a"):
         pass
 
 
@@ -379,11 +379,11 @@ _LIKELY = st.sampled_from([
 )
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_arguments_break_a_tool(
-    runtime: Runtime, offers: dict[str, Offer], name: str, arguments: dict[str, Any]
+    runtime: Runtime, tools: dict[str, McpTool], name: str, arguments: dict[str, Any]
 ) -> None:
-    tools = Offers(offers.values(), runtime.loaded.settings)
+    runner = ToolRunner(tools.values(), runtime.loaded.settings)
     caller = Caller(Identity("op", "operator", key_id="KEY-F"))
-    (content,) = asyncio.run(tools.call(caller, name, arguments)).content
+    (content,) = asyncio.run(runner.call(caller, name, arguments)).content
     assert isinstance(content, TextContent)
     assert "Remit itself failed" not in content.text
     assert "raised" not in content.text

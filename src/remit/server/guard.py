@@ -1,0 +1,92 @@
+"""Authentication and body limits in front of an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from remit.server.authentication import Authenticator
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send, read_body
+
+__all__ = ["IDENTITY", "TOKEN", "Guard"]
+
+IDENTITY = "remit.identity"
+"""Key of a request's scope: the caller's :class:`~remit.gateway.auth.Identity`."""
+
+TOKEN = "remit.token"  # noqa: S105 - a name
+"""Key of a request's scope: the token that it was authenticated by, or ``None``."""
+
+# Answers hold keys and conversations: no cache keeps them, no browser guesses their type.
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+_App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Guard:
+    """Passes on authenticated requests with a complete body of bounded length.
+
+    Nothing of the body is read before the caller is authenticated.
+
+    Args:
+        app: the guarded application; an :class:`HttpError` that it raises is answered here.
+        authenticator: authenticates each request.
+        refuse: answers a request that ended with an error.
+        max_body_bytes: longest body.
+        body_timeout_s: longest time for the body to arrive, seconds.
+        open_path: a path that needs no authentication.
+    """
+
+    def __init__(
+        self,
+        app: _App,
+        authenticator: Authenticator,
+        refuse: Callable[[Scope, Send, HttpError], Awaitable[None]],
+        *,
+        max_body_bytes: int,
+        body_timeout_s: float,
+        open_path: str = "",
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._refuse = refuse
+        self._max_body_bytes = max_body_bytes
+        self._body_timeout_s = body_timeout_s
+        self._open_path = open_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI 3."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        last = ""
+
+        async def marked(message: MutableMapping[str, Any]) -> None:
+            nonlocal last
+            last = message["type"] + ("+" if message.get("more_body") else "")
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+            await send(message)
+
+        try:
+            if scope["path"] != self._open_path:
+                request = await self._authenticator.authenticate(scope["headers"])
+                scope = {**scope, IDENTITY: request.identity, TOKEN: request.token}
+            length = dict(scope["headers"]).get(b"content-length")
+            body = await read_body(receive, length, self._max_body_bytes, self._body_timeout_s)
+            await self._app(scope, _replayed(body, receive), marked)
+        except HttpError as error:
+            if not last:
+                await self._refuse(scope, marked, error)
+            elif last != "http.response.body":  # a stream whose key was revoked
+                await marked({"type": "http.response.body", "body": b""})
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A receive function that first returns the body that was read already."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def replayed() -> MutableMapping[str, Any]:
+        return next(messages, None) or await receive()
+
+    return replayed

@@ -1,0 +1,88 @@
+"""Sockets and the HTTP server's configuration, the same for ``remit serve`` and ``remit mcp``."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any
+
+from remit.kernel.errors import RemitError
+from remit.kernel.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+
+__all__ = ["ServerError", "http_config", "listen", "require_loopback", "url_of"]
+
+
+class ServerError(RemitError):
+    """The server cannot start."""
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """A socket that listens: clients may connect before the server runs.
+
+    Raises:
+        ServerError: the address cannot be listened on.
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(backlog)
+    except OSError as error:
+        listening.close()
+        raise ServerError(
+            f"{host}:{port} cannot be listened on: {error.strerror}.",
+            next_step="Choose another --port, or end what listens there.",
+        ) from error
+    listening.set_inheritable(True)
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """The URL of a listening socket, without a path."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def require_loopback(host: str) -> None:
+    """Dev mode accepts everyone, so it listens on loopback only.
+
+    Raises:
+        ServerError: ``host`` is another address.
+    """
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    if not loopback:
+        raise ServerError(
+            f"Dev mode lets everybody in, so it listens on loopback only, not on {host}.",
+            next_step="Leave out --dev and make keys with `remit key create`.",
+        )
+
+
+def http_config(application: Any, settings: ServerSettings, **more: Any) -> Config:
+    """uvicorn's configuration with Remit's limits on connections, headers and time."""
+    from uvicorn import Config
+
+    from remit.server.protocol import GuardedProtocol
+
+    GuardedProtocol.max_header_bytes = settings.max_header_bytes
+    GuardedProtocol.header_timeout_s = settings.header_timeout_s
+    return Config(
+        application,
+        http=GuardedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=settings.drain_s,
+        backlog=settings.max_connections,
+        **more,
+    )

@@ -1,0 +1,204 @@
+"""The router's tools: have a prompt answered, score models, explain a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, WithJsonSchema
+
+from remit.agents.admin import Redactor, fit, plain
+from remit.kernel.settings import Settings
+from remit.routing.router import Router
+from remit.server.mcp.caller import current_caller
+from remit.server.mcp.tools import Name, SessionId, mcp_tool
+
+__all__ = ["RouterTools"]
+
+_MAX_NAME = 128
+_MAX_TOKENS = 10_000_000
+
+
+def _described(descriptions: Mapping[str, str]) -> dict[str, Any]:
+    properties = {name: {"description": text} for name, text in descriptions.items()}
+    return {"type": "object", "properties": properties}
+
+
+_Prompt = Annotated[
+    str,
+    Field(
+        min_length=1,
+        description="what the model is asked, whole",
+        examples=["Summarize RFC 6962 in three sentences."],
+    ),
+]
+_Route = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=_MAX_NAME,
+        description="the route: auto, or another that router_status names",
+        examples=["auto"],
+    ),
+]
+_Task = Annotated[
+    str,
+    Field(
+        max_length=_MAX_NAME,
+        description="what kind of task it is, where that is known: a name; left out, the router "
+        "reads it from the prompt",
+        examples=["code"],
+    ),
+]
+_Preference = Annotated[
+    str,
+    Field(
+        max_length=_MAX_NAME,
+        description="what counts most in the choice: a preference that router_status names",
+        examples=["cost"],
+    ),
+]
+_Tokens = Annotated[
+    int | None,
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _MAX_TOKENS, "examples": [500]}),
+    Field(description="longest answer, in tokens"),
+]
+
+
+class RouterTools:
+    """``router_route``, ``router_score``, ``router_status`` and ``router_explain``.
+
+    Args:
+        router: of the open root.
+        settings: limits.
+        redactor: hides keys in what is on record.
+    """
+
+    def __init__(self, router: Router, settings: Settings, redactor: Redactor) -> None:
+        self._router = router
+        self._redactor = redactor
+        self._most_bytes = settings.mcp_server.max_output_bytes // 2
+
+    def _fitted(self, output: Mapping[str, Any]) -> Any:
+        return fit(plain(dict(output)), self._most_bytes).value
+
+    @mcp_tool(
+        "Answer by the best model",
+        needs=("call",),
+        writes=True,
+        calls_model=True,
+        returns=_described(
+            {
+                "model_id": "the model that answered",
+                "provider_id": "its provider",
+                "response": "its answer",
+                "scores": "of all candidates",
+                "fallback_attempts": "models that were asked before and failed",
+                "latency_ms": "how long it took, milliseconds",
+                "cost_usd": "what it cost, US dollars; null without a price",
+                "decision_id": "the routing decision; router_explain tells it",
+                "decision_entry_id": "its entry in the ledger",
+                "exchange_entry_id": "the entry of the model call",
+            }
+        ),
+    )
+    async def router_route(
+        self,
+        prompt: _Prompt,
+        route: _Route = "auto",
+        task: _Task = "",
+        operator_preference: _Preference = "",
+        max_tokens: _Tokens = None,
+        session_id: Annotated[SessionId, Field(max_length=_MAX_NAME)] = "",
+        agent_id: Annotated[Name, Field(max_length=_MAX_NAME, examples=["researcher-1"])] = "",
+    ) -> Any:
+        """Have a prompt answered by the model that fits it best: Remit's router scores the
+        models that are allowed, asks the winner, and falls back to the next when it
+        fails. The call is budgeted and on record, and so is the decision. It costs
+        money and time: use router_score when only the choice is of interest. Returns
+        the answer (response), which model gave it, the scores, the cost and the ids on
+        record; give decision_id to router_explain.
+
+        Args:
+            session_id: the session that the call belongs to; left out: a new one
+            agent_id: the agent in whose name it is asked; left out: the key's own
+        """
+        caller = current_caller()
+        return self._fitted(
+            await self._router.aroute_text(
+                prompt,
+                route=route,
+                task=task,
+                operator_preference=operator_preference,
+                max_tokens=max_tokens,
+                session_id=caller.session_id(session_id),
+                agent_id=caller.agent_id(agent_id),
+                identity=caller.identity,
+            )
+        )
+
+    @mcp_tool(
+        "Which model would answer",
+        needs=("call", "read"),
+        returns=_described(
+            {
+                "winner": "the model that would be asked first",
+                "scores": "of all candidates",
+                "chain": "who would be asked in turn",
+                "intent": "what the prompt was taken for",
+                "rule_version_hash": "of the rules that decided",
+            }
+        ),
+    )
+    def router_score(
+        self,
+        prompt: _Prompt,
+        route: _Route = "auto",
+        task: _Task = "",
+        operator_preference: _Preference = "",
+    ) -> Any:
+        """See which model the router would choose for a prompt, and why, without asking
+        any: no cost, nothing recorded. Returns the winner, the scores of all candidates,
+        the chain of fallbacks, the intent that was read from the prompt, and
+        the hash of the rules.
+        """
+        return self._fitted(
+            self._router.score_text(
+                prompt,
+                route=route,
+                task=task,
+                operator_preference=operator_preference,
+                identity=current_caller().identity,
+            )
+        )
+
+    @mcp_tool("The router's state", needs=("read",), returns=_described({}))
+    def router_status(self) -> Any:
+        """See how the router is: its rules' hash, its routes and preferences, the models
+        it can choose from, and which of them cannot be asked just now. Use it when
+        routing surprises, or to learn the names that route and operator_preference
+        take.
+        """
+        return self._fitted(self._router.status())
+
+    @mcp_tool("Why a model was chosen", needs=("read",), returns=_described({}))
+    def router_explain(
+        self,
+        decision: Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=_MAX_NAME,
+                examples=["DEC-0123456789abcdef0123456789abcdef", "LED-0000002a"],
+            ),
+        ],
+    ) -> Any:
+        """Explain a routing decision that is on record: what was asked for, which models
+        were scored and how, which were skipped and why, who was chosen, under which
+        rules. Keys and passwords in it are hidden.
+
+        Args:
+            decision: a decision_id of router_route, or the id of its ledger entry, or of an
+                EXCHANGE that came of it
+        """
+        return self._fitted(self._redactor.value(plain(dict(self._router.explain(decision)))))

@@ -1,0 +1,167 @@
+"""Tools as MCP clients see them, made of methods by a decorator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+from mcp.types import Tool as Definition
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+from remit.agents.tools import Tool, ToolError, tool
+from remit.kernel.blocking import call_in_thread
+from remit.kernel.errors import RemitError
+from remit.kernel.settings import Settings
+from remit.server.mcp.caller import Caller
+
+__all__ = ["McpTool", "Name", "SessionId", "mcp_tool", "object_schema", "tools_of"]
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+Name = Annotated[str, Field(min_length=1, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+"""A name that callers choose: no line breaks, no other control characters."""
+
+SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$", examples=["SES-7K2M4QX9"])]
+
+_log = logging.getLogger("remit.mcp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpTool:
+    """One tool of the MCP server.
+
+    Attributes:
+        tool: what runs: id, description for a model, schema of the arguments, function.
+        title: for people.
+        needs: permissions (:data:`remit.gateway.auth.PERMISSIONS`), any one of which is enough.
+        output_schema: JSON Schema of the result.
+        writes: whether it adds to the record; no tool changes or removes anything.
+        calls_model: whether it calls a model.
+    """
+
+    tool: Tool
+    title: str
+    needs: tuple[str, ...]
+    output_schema: Mapping[str, Any]
+    writes: bool = False
+    calls_model: bool = False
+
+    def allows(self, caller: Caller) -> bool:
+        """Whether ``caller`` may use it."""
+        return any(caller.identity.may(permission) for permission in self.needs)
+
+    def definition(self) -> Definition:
+        """The tool in an answer to ``tools/list``."""
+        return Definition(
+            name=self.tool.tool_id,
+            title=self.title,
+            description=self.tool.description,
+            input_schema=dict(self.tool.input_schema),
+            output_schema=dict(self.output_schema),
+            annotations=ToolAnnotations(
+                title=self.title,
+                read_only_hint=not self.writes,
+                destructive_hint=False,
+                idempotent_hint=not self.writes,
+                open_world_hint=self.calls_model,
+            ),
+        )
+
+    def contained(self) -> McpTool:
+        """The same tool; all that its function raises can be shown to a client."""
+        return replace(self, tool=replace(self.tool, function=_contained(self.tool)))
+
+
+def mcp_tool(
+    title: str,
+    *,
+    needs: tuple[str, ...],
+    returns: Mapping[str, Any],
+    writes: bool = False,
+    calls_model: bool = False,
+) -> Callable[[_Method], _Method]:
+    """Mark a method as a tool, see :class:`McpTool`.
+
+    The tool's id is the method's name, its description the docstring's first paragraph, its
+    arguments the parameters. An argument whose default is ``""`` or ``None`` may be left out.
+    """
+
+    def marked(method: _Method) -> _Method:
+        method.mcp_tool = {  # type: ignore[attr-defined]
+            "title": title,
+            "needs": needs,
+            "output_schema": returns,
+            "writes": writes,
+            "calls_model": calls_model,
+        }
+        return method
+
+    return marked
+
+
+def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
+    """The methods of an object that :func:`mcp_tool` marks, in the order of its class."""
+    own = settings.mcp_server
+    found = []
+    for name, method in vars(type(toolset)).items():
+        marks = getattr(method, "mcp_tool", None)
+        if marks is None:
+            continue
+        made = tool(
+            on_unknown="ask" if marks["writes"] else "retry",
+            timeout_s=own.route_timeout_s if marks["calls_model"] else own.timeout_s,
+            max_output_bytes=own.max_output_bytes,
+        )(getattr(toolset, name))
+        schema = _input_schema(made.input_schema, own.max_text_chars)
+        found.append(McpTool(tool=replace(made, input_schema=schema, prepare=None), **marks))
+    return found
+
+
+def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The JSON Schema of an object whose properties are all there but for ``optional``."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": dict(properties), "required": required}
+
+
+def _input_schema(schema: Mapping[str, Any], max_text_chars: int) -> dict[str, Any]:
+    """Every text has a bound; a default that only stands for "left out" is not shown."""
+    properties = {}
+    for name, value in schema["properties"].items():
+        shown = {key: item for key, item in value.items() if (key, item) not in _LEFT_OUT}
+        if shown["type"] == "string" and not {"maxLength", "enum"} & shown.keys():
+            shown["maxLength"] = max_text_chars
+        properties[name] = shown
+    return {"required": [], **schema, "properties": properties}
+
+
+_LEFT_OUT = (("default", ""), ("default", None))
+
+
+def _contained(tool: Tool) -> Callable[..., Any]:
+    function = tool.function
+
+    async def contained(**arguments: Any) -> Any:
+        try:
+            if inspect.iscoroutinefunction(function):
+                return await function(**arguments)
+            call = functools.partial(function, **arguments)
+            return await call_in_thread(f"remit-mcp-{tool.tool_id}", call)
+        except RemitError:
+            raise
+        except Exception as error:  # noqa: BLE001 - its text may hold anything: not shown
+            place = error.__traceback__
+            while place is not None and place.tb_next is not None:
+                place = place.tb_next
+            where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
+            _log.error("the tool %s failed: %s at %s", tool.tool_id, type(error).__name__, where)
+            raise ToolError(
+                f"Remit itself failed in {tool.tool_id}.",
+                next_step="Try once more; if it fails again, its operator finds more in its log.",
+            ) from None
+
+    return contained
