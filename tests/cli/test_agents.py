@@ -505,7 +505,7 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
 def test_ask_says_which_request_an_answer_waits_for() -> None:
     from remit.agents.supervisor import TurnResult
     from remit.agents.workorders import ApprovalNeeded
-    from remit.cli.printing import turn_data
+    from remit.cli.turns import turn_data
 
     needed = ApprovalNeeded("LED-00000007", "WO-SES-A-001", "refund", {"order": 12}, "approval")
     result = TurnResult("Waiting.", (), {}, "SES-A", False, waiting_for=(needed,))
@@ -513,7 +513,7 @@ def test_ask_says_which_request_an_answer_waits_for() -> None:
 
 
 def test_costs_are_told_in_words() -> None:
-    from remit.cli.printing import cost_text
+    from remit.cli.turns import cost_text
 
     assert cost_text({"cost_usd": None}) == "price unknown"
     assert cost_text({"cost_usd": 0.0}) == "$0"

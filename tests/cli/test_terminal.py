@@ -17,8 +17,7 @@ import pytest
 
 from remit import Runtime, Tool
 from remit.agents.workorders import TextDelta
-from remit.cli.approve import call_text
-from remit.cli.printing import TurnPrinter
+from remit.cli.turns import TurnPrinter, call_text
 from remit.ledger import Erased
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,13 +9,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads, say
+from remit.cli.shared import (
+    echo_json,
+    note,
+    open_ledger,
+    open_settings,
+    reads,
+    say,
+    whoami,
+)
+from remit.cli.turns import TurnPrinter, call_text, turn_data
+from remit.views.wording import moment, pretty_json, visible
 
 if TYPE_CHECKING:
     from remit.agents.approvals import Approval
     from remit.ledger import LedgerClient
 
-__all__ = ["approve", "ask_person", "call_text", "print_waiting", "whoami"]
+__all__ = ["approve", "ask_person", "print_waiting"]
 
 _LONGEST_LINE = 100
 
@@ -55,15 +64,15 @@ def approve(
             print_waiting(waiting)
         return
     with open_ledger(root, signing=True) as client:
-        desk = ApprovalQueue(client)
-        request = desk.get(request_id)
+        queue = ApprovalQueue(client)
+        request = queue.get(request_id)
         agent_id = _agent_of(client, request)
         if not as_json:
             _print_request(request, agent_id)
         if request.state == "pending" and not yes and sys.stdin.isatty():
             click.confirm("Deny it?" if deny else "Let it run?", abort=True, err=as_json)
-        desk.decide(request_id, granted=not deny, by=by or whoami(), reason=reason)
-        decided = desk.get(request_id)
+        queue.decide(request_id, granted=not deny, by=by or whoami(), reason=reason)
+        decided = queue.get(request_id)
     if not as_json:
         say(f"{decided.state} by {decided.decided_by}")
     when = _when(root, decided, agent_id)
@@ -76,8 +85,6 @@ def approve(
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     """A line for each request; those of ``session_id`` are marked."""
-    from remit.views.wording import moment
-
     if not waiting:
         click.echo("Nothing waits for a person.")
         return
@@ -91,25 +98,6 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     note("\nDecide with `remit approve ID`, or `remit approve ID --deny --reason WHY`.")
 
 
-def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
-    """A tool's call as people write one: ``refund(order=12)``; cut above ``most`` characters."""
-    from remit.views.wording import json_text, visible
-
-    if isinstance(arguments, Mapping):
-        told = ", ".join(f"{_name(key)}={json_text(value)}" for key, value in arguments.items())
-    else:
-        told = str(arguments)  # what was erased says so itself
-    text = visible(f"{tool_id}({told})")
-    return text if not most or len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _name(key: Any) -> str:
-    """An argument's name; one that could be taken for more than a name stands in quotes."""
-    from remit.views.wording import json_text
-
-    return key if isinstance(key, str) and key.isidentifier() else json_text(str(key))
-
-
 def ask_person(
     tool_id: str, arguments: Any, kind: str = "approval"
 ) -> Literal["granted", "denied", "later"]:
@@ -119,7 +107,7 @@ def ask_person(
     if shown != whole:
         click.echo(whole)
     if kind == "unknown_outcome":
-        click.echo("It began before a crash; nobody knows whether it took effect.")
+        click.echo("It began before a crash; it is not known whether it took effect.")
         question = f"Let {shown} run again?"
     else:
         question = f"Let {shown} run?"
@@ -138,14 +126,6 @@ def ask_person(
             return "later"
 
 
-def whoami() -> str:
-    """The name of who sits here, for the record."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user id without a name
-        return "local operator"
-
-
 def _agent_of(client: LedgerClient, request: Approval) -> str:
     """The agent of the request's session: who can go on with it."""
     from remit.agents.sessions import session_overview
@@ -155,16 +135,14 @@ def _agent_of(client: LedgerClient, request: Approval) -> str:
 
 
 def _print_request(request: Approval, agent_id: str) -> None:
-    from remit.views.wording import moment, pretty_json, visible
-
     say(f"request    {request.request_id}, {moment(request.requested_at)}, {request.state}")
     say(f"session    {request.session_id} of {visible(agent_id)}")
     say(f"order      {request.wo_id}")
     say(f"tool       {visible(request.tool_id)}")
     if request.kind == "unknown_outcome":
-        click.echo("           it began before a crash; nobody knows whether it took effect")
-    told = request.arguments
-    text = pretty_json(told) if isinstance(told, Mapping) else str(told)
+        click.echo("           it began before a crash; it is not known whether it took effect")
+    arguments = request.arguments
+    text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
     for number, line in enumerate(visible(text, lines=True).splitlines()):
         say(f"{'' if number else 'arguments':<11}{line}")
     if request.decided_by:
@@ -190,7 +168,6 @@ def _go_on(
     model: str | None,
     as_json: bool,
 ) -> dict[str, Any] | None:
-    from remit.cli.printing import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
     with Runtime.open(root, model=model) as runtime:

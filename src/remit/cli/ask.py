@@ -26,7 +26,7 @@ def ask(
     Exit 1 when no answer passed the quality gate, or when a tool waits for a person.
     """
     from remit.agents.supervisor import TurnPendingError
-    from remit.cli.printing import TurnPrinter, turn_data
+    from remit.cli.turns import TurnPrinter, turn_data
     from remit.runtime import Runtime
 
     with Runtime.open(root, model=model, create=True) as runtime:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import echo_json, open_ledger, progress, reads
+from remit.cli.shared import emit, open_ledger, progress, reads
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
@@ -60,19 +60,14 @@ def show(root: Path | None, as_json: bool, **named: str | None) -> None:
             if not states:
                 raise click.UsageError(f"There is no budget for {prefix}.")
     spent, reserved, tokens, limit = _sums(shown, several=not wanted)
-    if as_json:
-        echo_json(
-            {
-                "scopes": [_plain(state) for state in states],
-                "spent_usd": usd_of(spent),
-                "reserved_usd": usd_of(reserved),
-                "limit_usd": None if limit is None else usd_of(limit),
-                "spent_tokens": tokens,
-            }
-        )
-        return
-    for state in states:
-        click.echo(_line(state))
+    found = {
+        "scopes": [_plain(state) for state in states],
+        "spent_usd": usd_of(spent),
+        "reserved_usd": usd_of(reserved),
+        "limit_usd": None if limit is None else usd_of(limit),
+        "spent_tokens": tokens,
+    }
+    emit(as_json, found, map(_line, states))
 
 
 @budget.command("set")
@@ -104,10 +99,7 @@ def set_(
         budgeter = TokenBudgeter(client)
         entry_id = budgeter.allocate(wanted[0], limits=limits)
         (state,) = [one for one in budgeter.status(wanted[0]) if one.scope == wanted[0].key]
-    if as_json:
-        echo_json({"entry": entry_id, "scope": _plain(state)})
-    else:
-        click.echo(_line(state))
+    emit(as_json, {"entry": entry_id, "scope": _plain(state)}, [_line(state)])
 
 
 @budget.command()
@@ -121,25 +113,24 @@ def check(root: Path | None, as_json: bool, repair: bool) -> None:
     with open_ledger(root, signing=repair) as client:
         InFlightCalls(client, TokenBudgeter(client), charging=False)  # makes what is not there
         audit = audit_budgets(client, repair=repair, progress=progress("adding up"))
-    if as_json:
-        echo_json(
-            {
-                "equal": audit.equal,
-                "scopes": audit.scopes,
-                "differences": [asdict(one) for one in audit.differences],
-                "held_tokens": audit.held_tokens,
-                "held_calls": audit.held_calls,
-                "repaired": repair and not audit.equal,
-            }
-        )
-    else:
-        for one in audit.differences:
-            click.echo(f"{one.scope}  {one.field}: live {one.live}, by the ledger {one.ledger}")
-        verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
-        click.echo(
-            f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls out hold "
-            f"{audit.held_tokens} tokens"
-        )
+    verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
+    lines = [
+        f"{one.scope}  {one.field}: live {one.live}, by the ledger {one.ledger}"
+        for one in audit.differences
+    ]
+    lines.append(
+        f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls out hold "
+        f"{audit.held_tokens} tokens"
+    )
+    found = {
+        "equal": audit.equal,
+        "scopes": audit.scopes,
+        "differences": [asdict(difference) for difference in audit.differences],
+        "held_tokens": audit.held_tokens,
+        "held_calls": audit.held_calls,
+        "repaired": repair and not audit.equal,
+    }
+    emit(as_json, found, lines)
     if not audit.equal and not repair:
         sys.exit(1)
 
@@ -170,12 +161,9 @@ def _names(client: LedgerClient, named: dict[str, str | None]) -> list[BudgetSco
             return [BudgetScope(value)]
         if name == "key":
             with KeyStore(client) as keys:
-                return [BudgetScope(key_id="dev" if value == "dev" else keys.find(value).key_id)]
-        if name == "user":
-            return [BudgetScope(user_id=value)]
-        if name == "team":
-            return [BudgetScope(team_id=value)]
-        return [BudgetScope(organisation_id=value)]
+                value = "dev" if value == "dev" else keys.find(value).key_id
+        scope: dict[str, Any] = {f"{name}_id": value}
+        return [BudgetScope(**scope)]
     return []
 
 

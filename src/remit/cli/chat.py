@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import common, note, say
+from remit.cli.shared import common, note, say, whoami
 
 if TYPE_CHECKING:
     from remit.agents.approvals import Approval
@@ -92,7 +92,7 @@ class Shell:
         if self._runtime.leases.is_held(f"session:{self._conversation.session_id}"):
             note("The last turn of this session is being worked on by another process.")
         elif before.waiting_for:
-            self._settle_waiting()
+            self._decide_waiting()
         else:
             self._resume()
 
@@ -113,7 +113,7 @@ class Shell:
 
     def _work(self, begin: Callable[..., TurnResult | None]) -> None:
         """Run a turn, print it, and go on as long as a person here decides what it waits for."""
-        from remit.cli.printing import TurnPrinter
+        from remit.cli.turns import TurnPrinter
 
         def turn() -> None:
             printer = TurnPrinter()
@@ -127,12 +127,12 @@ class Shell:
                 return
             printer.finish(result)
             if result.waiting and sys.stdin.isatty():
-                self._settle_waiting()
+                self._decide_waiting()
 
         self._guarded(turn)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """What a person can do something about is told, and the shell goes on."""
+        """Run a command: errors that a person can act on are printed, and the shell goes on."""
         from remit.agents.approvals import ApprovalError
         from remit.agents.supervisor import TurnCancelledError, TurnPendingError
         from remit.gateway.leases import LeaseBusyError
@@ -144,7 +144,7 @@ class Shell:
             note("\n[interrupted]")
         except TurnPendingError as error:
             note(error.message)
-            self._tell_waiting()
+            self._list_waiting()
         except (TurnCancelledError, LeaseBusyError, ApprovalError, InvalidInputError) as error:
             note(error.message)
             if error.next_step:
@@ -159,12 +159,12 @@ class Shell:
 
     # -- approvals ---------------------------------------------------------------------------
 
-    def _settle_waiting(self) -> None:
+    def _decide_waiting(self) -> None:
         """Ask about each request in a terminal, and go on once none is left; else say how to."""
-        from remit.cli.approve import ask_person, whoami
+        from remit.cli.approve import ask_person
 
         if not sys.stdin.isatty():
-            self._tell_waiting()
+            self._list_waiting()
             return
         for one in self._waiting():
             answer = ask_person(one.tool_id, one.arguments, one.kind)
@@ -174,8 +174,8 @@ class Shell:
             self._runtime.approvals.decide(one.request_id, granted=answer == "granted", by=whoami())
         self._resume()
 
-    def _tell_waiting(self) -> None:
-        from remit.cli.approve import call_text
+    def _list_waiting(self) -> None:
+        from remit.cli.turns import call_text
 
         for one in self._waiting():
             note(
@@ -188,15 +188,13 @@ class Shell:
         return self._runtime.approvals.pending(session_id=self._conversation.session_id)
 
     def _decide(self, rest: str, *, granted: bool) -> None:
-        from remit.cli.approve import whoami
-
         request_id, _, reason = rest.partition(" ")
         here = self._waiting()
         if not request_id and len(here) == 1:
             request_id = here[0].request_id
-        desk = self._runtime.approvals
-        desk.decide(request_id, granted=granted, by=whoami(), reason=reason.strip())
-        decided = desk.get(request_id)
+        queue = self._runtime.approvals
+        queue.decide(request_id, granted=granted, by=whoami(), reason=reason.strip())
+        decided = queue.get(request_id)
         note(f"{decided.tool_id} is {decided.state}.")
         if decided.session_id != self._conversation.session_id:
             note(f"Its order goes on when {decided.session_id} is resumed.")
@@ -214,7 +212,7 @@ class Shell:
         say(f"{self._conversation.session_id}, {self._conversation.turn_count} turns")
 
     def _show_cost(self, _: str) -> None:
-        from remit.cli.printing import cost_text
+        from remit.cli.turns import cost_text
 
         cost = self._conversation.cost()
         click.echo(
@@ -269,7 +267,7 @@ class Shell:
                 yield line
 
     def _status(self) -> str:
-        from remit.cli.printing import cost_text
+        from remit.cli.turns import cost_text
 
         cost = self._conversation.cost()
         waiting = len(self._waiting())

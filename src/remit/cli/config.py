@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from remit.cli.shared import echo_json, open_settings, reads
+from remit.cli.shared import emit, open_settings, reads
 
 
 @click.group()
@@ -27,13 +29,14 @@ def show(root: Path | None, as_json: bool, meaning: bool) -> None:
         {"key": key, "value": value, "source": source, "meaning": _meaning(meanings, key)}
         for key, value, source in loaded.rows()
     ]
-    if as_json:
-        echo_json({"settings": rows})
-        return
+    emit(as_json, {"settings": rows}, _lines(rows, meaning))
+
+
+def _lines(rows: Iterable[Mapping[str, Any]], meaning: bool) -> Iterator[str]:
     for row in rows:
-        click.echo(f"{row['key']} = {row['value']!r}  ({row['source']})")
+        yield f"{row['key']} = {row['value']!r}  ({row['source']})"
         if meaning and row["meaning"]:
-            click.echo(f"    {row['meaning']}")
+            yield f"    {row['meaning']}"
 
 
 def _meaning(meanings: dict[str, str], key: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import echo_json, note, progress, reads, say
+from remit.cli.shared import emit, note, open_settings, progress, reads, whoami
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,6 @@ def check(
     full: bool,
 ) -> None:
     """Look through gates; what they say is told and recorded. Without --enforce the exit is 0."""
-    from remit.cli.approve import whoami
     from remit.ledger import LedgerError
     from remit.packages.gates import GATES, GateReport, check_gates
 
@@ -56,10 +55,7 @@ def check(
             )
     except LedgerError as error:
         report = GateReport.without_ledger(names or GATES, error)
-    if as_json:
-        echo_json(report.to_dict())
-    else:
-        _print(report)
+    emit(as_json, report.to_dict(), _lines(report))
     if report.unrecorded:
         note(f"The results are not on record: {report.unrecorded}")
     if enforce and not report.passed:
@@ -69,7 +65,6 @@ def check(
 @contextmanager
 def _context(root: Path | None) -> Iterator[GateContext]:
     """A root to be looked through, however damaged its settings are."""
-    from remit.cli.shared import open_settings
     from remit.kernel.errors import ConfigError, RemitError
     from remit.kernel.installed import ChangedFileError
     from remit.kernel.root import find_root
@@ -96,14 +91,14 @@ def _context(root: Path | None) -> Iterator[GateContext]:
         yield gate_context(place, ledger, loaded, problem)
 
 
-def _print(report: GateReport) -> None:
-    for one in report.gates:
-        say(f"{'ok  ' if one.passed else 'FAIL'} {one.gate}: {one.message}")
-        for finding in one.findings:
-            say(f"       {finding.message}")
+def _lines(report: GateReport) -> Iterator[str]:
+    for gate in report.gates:
+        yield f"{'ok  ' if gate.passed else 'FAIL'} {gate.gate}: {gate.message}"
+        for finding in gate.findings:
+            yield f"       {finding.message}"
             if finding.next_step:
-                say(f"         next: {finding.next_step}")
-        if (more := one.error_count - len(one.findings)) > 0:
-            say(f"       … and {more} more")
-    passed = sum(one.passed for one in report.gates)
-    say(f"{passed} of {len(report.gates)} gates pass")
+                yield f"         next: {finding.next_step}"
+        if (more := gate.error_count - len(gate.findings)) > 0:
+            yield f"       … and {more} more"
+    passed = sum(gate.passed for gate in report.gates)
+    yield f"{passed} of {len(report.gates)} gates pass"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.budget import limits_of
-from remit.cli.shared import echo_json, note, open_ledger, print_json_list, reads
+from remit.cli.shared import emit, note, open_ledger, reads, table, whoami
 
 if TYPE_CHECKING:
     from remit.gateway.auth import KeyStore, NewKey, VirtualKey
@@ -130,7 +129,7 @@ def create(
             user_id=user,
             team_id=team,
             organisation_id=organisation,
-            requested_by=_who(),
+            requested_by=whoami(),
             in_transaction=set_limits,
         )
     _show_new(made, as_json)
@@ -143,14 +142,8 @@ def list_all(root: Path | None, as_json: bool, everything: bool) -> None:
     """Keys by name, without their secrets."""
     with _keys(root, signing=False) as (_, keys):
         found = keys.list(include_revoked=everything)
-    if as_json:
-        print_json_list("keys", (_plain(item) for item in found))
-        return
-    rows = [_COLUMNS, *(tuple(_cell(item, column) for column in _COLUMNS) for item in found)]
-    widths = [max(len(row[number]) for row in rows) for number in range(len(_COLUMNS))]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    rows = [[_cell(item, column) for column in _COLUMNS] for item in found]
+    emit(as_json, {"keys": [_plain(item) for item in found]}, table(_COLUMNS, rows))
 
 
 @key.command()
@@ -161,12 +154,10 @@ def revoke(root: Path | None, as_json: bool, name_or_id: str, reason: str) -> No
     """End a key for good, everywhere within a second. Doing it twice changes nothing."""
     with _keys(root) as (_, keys):
         key_id = keys.find(name_or_id).key_id
-        entry_id = keys.revoke(key_id, reason, requested_by=_who())
+        entry_id = keys.revoke(key_id, reason, requested_by=whoami())
         found = keys.find(key_id)
-    if as_json:
-        echo_json({"id": found.key_id, "name": found.name, "entry": entry_id})
-    else:
-        click.echo(f"{found.key_id}  {found.name}  revoked at {found.revoked}, see {entry_id}")
+    line = f"{found.key_id}  {found.name}  revoked at {found.revoked}, see {entry_id}"
+    emit(as_json, {"id": found.key_id, "name": found.name, "entry": entry_id}, [line])
 
 
 @key.command()
@@ -178,7 +169,7 @@ def revoke(root: Path | None, as_json: bool, name_or_id: str, reason: str) -> No
 def rotate(root: Path | None, as_json: bool, name_or_id: str, grace: timedelta) -> None:
     """Give a key a new secret; its id, scopes, budget and history stay."""
     with _keys(root) as (_, keys):
-        made = keys.rotate(name_or_id, grace_s=grace.total_seconds(), requested_by=_who())
+        made = keys.rotate(name_or_id, grace_s=grace.total_seconds(), requested_by=whoami())
     _show_new(made, as_json)
 
 
@@ -190,20 +181,9 @@ def _keys(root: Path | None, *, signing: bool = True) -> Iterator[tuple[LedgerCl
         yield client, keys
 
 
-def _who() -> str:
-    """The user of this machine, for the record."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in some containers
-        return "operator"
-
-
 def _show_new(made: NewKey, as_json: bool) -> None:
     """The secret alone on standard output, so that a script can take it."""
-    if as_json:
-        echo_json({"id": made.key_id, "name": made.name, "key": made.key})
-    else:
-        click.echo(made.key)
+    emit(as_json, {"id": made.key_id, "name": made.name, "key": made.key}, [made.key])
     note(f"This is the key {made.name} ({made.key_id}). {_NOT_AGAIN}")
 
 

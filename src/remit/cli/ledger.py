@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
-from remit.cli import erasing, proving
+from remit.cli import erasure, proofs
 from remit.cli.shared import (
+    cut,
     echo_json,
     echo_json_line,
+    emit,
     open_ledger,
     open_settings,
     print_json_list,
@@ -36,8 +38,8 @@ def ledger() -> None:
 
 
 for _command in (
-    proving.verify, proving.key, proving.checkpoint, proving.prove, proving.export, proving.import_,
-    erasing.erase, erasing.retain, erasing.compact,
+    proofs.verify, proofs.key, proofs.checkpoint, proofs.prove, proofs.export, proofs.import_,
+    erasure.erase, erasure.retain, erasure.compact,
 ):  # fmt: skip
     ledger.add_command(_command)
 
@@ -121,23 +123,17 @@ def stats(root: Path | None, as_json: bool) -> None:
     """How many entries of which kind."""
     with open_ledger(root) as client:
         head = client.head()
-        result = {
+        result: dict[str, Any] = {
             "entries": client.count(),
             "events": client.count_by_event(),
             "head": {"seq": head[0], "entry_hash": head[1]} if head else None,
             "location": client.location,
         }
-    if as_json:
-        echo_json(result)
-        return
-    click.echo(f"{result['entries']} entries in {result['location']}")
-    for name, number in _by_number(result):
-        say(f"  {number:>8}  {name}")
-
-
-def _by_number(result: dict[str, Any]) -> list[tuple[str, int]]:
-    """Event types by falling number."""
-    return sorted(result["events"].items(), key=lambda item: (-item[1], item[0]))
+    events: list[tuple[str, int]] = sorted(
+        result["events"].items(), key=lambda item: (-item[1], item[0])
+    )
+    lines = [f"{result['entries']} entries in {result['location']}"]
+    emit(as_json, result, lines + [f"  {number:>8}  {name}" for name, number in events])
 
 
 @ledger.command()
@@ -152,25 +148,25 @@ def recover(root: Path | None, as_json: bool) -> None:
         calls = InFlightCalls(client, TokenBudgeter(client), charging=True)
         settled = calls.recover(loaded.settings.gateway.orphan_policy)
         waiting = calls.count()
-    if as_json:
-        echo_json({"settled": settled, "waiting": waiting})
-    else:
-        click.echo(f"{len(settled)} settled, {waiting} still within their lease")
+    line = f"{len(settled)} settled, {waiting} still within their lease"
+    emit(as_json, {"settled": settled, "waiting": waiting}, [line])
 
 
-_TELLING = {
+_SHOWN = {
     "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
 }
-"""What people look for in a line, where it is not what comes first."""
+"""The metadata that a line shows, where it is not what comes first."""
 
 
 def _line(entry: Any) -> str:
-    told = entry.metadata
-    keys = _TELLING.get(entry.event_type) or told
-    shown = itertools.islice(
-        (f"{key}={_short(told[key])}" for key in keys if _is_plain(told.get(key))),
-        len(keys) if entry.event_type in _TELLING else 3,
-    )
+    metadata = entry.metadata
+    keys = _SHOWN.get(entry.event_type) or metadata
+    plain = (key for key in keys if _is_plain(metadata.get(key)))
+    most = len(keys) if entry.event_type in _SHOWN else 3
+    shown = [
+        f"{key}={cut(str(metadata[key]), _LINE_CHARS // 3)}"
+        for key in itertools.islice(plain, most)
+    ]
     text = (
         f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {' '.join(shown)}"
     )
@@ -179,8 +175,3 @@ def _line(entry: Any) -> str:
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != ""
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= _LINE_CHARS // 3 else text[: _LINE_CHARS // 3] + "…"

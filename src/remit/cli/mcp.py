@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from remit.cli.shared import common, note
+from remit.cli.shared import common, existing_root, note
 
 __all__ = ["mcp"]
 
@@ -33,31 +33,16 @@ def mcp(
     Over stdio for a client that starts it, which then acts as the local operator; with --http
     for clients that come with a key of `remit key create`.
     """
-    from remit.kernel.root import RootError, find_root
-
     if not http and (dev or host is not None or port is not None):
         raise click.UsageError("--host, --port and --dev go with --http.")
-    place = find_root(root)
-    if not place.exists():
-        raise RootError(
-            f"There is no root at {place.path}.",
-            next_step="Run `remit init`, or name one with --root.",
-        )
-    path = place.path.resolve()
+    path = existing_root(root).path.resolve()
     if not http:
         from remit.server.mcp import serve_stdio
 
         serve_stdio(path, model=model)
         return
-    flags: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("mcp_server.host", host),
-            ("mcp_server.port", port),
-            ("model.default", model),
-        )
-        if value is not None
-    }
+    given = {"mcp_server.host": host, "mcp_server.port": port, "model.default": model}
+    flags = {key: value for key, value in given.items() if value is not None}
 
     def ready(url: str) -> None:
         click.echo(f"Remit speaks MCP at {url}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, progress, reads
+from remit.cli.shared import common, emit, note, progress, reads
 
 if TYPE_CHECKING:
     from remit.kernel.settings import Settings
@@ -49,12 +50,12 @@ def list_models(root: Path | None, as_json: bool) -> None:
         for item in known_models().values()
         if item.name not in here
     ]  # fmt: skip
-    if as_json:
-        echo_json({"models": rows})
-        return
-    for row in rows:
-        where = row["path"] if row["here"] else f"pull it ({row['title']}, {row['licence']})"
-        click.echo(f"{row['name']}  {row['bytes'] // 1_000_000} MB  {where}")
+    emit(as_json, {"models": rows}, map(_line, rows))
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    where = row["path"] if row["here"] else f"pull it ({row['title']}, {row['licence']})"
+    return f"{row['name']}  {row['bytes'] // 1_000_000} MB  {where}"
 
 
 @model.command()

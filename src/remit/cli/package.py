@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.approve import whoami
 from remit.cli.package_authoring import diff_, new, pack_, show
 from remit.cli.package_index import index
-from remit.cli.package_signing import sign, verify
+from remit.cli.package_signatures import sign, verify
 from remit.cli.package_trust import key, trust
-from remit.cli.shared import echo_json, note, open_root, reads, say
+from remit.cli.shared import emit, note, open_root, reads, show_step, whoami
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
@@ -73,10 +71,7 @@ def remove(root: Path | None, as_json: bool, package_id: str) -> None:
     """Take a package and its files away; its archive is gone too."""
     with _manager(root) as (_, manager):
         gone = manager.remove(package_id)
-    if as_json:
-        echo_json({"removed": _told(gone)})
-    else:
-        say(f"{gone.package_id} {gone.version} removed")
+    emit(as_json, {"removed": _plain(gone)}, [f"{gone.package_id} {gone.version} removed"])
 
 
 @package.command()
@@ -90,10 +85,8 @@ def rollback(
     """Go back to a version that was installed before."""
     with _manager(root) as (_, manager):
         now = manager.rollback(package_id, version, approve=approve)
-    if as_json:
-        echo_json({"packages": [_told(now)]})
-    else:
-        say(f"{now.package_id} rolled back to {now.version} ({now.entry_id})")
+    line = f"{now.package_id} rolled back to {now.version} ({now.entry_id})"
+    emit(as_json, {"packages": [_plain(now)]}, [line])
 
 
 @package.command()
@@ -104,12 +97,10 @@ def restore(root: Path | None, as_json: bool, package_ids: tuple[str, ...]) -> N
     with _manager(root) as (_, manager):
         paths = manager.restore(package_ids)
         there = manager.registry().owners
-    if as_json:
-        echo_json({"restored": paths})
-        return
-    for path in paths:
-        say(f"{path} {'restored' if path in there else 'taken away'}")
-    note(f"{len(paths)} files changed." if paths else "Every file is as it was installed.")
+    lines = (f"{path} {'restored' if path in there else 'taken away'}" for path in paths)
+    emit(as_json, {"restored": paths}, lines)
+    if not as_json:
+        note(f"{len(paths)} files changed." if paths else "Every file is as it was installed.")
 
 
 @package.command("list")
@@ -118,18 +109,19 @@ def list_all(root: Path | None, as_json: bool) -> None:
     """What is installed."""
     with _manager(root) as (_, manager):
         packages = manager.registry().packages
-    if as_json:
-        echo_json({"count": len(packages), "packages": [_told(one) for one in packages.values()]})
-        return
     width = max(map(len, packages), default=0)
-    for name, one in packages.items():
-        signed = "unsigned" if one.signature["waived"] else "signed"
-        say(f"{name:<{width}}  {one.version:<8}  {signed:<8}  {one.manifest.title}")
+    lines = (
+        f"{name:<{width}}  {package.version:<8}  "
+        f"{'unsigned' if package.signature['waived'] else 'signed':<8}  {package.manifest.title}"
+        for name, package in packages.items()
+    )
+    found = {"count": len(packages), "packages": [_plain(package) for package in packages.values()]}
+    emit(as_json, found, lines)
 
 
 @package.command()
 @click.option("--check", is_flag=True, help="Exit 1 when they are not what the ledger says.")
-@click.option("--rebuild", is_flag=True, help="Write them anew from the ledger.")
+@click.option("--rebuild", is_flag=True, help="Write them again from the ledger.")
 @reads
 def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> None:
     """The registries of packages, specifications, frameworks and files, from the ledger."""
@@ -144,11 +136,9 @@ def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> No
             for name, data in found.documents().items()
             if _bytes(place.path / REGISTRY_FOLDER / name) != data
         ]
-    if as_json:
-        echo_json({"equal": not differing, "differing": differing, "sha256": found.digest})
-    else:
-        say("equal to the ledger" if not differing else f"not as the ledger says: {differing}")
-        say(found.digest)
+    state = f"not as the ledger says: {differing}" if differing else "equal to the ledger"
+    summary = {"equal": not differing, "differing": differing, "sha256": found.digest}
+    emit(as_json, summary, [state, found.digest])
     raise SystemExit(1 if check and differing else 0)
 
 
@@ -167,18 +157,23 @@ def _install(
         offers = [_offer(place, manager, one, package_id, index, version) for one in archives]
         before = manager.registry().packages
         now = manager.install(offers, dev=dev, approve=approve, only_upgrade=only_upgrade)
-    if as_json:
-        echo_json({"packages": [_told(one) for one in now]})
-        return
-    for one in now:
-        known = before.get(one.package_id)
-        if known is not None and known.entry_id == one.entry_id:
-            say(f"{one.package_id} {one.version} is installed ({one.entry_id})")
-            continue
-        did = "upgraded to {}" if one.operation == "upgrade" else "{} installed"
-        say(f"{one.package_id} {did.format(one.version)} ({one.entry_id})")
-        if one.signature["waived"]:
+    emit(as_json, {"packages": [_plain(one) for one in now]}, (
+        _install_line(one, before.get(one.package_id)) for one in now
+    ))  # fmt: skip
+    for one in () if as_json else now:
+        if one.signature["waived"] and not _unchanged(one, before.get(one.package_id)):
             note(f"{one.package_id} is not signed; that is waived, and on record.")
+
+
+def _unchanged(now: InstalledPackage, before: InstalledPackage | None) -> bool:
+    return before is not None and before.entry_id == now.entry_id
+
+
+def _install_line(now: InstalledPackage, before: InstalledPackage | None) -> str:
+    if _unchanged(now, before):
+        return f"{now.package_id} {now.version} is installed ({now.entry_id})"
+    did = "upgraded to {}" if now.operation == "upgrade" else "{} installed"
+    return f"{now.package_id} {did.format(now.version)} ({now.entry_id})"
 
 
 def _offer(
@@ -215,20 +210,15 @@ def _offer(
 def _manager(root: Path | None) -> Iterator[tuple[Root, PackageManager]]:
     from remit.runtime import package_manager
 
-    # Works with the shipped defaults too, as what is installed may be what has to be mended.
+    # Works with the shipped defaults too, as what is installed may be what has to be repaired.
     place, loaded, ledger = open_root(root)
     with ledger:
-        manager = package_manager(place, ledger, loaded, by=whoami(), step=_step)
+        manager = package_manager(place, ledger, loaded, by=whoami(), step=show_step)
         manager.recover()
         yield place, manager
 
 
-def _step(name: str) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{name[:76]}" if name != "close" else "\r\x1b[K", nl=False, err=True)
-
-
-def _told(one: InstalledPackage) -> dict[str, Any]:
+def _plain(one: InstalledPackage) -> dict[str, Any]:
     manifest = one.manifest
     return {
         "package_id": one.package_id,

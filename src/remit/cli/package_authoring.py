@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, open_root, open_settings, reads, say
+from remit.cli.shared import (
+    FILE,
+    FOLDER,
+    common,
+    emit,
+    note,
+    open_root,
+    open_settings,
+    reads,
+    say,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -16,12 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["diff_", "new", "pack_", "package_settings", "show", "view_of"]
 
-_DIRECTORY = click.Path(path_type=Path, file_okay=False)
-_FILE = click.Path(path_type=Path, dir_okay=False)
-
 
 @click.command()
-@click.argument("directory", type=_DIRECTORY)
+@click.argument("directory", type=FOLDER)
 @click.option("--id", "package_id", required=True, metavar="PKG-…", help="The package's id.")
 @click.option("--title", default="", help="One line for people.")
 @common
@@ -37,8 +45,8 @@ def new(root: Path | None, directory: Path, package_id: str, title: str) -> None
 
 
 @click.command("pack")
-@click.argument("directory", type=_DIRECTORY)
-@click.option("--out", type=_FILE, help="The archive (default: PKG-…-VERSION.tar.gz here).")
+@click.argument("directory", type=FOLDER)
+@click.option("--out", type=FILE, help="The archive (default: PKG-…-VERSION.tar.gz here).")
 @click.option("--update", is_flag=True, help="First write the files' hashes into manifest.json.")
 @reads
 def pack_(
@@ -48,25 +56,18 @@ def pack_(
     import io
 
     from remit.kernel.canonical import sha256_hex
-    from remit.packages import ArchiveLimits, PackError, pack, read_archive
+    from remit.packages import ArchiveLimits, pack, read_archive
     from remit.packages.authoring import update_hashes
-    from remit.packages.journal import replace_file
 
     if update:
         update_hashes(directory)
     data = pack(directory)
-    # What others will refuse is told to the one who can change it.
+    # An archive that others would refuse is refused here, where it can be changed.
     limits = ArchiveLimits.from_settings(package_settings(root))
     manifest = read_archive(io.BytesIO(data), limits).manifest
     target = out or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
-    try:
-        replace_file(target, data)
-    except OSError as error:
-        raise PackError(
-            "unreadable",
-            f"{target} cannot be written: {error.strerror or error}.",
-            next_step="Name another file with --out.",
-        ) from error
+    with write_file(target) as file:
+        file.write(data)
     told = {
         "package_id": manifest.package_id,
         "version": manifest.version,
@@ -74,11 +75,7 @@ def pack_(
         "digest": f"sha256:{sha256_hex(data)}",
         "bytes": len(data),
     }
-    if as_json:
-        echo_json(told)
-        return
-    say(f"{target} ({len(data):,} bytes)")
-    say(str(told["digest"]))
+    emit(as_json, told, [f"{target} ({len(data):,} bytes)", str(told["digest"])])
 
 
 @click.command()
@@ -87,11 +84,7 @@ def pack_(
 def show(root: Path | None, as_json: bool, package: str) -> None:
     """What a package is, needs, may do, and holds."""
     manifest = view_of(package, package_settings(root), root).manifest
-    if as_json:
-        echo_json(_told(manifest))
-    else:
-        for line in _lines(manifest):
-            say(line)
+    emit(as_json, _plain(manifest), _lines(manifest))
 
 
 @click.command("diff")
@@ -105,12 +98,8 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
     settings = package_settings(root)
     limits = DiffLimits()
     told = compare(view_of(old, settings, root), view_of(new_, settings, root), limits)
-    if as_json:
-        echo_json(told.to_dict())
-        return
-    for line in told.lines():
-        say(line)
-    if told.widened:
+    emit(as_json, told.to_dict(), told.lines())
+    if told.widened and not as_json:
         note("It may do more than before: installing it needs --approve.")
 
 
@@ -160,7 +149,7 @@ def package_settings(root: Path | None) -> PackageSettings:
     return load_settings().settings.packages
 
 
-def _told(manifest: Manifest) -> dict[str, Any]:
+def _plain(manifest: Manifest) -> dict[str, Any]:
     from dataclasses import asdict
 
     told = asdict(manifest)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.approve import whoami
-from remit.cli.shared import echo_json, note, open_ledger, open_settings, reads, say
+from remit.cli.shared import FILE, emit, note, open_ledger, open_settings, reads, whoami
 
 if TYPE_CHECKING:
     from remit.packages.package_key import PackageKey
-    from remit.packages.trust import TrustChange, TrustPolicy
+    from remit.packages.trust import TrustPolicy
 
 __all__ = ["key", "trust"]
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def _public(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -37,7 +34,7 @@ def key() -> None:
 
 
 @key.command()
-@click.option("--out", required=True, type=_FILE, help="The new file, for the private key.")
+@click.option("--out", required=True, type=FILE, help="The new file, for the private key.")
 @click.option("--name", required=True, help="What people call it.")
 @reads
 def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
@@ -50,7 +47,7 @@ def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
 
 
 @key.command(name="show")
-@click.argument("file", required=False, type=_FILE)
+@click.argument("file", required=False, type=FILE)
 @reads
 def show_key(root: Path | None, as_json: bool, file: Path | None) -> None:
     """Print the public key of a private key's file; without one, of the root's own key."""
@@ -78,12 +75,9 @@ def show(root: Path | None, as_json: bool) -> None:
     with open_ledger(root) as ledger:
         policy = read_trust(path, ledger)
         problem = trust_problem(path, ledger)
-    if as_json:
-        _show_json(policy)
-    else:
-        _show_policy(policy)
+    emit(as_json, _plain(policy), _lines(policy))
     if problem:
-        note(f"{problem} `remit package trust restore` writes it anew.")
+        note(f"{problem} `remit package trust restore` writes it again.")
 
 
 @trust.command()
@@ -131,7 +125,7 @@ def threshold(root: Path | None, as_json: bool, number: int) -> None:
 @trust.command()
 @reads
 def restore(root: Path | None, as_json: bool) -> None:
-    """Write the file anew from the ledger, in the place of what lies there."""
+    """Write the file again from the ledger, in the place of what lies there."""
     from remit.packages.lock import package_lock
     from remit.packages.trust import TrustPolicy, restore_trust
 
@@ -141,10 +135,7 @@ def restore(root: Path | None, as_json: bool) -> None:
         package_lock(place.path, loaded.settings.packages.lock_timeout_s),
     ):
         policy = restore_trust(place.path / TrustPolicy.FILE, ledger)
-    if as_json:
-        _show_json(policy)
-    else:
-        _show_policy(policy)
+    emit(as_json, _plain(policy), _lines(policy))
 
 
 def _change(
@@ -164,43 +155,32 @@ def _change(
         made = change_trust(
             place.path / TrustPolicy.FILE, ledger, change, by=whoami(), reason=reason
         )
-    _tell(made, as_json)
-
-
-def _tell(made: TrustChange, as_json: bool) -> None:
-    if as_json:
-        echo_json({"changed": made.what, "entry": made.entry_id, **_plain(made.policy)})
-    elif made.entry_id:
-        say(f"{made.what} ({made.entry_id})")
-    else:
-        say("nothing changed: it is so already")
+    line = (
+        f"{made.what} ({made.entry_id})" if made.entry_id else "nothing changed: it is so already"
+    )
+    emit(as_json, {"changed": made.what, "entry": made.entry_id, **_plain(made.policy)}, [line])
 
 
 def _plain(policy: TrustPolicy) -> dict[str, Any]:
     return {"threshold": policy.threshold, "keys": policy.keys}
 
 
-def _show_json(policy: TrustPolicy) -> None:
-    echo_json(_plain(policy))
-
-
-def _show_policy(policy: TrustPolicy) -> None:
+def _lines(policy: TrustPolicy) -> Iterator[str]:
     noun = "key has" if policy.threshold == 1 else "keys have"
-    say(f"{policy.threshold} trusted {noun} to sign a package")
+    yield f"{policy.threshold} trusted {noun} to sign a package"
     if not policy.keys:
-        say("no key is trusted")
-    width = max((len(one.name) for one in policy.keys), default=0)
-    for one in policy.keys:
-        say(
-            f"  {one.key_id[:16]}  {one.name.ljust(width)}  {one.status:<7}  "
-            f"since {one.changed}  {' '.join(one.packages)}"
+        yield "no key is trusted"
+    width = max((len(key.name) for key in policy.keys), default=0)
+    for key in policy.keys:
+        yield (
+            f"  {key.key_id[:16]}  {key.name.ljust(width)}  {key.status:<7}  "
+            f"since {key.changed}  {' '.join(key.packages)}"
         )
 
 
 def _show_key(found: PackageKey, as_json: bool) -> None:
     """The public key alone on standard output, so that a script can take it."""
-    if as_json:
-        echo_json({"key_id": found.key_id, "name": found.name, "public": found.public})
-    else:
-        click.echo(found.public)
+    public = {"key_id": found.key_id, "name": found.name, "public": found.public}
+    emit(as_json, public, [found.public])
+    if not as_json:
         note(f"This is the key {found.key_id[:16]}…{f' ({found.name})' if found.name else ''}.")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import echo_json, note, open_ledger, reads, say
+from remit.cli.shared import emit, note, open_ledger, reads, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["route"]
 
@@ -33,11 +33,10 @@ def explain_(root: Path | None, as_json: bool, decision: str) -> None:
     from remit.routing import explain
 
     with open_ledger(root) as ledger:
-        told = explain(ledger, decision)
-    if as_json:
-        echo_json(told)
-    else:
-        _print_explanation(told)
+        found = explain(ledger, decision)
+    emit(as_json, found, _explanation(found))
+    if found["candidates"] and not as_json:
+        note("`remit route replay` computes it again.")
 
 
 @route.command(name="replay")
@@ -48,19 +47,20 @@ def replay_(root: Path | None, as_json: bool, decision: str) -> None:
     from remit.routing import find_decision, replay
 
     with open_ledger(root) as ledger:
-        told = replay(find_decision(ledger, decision))
-    if as_json:
-        echo_json(told)
-    else:
-        say("agrees" if told["agrees"] else "DOES NOT AGREE")
-        for name, same in told["checks"].items():
-            say(f"  {name:<22} {'not computed' if same is None else 'same' if same else 'DIFFERS'}")
-            if name in told["recorded"]:
-                say(f"    recorded:   {told['recorded'][name]}")
-                say(f"    recomputed: {told['recomputed'][name]}")
-        for line in told["notes"]:
-            say(f"  {line}")
-    raise SystemExit(0 if told["agrees"] else 1)
+        found = replay(find_decision(ledger, decision))
+    emit(as_json, found, _replay_lines(found))
+    raise SystemExit(0 if found["agrees"] else 1)
+
+
+def _replay_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield "agrees" if found["agrees"] else "DOES NOT AGREE"
+    for name, same in found["checks"].items():
+        yield f"  {name:<22} {'not computed' if same is None else 'same' if same else 'DIFFERS'}"
+        if name in found["recorded"]:
+            yield f"    recorded:   {found['recorded'][name]}"
+            yield f"    recomputed: {found['recomputed'][name]}"
+    for line in found["notes"]:
+        yield f"  {line}"
 
 
 @route.command(name="status")
@@ -70,29 +70,32 @@ def status(root: Path | None, as_json: bool) -> None:
     from remit.runtime import Runtime
 
     with Runtime.open(root) as runtime:
-        told = runtime.router.status()
-    if as_json:
-        echo_json(told)
-        return
-    say(f"rules {told['rule_version_hash']} ({told['rules_file']})")
-    for one in told["routes"]:
-        prefers = f", prefers {one['operator_preference']}" if one["operator_preference"] else ""
-        models = ", ".join(one["models"]) or "no model that can be reached"
-        say(f"route {one['name']}: {one['mode']}{prefers}: {models}")
-    say("")
+        found = runtime.router.status()
+    emit(as_json, found, _status_lines(found))
+
+
+def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"rules {found['rule_version_hash']} ({found['rules_file']})"
+    for route in found["routes"]:
+        preference = route["operator_preference"]
+        prefers = f", prefers {preference}" if preference else ""
+        models = ", ".join(route["models"]) or "no model that can be reached"
+        yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
+    yield ""
     rows = [
         (
-            one["model_id"],
-            one["provider_id"],
-            _usd(one["input_price"], one["output_price"]),
-            f"{one['context_tokens']:,}" if one["context_tokens"] else "?",
-            f"{one['tokens_per_s']}" if one["tokens_per_s"] else "?",
-            f"{one['reliability']} %",
-            _reach(one),
+            model["model_id"],
+            model["provider_id"],
+            _usd(model["input_price"], model["output_price"]),
+            f"{model['context_tokens']:,}" if model["context_tokens"] else "?",
+            f"{model['tokens_per_s']}" if model["tokens_per_s"] else "?",
+            f"{model['reliability']} %",
+            _reach(model),
         )
-        for one in told["models"]
+        for model in found["models"]
     ]
-    _print_table(("model", "provider", "USD per M", "window", "tok/s", "reliable", "state"), rows)
+    heads = ("model", "provider", "USD per M", "window", "tok/s", "reliable", "state")
+    yield from _table(heads, rows)
 
 
 @route.command(name="score")
@@ -106,48 +109,46 @@ def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, p
     from remit.runtime import Runtime
 
     with Runtime.open(root) as runtime:
-        told = runtime.router.score_text(prompt, route=name, task=task, operator_preference=prefer)
-    if as_json:
-        echo_json(told)
-        return
-    intent = told["intent"]
+        found = runtime.router.score_text(prompt, route=name, task=task, operator_preference=prefer)
+    intent = found["intent"]
     language = f" in {intent['language']!r}" if intent["language"] else ""
-    say(f"taken for {intent['task']}{language}, about {intent['tokens']} tokens")
-    rows = [(model, f"{told['scores'][model]:.6f}") for model in told["chain"]]
-    _print_table(("model", "score"), rows)
+    rows = [(model, f"{found['scores'][model]:.6f}") for model in found["chain"]]
+    emit(as_json, found, [
+        f"taken for {intent['task']}{language}, about {intent['tokens']} tokens",
+        *_table(("model", "score"), rows),
+    ])  # fmt: skip
 
 
-def _print_explanation(told: Mapping[str, Any]) -> None:
-    say(f"{told['decision_id']} ({told['entry_id']}, {told['timestamp']})")
-    for sentence in told["why"]:
-        say(f"  {sentence}")
-    if not told["candidates"]:
+def _explanation(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['decision_id']} ({found['entry_id']}, {found['timestamp']})"
+    for sentence in found["why"]:
+        yield f"  {sentence}"
+    candidates = found["candidates"]
+    if not candidates:
         return
-    say("")
-    parts = sorted({name for one in told["candidates"] for name in one.get("parts", ())})
+    yield ""
+    parts = sorted({name for candidate in candidates for name in candidate.get("parts", ())})
     rows = [
         (
-            str(one["rank"]),
-            one["model_id"],
-            f"{one['score']:.6f}",
-            *(f"{one.get('parts', {}).get(name, 0):.3f}" for name in parts),
-            one["status"].replace("_", " "),
-            " ".join(str(one[key]) for key in ("code", "exchange_entry_id") if one[key]),
+            str(candidate["rank"]),
+            candidate["model_id"],
+            f"{candidate['score']:.6f}",
+            *(f"{candidate.get('parts', {}).get(name, 0):.3f}" for name in parts),
+            candidate["status"].replace("_", " "),
+            " ".join(
+                str(candidate[key]) for key in ("code", "exchange_entry_id") if candidate[key]
+            ),
         )
-        for one in told["candidates"]
+        for candidate in candidates
     ]
-    _print_table(("", "model", "score", *parts, "what became of it", ""), rows)
-    say("")
-    say(f"  rules {told['rule_version_hash']}")
-    say(f"  hash  {told['decision_hash']}")
-    note("`remit route replay` computes it again.")
+    yield from _table(("", "model", "score", *parts, "what became of it", ""), rows)
+    yield ""
+    yield f"  rules {found['rule_version_hash']}"
+    yield f"  hash  {found['decision_hash']}"
 
 
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[place]) for row in (head, *rows)) for place in range(len(head))]
-    for row in (head, *rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        say("  " + "  ".join(cells).rstrip())
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    return (f"  {line}" for line in table(heads, rows))
 
 
 def _usd(input_price: int | None, output_price: int | None) -> str:
@@ -156,10 +157,10 @@ def _usd(input_price: int | None, output_price: int | None) -> str:
     return f"{input_price / 1e9:g} / {output_price / 1e9:g}"
 
 
-def _reach(one: Mapping[str, Any]) -> str:
-    if not one["adapter"]:
+def _reach(model: Mapping[str, Any]) -> str:
+    if not model["adapter"]:
         return "no provider"
-    if one["circuit"] != "closed":
-        wait = f", {one['retry_after_s']:.0f} s" if one["retry_after_s"] else ""
-        return f"circuit {one['circuit'].replace('_', ' ')}{wait}"
-    return "ready" if one["reachable"] else "not asked here"
+    if model["circuit"] != "closed":
+        wait = f", {model['retry_after_s']:.0f} s" if model["retry_after_s"] else ""
+        return f"circuit {model['circuit'].replace('_', ' ')}{wait}"
+    return "ready" if model["reachable"] else "not asked here"

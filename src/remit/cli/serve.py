@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from remit.cli.shared import common, note
+from remit.cli.shared import common, existing_root, note
 
 __all__ = ["serve"]
 
@@ -33,25 +32,12 @@ def serve(
     Point a client at http://HOST:PORT/v1 (OpenAI) or http://HOST:PORT (Anthropic), with a key
     of `remit key create`.
     """
-    from remit.kernel.root import RootError, find_root
     from remit.server import serve as run
 
-    place = find_root(root)
-    if not place.exists():
-        raise RootError(
-            f"There is no root at {place.path}.",
-            next_step="Run `remit init`, or name one with --root.",
-        )
-    flags: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("server.host", host),
-            ("server.port", port),
-            ("server.workers", workers),
-            ("model.default", model),
-        )
-        if value is not None
-    }
+    place = existing_root(root)
+    given = {"server.host": host, "server.port": port, "server.workers": workers,
+             "model.default": model}  # fmt: skip
+    flags = {key: value for key, value in given.items() if value is not None}
 
     def ready(url: str) -> None:
         click.echo(f"Remit listens on {url}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, open_ledger, print_json_list, reads, say
+from remit.cli.shared import common, emit, open_ledger, print_json_list, reads, say
 
 if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
@@ -66,16 +67,8 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
             for entry in client.query(session_id=overview.session_id, event_type="TURN_RECORDED")
         ]
         unfinished = _unfinished(client, overview)
-        if as_json:
-            echo_json({**overview.to_dict(), "turn_list": turns, "unfinished_turn": unfinished})
-            return
-        say(f"{overview.session_id}, {overview.turns} turns, since {overview.started_at}")
-        for turn in turns:
-            say(f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
-            say(f"user:  {turn['user_message']}")
-            say(f"agent: {turn['response']}")
-        if unfinished is not None:
-            _print_unfinished(unfinished)
+        found = {**overview.to_dict(), "turn_list": turns, "unfinished_turn": unfinished}
+        emit(as_json, found, _lines(found))
 
 
 @session.command()
@@ -94,10 +87,8 @@ def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
         shell = runtime.loaded.settings.chat.agent_id
         agent = runtime if overview.agent_id == shell else runtime.agent(overview.agent_id)
         cancelled = agent.session(session_id).cancel()
-    if as_json:
-        echo_json({"session_id": session_id, "cancelled": cancelled})
-    else:
-        click.echo("cancelled" if cancelled else "There is no unfinished turn.")
+    line = "cancelled" if cancelled else "There is no unfinished turn."
+    emit(as_json, {"session_id": session_id, "cancelled": cancelled}, [line])
 
 
 @session.command()
@@ -120,7 +111,7 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
     turn = unfinished_turn(ledger, overview.session_id, overview.turns)
     if turn is None:
         return None
-    desk = ApprovalQueue(client)
+    queue = ApprovalQueue(client)
     return {
         "turn_number": turn.turn_number,
         "user_message": turn.message,
@@ -128,16 +119,25 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
             {"wo_id": one.order.wo_id, "step": one.step, "state": str(one.order.state)}
             for one in turn.orders
         ],
-        "waiting_for": [desk.get(request).to_dict() for request in turn.waiting_for],
+        "waiting_for": [queue.get(request).to_dict() for request in turn.waiting_for],
     }
 
 
-def _print_unfinished(turn: dict[str, Any]) -> None:
-    from remit.cli.approve import call_text
+def _lines(session: Mapping[str, Any]) -> Iterator[str]:
+    from remit.cli.turns import call_text
 
-    waiting = turn["waiting_for"]
-    say(f"\n[{turn['turn_number']}] {'waits for a person' if waiting else 'not finished yet'}")
-    say(f"user:  {turn['user_message']}")
-    for one in waiting:
-        called = call_text(one["tool_id"], one["arguments"])
-        say(f"waits: {called}: `remit approve {one['request_id']}`, or with --deny")
+    yield f"{session['session_id']}, {session['turns']} turns, since {session['started_at']}"
+    for turn in session["turn_list"]:
+        yield f"\n[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}"
+        yield f"user:  {turn['user_message']}"
+        yield f"agent: {turn['response']}"
+    unfinished = session["unfinished_turn"]
+    if unfinished is None:
+        return
+    waiting = unfinished["waiting_for"]
+    state = "waits for a person" if waiting else "not finished yet"
+    yield f"\n[{unfinished['turn_number']}] {state}"
+    yield f"user:  {unfinished['user_message']}"
+    for request in waiting:
+        called = call_text(request["tool_id"], request["arguments"])
+        yield f"waits: {called}: `remit approve {request['request_id']}`, or with --deny"

@@ -6,18 +6,26 @@ import importlib.util
 import platform
 import shutil
 import sqlite3
-import sys
 from pathlib import Path
 
 import click
 
-from remit.cli.approve import whoami
-from remit.cli.shared import common, echo_json, note, open_ledger, open_settings, reads
+from remit.cli.shared import (
+    FOLDER,
+    common,
+    emit,
+    note,
+    open_ledger,
+    open_settings,
+    reads,
+    show_step,
+    whoami,
+)
 from remit.kernel.errors import RemitError
 
 
 @click.command()
-@click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", required=False, type=FOLDER)
 @click.option(
     "--bare", is_flag=True, help="Keys and an empty ledger only: `remit ledger import` comes next."
 )
@@ -39,7 +47,7 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
     given = directory or root
     place = Root(given) if given is not None else find_root()
     before = _files(place.path)
-    editable = make_root(place, bare=bare, new_ledger=new_ledger, by=whoami(), step=_step)
+    editable = make_root(place, bare=bare, new_ledger=new_ledger, by=whoami(), step=show_step)
     made = len(_files(place.path) - before)
     if editable and not before:
         note("Remit runs from an editable install: no hashes to check. Waived, on record.")
@@ -53,12 +61,6 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
 
 def _files(root: Path) -> set[Path]:
     return {file for file in root.rglob("*") if file.is_file()}
-
-
-def _step(name: str) -> None:
-    """What goes on, where a person looks; the line is empty again at the end."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{name[:76] if name != 'close' else ''}", nl=False, err=True)
 
 
 @click.command()
@@ -105,11 +107,9 @@ def doctor(root: Path | None, as_json: bool) -> None:
     except RemitError as error:
         check("failure", False, str(error))
     passed = all(item["passed"] for item in checks)
-    if as_json:
-        echo_json({"passed": passed, "checks": checks})
-    else:
-        for item in checks:
-            click.echo(
-                f"{'ok  ' if item['passed'] else 'FAIL'}  {item['check']}: {item['message']}"
-            )
+    lines = (
+        f"{'ok  ' if item['passed'] else 'FAIL'}  {item['check']}: {item['message']}"
+        for item in checks
+    )
+    emit(as_json, {"passed": passed, "checks": checks}, lines)
     raise SystemExit(0 if passed else 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 import orjson
@@ -19,9 +21,15 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 __all__ = [
+    "FILE",
+    "FOLDER",
     "common",
+    "cut",
+    "debuggable",
     "echo_json",
     "echo_json_line",
+    "emit",
+    "existing_root",
     "note",
     "open_ledger",
     "open_root",
@@ -30,19 +38,21 @@ __all__ = [
     "progress",
     "reads",
     "say",
+    "show_step",
+    "table",
+    "whoami",
+    "write_file",
 ]
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def common(function: _F) -> _F:
-    """``--root`` and ``--debug``."""
+def debuggable(function: _F) -> _F:
+    """``--debug``."""
 
-    @click.option(
-        "--root",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="The root (default: REMIT_ROOT, else the nearest .remit upwards).",
-    )
     @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
     @functools.wraps(function)
     def wrapper(*args: Any, debug: bool, **kwargs: Any) -> Any:
@@ -54,6 +64,16 @@ def common(function: _F) -> _F:
             raise
 
     return wrapper  # type: ignore[return-value]
+
+
+def common(function: _F) -> _F:
+    """``--root`` and ``--debug``."""
+    option = click.option(
+        "--root",
+        type=FOLDER,
+        help="The root (default: REMIT_ROOT, else the nearest .remit upwards).",
+    )
+    return option(debuggable(function))
 
 
 def reads(function: _F) -> _F:
@@ -80,6 +100,29 @@ def print_json_list(key: str, items: Iterable[Any]) -> None:
         click.echo(separator + _json(item, indent=False), nl=False)
         separator = ",\n"
     click.echo("\n]}")
+
+
+def emit(as_json: bool, value: Any, lines: Iterable[str]) -> None:
+    """What a command found: one JSON document, or lines for people."""
+    if as_json:
+        echo_json(value)
+        return
+    for line in lines:
+        say(line)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; its columns are as wide as they need to be."""
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(map(str.ljust, line, widths)).rstrip()
+
+
+def cut(text: str, most: int) -> str:
+    """``text`` on one line of at most ``most`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def say(text: str, *, nl: bool = True) -> None:
@@ -110,10 +153,62 @@ def progress(label: str) -> Callable[[int, int], None]:
     return show
 
 
-def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
-    """The root that a command means, and its settings."""
+def show_step(name: str) -> None:
+    """The step that runs, on standard error, where that is a terminal; ``close`` clears it."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{name[:76] if name != 'close' else ''}", nl=False, err=True)
+
+
+def whoami() -> str:
+    """The user who runs this command, for the record."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user id without a name
+        return "local operator"
+
+
+@contextmanager
+def write_file(out: Path) -> Iterator[IO[bytes]]:
+    """A file to write: it keeps its content until all of the new one is written.
+
+    ``-`` is standard output.
+
+    Raises:
+        RemitError: it cannot be written.
+    """
+    from remit.kernel.errors import RemitError
+
+    if str(out) == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        if out.exists() and not out.is_file():  # a pipe or a device
+            with out.open("wb") as file:
+                yield file
+            return
+        place = out.resolve()
+        new = place.with_name(f".{place.name}.new")
+        try:
+            with new.open("wb") as file:
+                yield file
+            new.replace(place)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        raise RemitError(
+            f"{out} cannot be written: {error.strerror or error}.",
+            next_step="Name a file in a directory that you may write to.",
+        ) from error
+
+
+def existing_root(root: Path | None) -> Root:
+    """The root that a command means.
+
+    Raises:
+        RootError: it is not there.
+    """
     from remit.kernel.root import RootError, find_root
-    from remit.kernel.settings import load_settings
 
     place = find_root(root)
     if not place.exists():
@@ -121,11 +216,19 @@ def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
             f"There is no root at {place.path}.",
             next_step="Run `remit init`, or name one with --root.",
         )
+    return place
+
+
+def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
+    """The root that a command means, and its settings."""
+    from remit.kernel.settings import load_settings
+
+    place = existing_root(root)
     return place, load_settings(place.config)
 
 
 def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
-    """A root, its settings and its ledger, to mend it: where the installed defaults were changed,
+    """A root, its settings and its ledger, to repair it: where the installed defaults were changed,
     those that come with Remit are in force."""
     from remit.kernel.installed import ChangedFileError
     from remit.kernel.root import find_root

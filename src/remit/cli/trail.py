@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from remit.cli.shared import (
+    FILE,
     common,
-    echo_json,
+    cut,
+    emit,
     note,
     open_ledger,
     print_json_list,
     progress,
     reads,
     say,
+    write_file,
 )
 from remit.kernel.errors import RemitError
 
@@ -48,8 +49,7 @@ def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int |
             print_json_list("thoughts", (record.to_dict() for record in found))
             return
         for record in found:
-            text = " ".join(str(record.content).split())
-            shown = text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1] + "…"
+            shown = cut(str(record.content), _LINE_CHARS)
             say(f"{record.id}  {record.timestamp}  {record.task_id}  {record.type:<10}  {shown}")
 
 
@@ -62,10 +62,7 @@ def show(root: Path | None, as_json: bool, thought_id: str) -> None:
 
     with open_ledger(root) as client:
         record = get_thought_record(client, thought_id)
-    if as_json:
-        echo_json(record.to_dict())
-    else:
-        _print(record)
+    emit(as_json, record.to_dict(), _lines(record))
 
 
 @trail.command()
@@ -82,41 +79,26 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
             f"There is no thought of a task {task_id!r}.",
             next_step="`remit trail list` shows them.",
         )
-    if as_json:
-        echo_json(report.to_dict())
-    elif report.verified:
-        click.echo(
-            f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} erased"
-        )
-    else:
-        number = report.problem_count
+    number = report.problem_count
+    lines = [f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} erased"]
+    if not report.verified:
         noun = "problem" if number == 1 else "problems"
-        say(f"NOT VERIFIED: {number} {noun}; the first bad record is {report.first_bad}")
-        for problem in report.problems:
-            say(f"  {problem}")
+        lines = [f"NOT VERIFIED: {number} {noun}; the first bad record is {report.first_bad}"]
+        lines += [f"  {problem}" for problem in report.problems]
+    emit(as_json, report.to_dict(), lines)
     raise SystemExit(0 if report.verified else 1)
 
 
 @trail.command()
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File, or -."
-)
+@click.option("--out", required=True, type=FILE, help="File, or -.")
 @click.option("--task", "task_id", help="Only this task's.")
 @common
 def export(root: Path | None, out: Path, task_id: str | None) -> None:
     """Write thoughts as JSON lines."""
     from remit.routing.trail import export_thought_records
 
-    with open_ledger(root) as client:
-        if str(out) == "-":
-            count = export_thought_records(client, sys.stdout.buffer, task_id)
-            sys.stdout.buffer.flush()
-        else:
-            try:
-                with _whole(out) as file:
-                    count = export_thought_records(client, file, task_id)
-            except OSError as error:
-                raise RemitError(f"{out} cannot be written: {error.strerror or error}.") from error
+    with open_ledger(root) as client, write_file(out) as file:
+        count = export_thought_records(client, file, task_id)
     note(f"{count} thoughts written to {out}.")
 
 
@@ -132,10 +114,7 @@ def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
 
     with open_ledger(root, signing=True) as client:
         count = import_thought_records(client, source)
-    if as_json:
-        echo_json({"thoughts": count})
-    else:
-        click.echo(f"{count} thoughts")
+    emit(as_json, {"thoughts": count}, [f"{count} thoughts"])
 
 
 @trail.command()
@@ -151,31 +130,11 @@ def add(root: Path | None, as_json: bool, text: str, kind: Any, **ids: str) -> N
 
     with open_ledger(root, signing=True) as client:
         record = create_thought_record(client, ThoughtInput(type=kind, content=text, **ids))
-    if as_json:
-        echo_json(record.to_dict())
-    else:
-        say(record.id)
+    emit(as_json, record.to_dict(), [record.id])
 
 
-@contextmanager
-def _whole(out: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which stays what it is until all of it is written."""
-    if out.exists() and not out.is_file():  # a pipe or a device
-        with out.open("wb") as file:
-            yield file
-        return
-    place = out.resolve()
-    new = place.with_name(f".{place.name}.new")
-    try:
-        with new.open("wb") as file:
-            yield file
-        new.replace(place)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def _print(record: ThoughtRecord) -> None:
+def _lines(record: ThoughtRecord) -> Iterator[str]:
     for name, value in record.to_dict().items():
         if name not in ("content", "erased"):
-            say(f"{name}: {value}")
-    say(f"\n{record.content}")
+            yield f"{name}: {value}"
+    yield f"\n{record.content}"

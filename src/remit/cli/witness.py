@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from remit.cli.shared import echo_json, note
+from remit.cli.shared import FOLDER, debuggable, emit, note
 
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey
@@ -22,22 +20,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def _common(function: _F) -> _F:
     """``--dir`` and ``--debug``: a witness is another party, and has no root."""
-
-    @click.option(
-        "--dir", "directory", required=True, metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False), help="The witness's directory.",
+    option = click.option(
+        "--dir", "directory", required=True, metavar="DIR", type=FOLDER,
+        help="The witness's directory.",
     )  # fmt: skip
-    @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
-    @functools.wraps(function)
-    def wrapper(*args: Any, debug: bool, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except Exception:
-            if debug:
-                traceback.print_exc()
-            raise
-
-    return wrapper  # type: ignore[return-value]
+    return option(debuggable(function))
 
 
 @click.group()
@@ -137,19 +124,19 @@ def status(directory: Path, as_json: bool) -> None:
         }
         for origin in sorted({*seen, *(origin for origin, _ in evidence)})
     ]
-    if as_json:
-        echo_json({"name": own.name, "key": str(own), "logs": rows})
-        return
-    click.echo(f"{own.name}: {len(rows)} logs")
-    for row in rows:
-        line = f"  {row['origin']}  {row['size']} entries"
-        if row["updated"]:
-            line += f"  since {row['updated']}"
-        if row["forks"]:
-            line += f"  FORKED: {row['forks']} kept as evidence"
-        if row["unproven"]:
-            line += f"  {row['unproven']} refused without a valid proof"
-        click.echo(line)
+    lines = [f"{own.name}: {len(rows)} logs", *map(_line, rows)]
+    emit(as_json, {"name": own.name, "key": str(own), "logs": rows}, lines)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    line = f"  {row['origin']}  {row['size']} entries"
+    if row["updated"]:
+        line += f"  since {row['updated']}"
+    if row["forks"]:
+        line += f"  FORKED: {row['forks']} kept as evidence"
+    if row["unproven"]:
+        line += f"  {row['unproven']} refused without a valid proof"
+    return line
 
 
 def _log_keys(logs: tuple[str, ...], files: tuple[Path, ...]) -> list[VerifierKey]:

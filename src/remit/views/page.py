@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 
 from remit.views import wording
 from remit.views.timeline import POSITIONS, timeline
@@ -58,7 +57,7 @@ class _Environment(Environment):
 
 
 @functools.cache
-def _environment() -> tuple[Environment, Markup]:
+def _environment() -> tuple[Environment, str]:
     """The templates, and the style sheet of the page."""
     environment = _Environment(
         loader=PackageLoader("remit.views"),
@@ -91,12 +90,12 @@ def _environment() -> tuple[Environment, Markup]:
     }
     assert environment.loader is not None
     css, _, _ = environment.loader.get_source(environment, "page.css")
-    return environment, Markup(css + POSITIONS)  # noqa: S704 - both are our own files
+    return environment, css + POSITIONS
 
 
 def _visible(value: Any) -> Any:
     """What a template puts out, before it is escaped: nothing of it is invisible."""
-    if isinstance(value, Markup):
+    if hasattr(value, "__html__"):  # what a template made is markup already
         return value
     return "" if value is None else wording.visible(str(value), lines=True)
 

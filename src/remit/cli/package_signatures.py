@@ -7,16 +7,14 @@ from pathlib import Path
 
 import click
 
-from remit.cli.shared import echo_json, note, open_root, reads, say
+from remit.cli.shared import FILE, emit, note, open_root, reads
 
 __all__ = ["sign", "verify"]
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-
 
 @click.command()
-@click.argument("archive", type=_FILE)
-@click.option("--key", "key_file", required=True, type=_FILE, help="The private key's file.")
+@click.argument("archive", type=FILE)
+@click.option("--key", "key_file", required=True, type=FILE, help="The private key's file.")
 @click.option(
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -54,17 +52,15 @@ def sign(
         envelope = sign_archive(found.digest, found.manifest, key, expires=ends)
     target = Offer.envelope_file(archive)
     replace_file(target, envelope)
-    if as_json:
-        echo_json({"signature": str(target), "key_id": key.key_id, "archive_sha256": found.digest})
-    else:
-        say(str(target))
-        note(
-            f"Signed {found.manifest.package_id} {found.manifest.version} with {key.key_id[:12]}…."
-        )
+    signed = {"signature": str(target), "key_id": key.key_id, "archive_sha256": found.digest}
+    emit(as_json, signed, [str(target)])
+    if not as_json:
+        named = f"{found.manifest.package_id} {found.manifest.version}"
+        note(f"Signed {named} with {key.key_id[:12]}….")
 
 
 @click.command()
-@click.argument("archive", type=_FILE)
+@click.argument("archive", type=FILE)
 @click.option("--id", "package_id", default="", help="Refuse anything but this package.")
 @reads
 def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> None:
@@ -81,7 +77,7 @@ def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> 
             envelope_bytes=limits.envelope_bytes,
         )  # fmt: skip
     manifest = found.manifest
-    told = {
+    summary = {
         "verified": True,
         "package_id": manifest.package_id,
         "version": manifest.version,
@@ -90,9 +86,9 @@ def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> 
         "keyids": found.signature["keyids"],
         "threshold": found.signature["threshold"],
     }
-    if as_json:
-        echo_json(told)
-    else:
-        keys = ", ".join(one[:12] + "…" for one in found.signature["keyids"])
-        say(f"{manifest.package_id} {manifest.version}: {len(found.archive.files)} files, signed "
-            f"by {keys} (threshold {found.signature['threshold']})")  # fmt: skip
+    keys = ", ".join(f"{key_id[:12]}…" for key_id in found.signature["keyids"])
+    line = (
+        f"{manifest.package_id} {manifest.version}: {len(found.archive.files)} files, signed "
+        f"by {keys} (threshold {found.signature['threshold']})"
+    )
+    emit(as_json, summary, [line])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import orjson
 
 from remit.agents.supervisor import TurnResult
 from remit.agents.workorders import (
@@ -18,11 +17,10 @@ from remit.agents.workorders import (
     TurnEvent,
     TurnResumed,
 )
-from remit.cli.approve import call_text
-from remit.cli.shared import note, say
-from remit.views.wording import dollars, visible
+from remit.cli.shared import cut, note, say, table
+from remit.views.wording import dollars, json_text, visible
 
-__all__ = ["TurnPrinter", "cost_text", "turn_data"]
+__all__ = ["TurnPrinter", "call_text", "cost_text", "turn_data"]
 
 _MAX_ROWS = 60
 _CELL = 44
@@ -30,7 +28,7 @@ _WIDE = 100
 
 
 class TurnPrinter:
-    """Hears the events of one turn and prints them.
+    """Prints the events of one turn.
 
     Args:
         quiet: print nothing.
@@ -63,8 +61,8 @@ class TurnPrinter:
             note(f"[{call_text(event.tool_id, event.arguments, _WIDE)} waits for a person]")
         elif isinstance(event, TurnResumed):
             self._end_line()
-            said = visible(" ".join(event.user_message.split())) or "(erased)"
-            note(f"[going on with the unfinished turn: {_cut(said, _WIDE)}]")
+            message = visible(cut(event.user_message, _WIDE)) or "(erased)"
+            note(f"[going on with the unfinished turn: {message}]")
 
     def finish(self, result: TurnResult) -> None:
         """Print what was not streamed: the answer when it differs, and the tools' data."""
@@ -101,7 +99,7 @@ def turn_data(result: TurnResult) -> dict[str, Any]:
         "cost": result.cost_summary,
         "work_orders": result.wo_chain_summary,
         "turn_entry_id": result.turn_entry_id,
-        "waiting_for": [one.request_id for one in result.waiting_for],
+        "waiting_for": [approval.request_id for approval in result.waiting_for],
     }
 
 
@@ -110,41 +108,41 @@ def cost_text(cost: Mapping[str, Any]) -> str:
     return "price unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
 
 
+def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
+    """A tool's call as people write one: ``refund(order=12)``; cut above ``most`` characters."""
+    if isinstance(arguments, Mapping):
+        given = ", ".join(f"{_name(key)}={json_text(value)}" for key, value in arguments.items())
+    else:
+        given = str(arguments)  # an erased value says so itself
+    text = visible(f"{tool_id}({given})")
+    return text if not most or len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _name(key: Any) -> str:
+    """An argument's name; in quotes where it could be taken for more than a name."""
+    return key if isinstance(key, str) and key.isidentifier() else json_text(str(key))
+
+
 def _lines(output: Any) -> list[str]:
     """A tool's output for people: rows as a table, anything else as it is."""
     if isinstance(output, str):
         return output.splitlines()
     if not isinstance(output, Mapping):
-        return [orjson.dumps(output).decode()]
-    lines = []
+        return [json_text(output)]
+    lines: list[str] = []
     for key, value in output.items():
         if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
-            lines += _table(value)
+            names = list(value[0])
+            rows = [[cut(_text(row.get(name)), _CELL) for name in names] for row in value]
+            lines += table(names, rows[:_MAX_ROWS])
+            if len(rows) > _MAX_ROWS:
+                lines.append(f"… and {len(rows) - _MAX_ROWS} more")
         elif isinstance(value, str) and "\n" in value:
             lines += [f"{key}:", *(f"  {line}" for line in value.splitlines())]
         else:
-            shown = value if isinstance(value, str) else orjson.dumps(value).decode()
-            lines.append(f"{key}: {shown}")
+            lines.append(f"{key}: {_text(value)}")
     return lines
 
 
-def _table(rows: list[Mapping[str, Any]]) -> list[str]:
-    names = list(rows[0])
-    shown = [[_cell(row.get(name)) for name in names] for row in rows[:_MAX_ROWS]]
-    widths = [max(len(text) for text in column) for column in zip(names, *shown, strict=True)]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in [names, *shown]
-    ]
-    if len(rows) > _MAX_ROWS:
-        lines.append(f"… and {len(rows) - _MAX_ROWS} more")
-    return lines
-
-
-def _cell(value: Any) -> str:
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return _cut(" ".join(text.split()), _CELL)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_text(value)

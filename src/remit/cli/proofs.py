@@ -6,13 +6,27 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, open_ledger, progress, reads
+from remit.cli.shared import (
+    FILE,
+    common,
+    emit,
+    note,
+    open_ledger,
+    open_settings,
+    progress,
+    reads,
+    write_file,
+)
 from remit.kernel.errors import InvalidInputError, RemitError
+
+if TYPE_CHECKING:
+    from remit.ledger import VerificationReport
 
 __all__ = ["checkpoint", "export", "import_", "key", "prove", "verify"]
 
@@ -25,8 +39,7 @@ _STATUS = {
     "signatures by.",
     "stored": "Held against its own checkpoints, up to {size} entries. Whoever owns the key and "
     "the disk could still have rewritten everything: hold a checkpoint outside (--checkpoint).",
-    "outside": "Held against the checkpoint that was handed in: its {size} entries are as they "
-    "were.",
+    "outside": "Held against the given checkpoint: its {size} entries are as they were.",
     "failed": "",
 }
 
@@ -72,42 +85,37 @@ def verify(
             progress=progress("verifying"),
         )
     problems = [str(problem) for problem in report.problems]
-    if as_json:
-        echo_json(
-            {
-                "verified": report.verified,
-                "entries": report.entries,
-                "first_seq": report.first_seq,
-                "first_bad_seq": report.first_bad_seq,
-                "problems": problems,
-                "problem_count": report.problem_count,
-                "contents": report.contents,
-                "erased": report.erased,
-                "erasures": report.erasures,
-                "checkpoint": report.checkpoint,
-                "checkpoint_size": report.checkpoint_size,
-                "witnesses": report.witnesses,
-            }
-        )
-    elif report.verified:
-        click.echo(
-            f"verified: {report.entries} entries, {report.contents} content values, "
-            f"{report.erased} erased"
-        )
-        for name, number in sorted(report.erasures.items()):
-            click.echo(f"  content erased under {name}: {number}")
-        for name in report.witnesses:
-            click.echo(f"  cosigned by {name}")
+    emit(as_json, {**_plain(report), "problems": problems}, _lines(report, problems))
+    if report.verified and not as_json:
         if report.first_seq:
             note(f"Entries before {report.first_seq} were left out.")
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
-    else:
+    raise SystemExit(0 if report.verified else 1)
+
+
+def _plain(report: VerificationReport) -> dict[str, Any]:
+    names = (
+        "verified", "entries", "first_seq", "first_bad_seq", "problems", "problem_count",
+        "contents", "erased", "erasures", "checkpoint", "checkpoint_size", "witnesses",
+    )  # fmt: skip
+    return {name: getattr(report, name) for name in names}
+
+
+def _lines(report: VerificationReport, problems: Sequence[str]) -> Iterator[str]:
+    if not report.verified:
         number = report.problem_count
         noun = "problem" if number == 1 else "problems"
-        click.echo(f"NOT VERIFIED: {number} {noun} in {report.entries} entries")
-        for problem in problems:
-            click.echo(f"  {problem}")
-    raise SystemExit(0 if report.verified else 1)
+        yield f"NOT VERIFIED: {number} {noun} in {report.entries} entries"
+        yield from (f"  {problem}" for problem in problems)
+        return
+    yield (
+        f"verified: {report.entries} entries, {report.contents} content values, "
+        f"{report.erased} erased"
+    )
+    for name, number in sorted(report.erasures.items()):
+        yield f"  content erased under {name}: {number}"
+    for name in report.witnesses:
+        yield f"  cosigned by {name}"
 
 
 def _read_checkpoint(source: str) -> bytes:
@@ -138,7 +146,6 @@ def _read_checkpoint(source: str) -> bytes:
 @common
 def key(root: Path | None) -> None:
     """Print the verifier key (origin+hash+key): give it to whoever is to check this ledger."""
-    from remit.cli.shared import open_settings
     from remit.ledger import LedgerKeyError, ledger_key
 
     place, loaded = open_settings(root)
@@ -149,7 +156,7 @@ def key(root: Path | None) -> None:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a file.")
+@click.option("--out", type=FILE, help="Write it to a file.")
 @click.option(
     "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
     help="Have it cosigned by a witness; may be given more than once.",
@@ -181,7 +188,7 @@ def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 
 @click.command()
 @click.argument("entry_id")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a file.")
+@click.option("--out", type=FILE, help="Write it to a file.")
 @common
 def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
     """Prove that an entry is on record (C2SP tlog-proof); `show ID --record` gives the record."""
@@ -194,10 +201,8 @@ def _write(out: Path | None, text: str) -> None:
     if out is None:
         click.echo(text, nl=False)
         return
-    try:
-        out.write_text(text, "utf-8")
-    except OSError as error:
-        raise RemitError(f"{out} cannot be written: {error.strerror or error}.") from error
+    with write_file(out) as file:
+        file.write(text.encode())
 
 
 @click.command()
@@ -237,16 +242,13 @@ def import_(root: Path | None, as_json: bool, source: Path, text: str | None, ag
             progress=progress("importing"),
         )
         verified = client.verify().verified if again else None
-    if as_json:
-        echo_json({
-            "entries": report.entries, "contents": report.contents, "erased": report.erased,
-            "checkpoint": report.checkpoint, "verified": verified,
-        })  # fmt: skip
-    else:
-        click.echo(
-            f"{report.entries} entries, {report.contents} content values, {report.erased} erased"
-        )
-        if report.checkpoint == "unsigned":
-            note("No signature was checked: give --key, the verifier key of the log it comes from.")
+    found = {
+        "entries": report.entries, "contents": report.contents, "erased": report.erased,
+        "checkpoint": report.checkpoint, "verified": verified,
+    }  # fmt: skip
+    line = f"{report.entries} entries, {report.contents} content values, {report.erased} erased"
+    emit(as_json, found, [line])
+    if report.checkpoint == "unsigned" and not as_json:
+        note("No signature was checked: give --key, the verifier key of the log it comes from.")
     if verified is False:
         raise SystemExit(1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, echo_json, note, open_ledger, reads
+from remit.cli.shared import common, emit, note, open_ledger, reads, whoami
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def erase(
             session_id=session,
             subject_id=subject,
             reason=reason or "-",
-            requested_by=_who(),
+            requested_by=whoami(),
             dry_run=not yes,
         )
     _show([report], as_json, done=yes)
@@ -58,7 +58,7 @@ def erase(
 def retain(root: Path | None, as_json: bool, yes: bool) -> None:
     """Erase content that is older than [ledger.retention_days] allows for its class of event."""
     with open_ledger(root, signing=True) as client:
-        reports = client.retain(requested_by=_who(), dry_run=not yes)
+        reports = client.retain(requested_by=whoami(), dry_run=not yes)
     _show(reports, as_json, done=yes)
 
 
@@ -71,37 +71,30 @@ def compact(root: Path | None) -> None:
     note(left or "Nothing that was erased is left in the files.")
 
 
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "operator"
-
-
 def _show(reports: list[ErasureReport], as_json: bool, *, done: bool) -> None:
-    if as_json:
-        rows: list[dict[str, Any]] = [
-            {
-                "erased": done,
-                "erasure_id": report.erasure_id or None,
-                "values": report.values,
-                "entries": report.entries,
-                "sessions": report.sessions,
-                "remainder": report.remainder or None,
-            }
-            for report in reports
-        ]
-        echo_json(rows[0] if len(rows) == 1 else {"erasures": rows})
-        return
-    if not reports:
-        click.echo("nothing to erase")
-    for report in reports:
-        what = f"{report.values} content values first shown by {report.entries} entries"
-        if done:
-            click.echo(f"erased {what}, under {report.erasure_id}")
-            if report.remainder:
-                note(report.remainder)
+    rows: list[dict[str, Any]] = [
+        {
+            "erased": done,
+            "erasure_id": report.erasure_id or None,
+            "values": report.values,
+            "entries": report.entries,
+            "sessions": report.sessions,
+            "remainder": report.remainder or None,
+        }
+        for report in reports
+    ]
+    emit(as_json, rows[0] if len(rows) == 1 else {"erasures": rows}, _lines(rows))
+
+
+def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        yield "nothing to erase"
+    for row in rows:
+        what = f"{row['values']} content values first shown by {row['entries']} entries"
+        if row["erased"]:
+            yield f"erased {what}, under {row['erasure_id']}"
+            if row["remainder"]:
+                note(row["remainder"])
         else:
-            click.echo(f"would erase {what}; --yes does it")
-        for session in report.sessions:
-            click.echo(f"  in {session}")
+            yield f"would erase {what}; --yes does it"
+        yield from (f"  in {session}" for session in row["sessions"])
