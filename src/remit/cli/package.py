@@ -95,27 +95,29 @@ def rollback(
 def restore(root: Path | None, as_json: bool, package_ids: tuple[str, ...]) -> None:
     """Put changed and missing files of packages back, as they were installed."""
     with _manager(root) as (_, manager):
-        paths = manager.restore(package_ids)
-        there = manager.registry().owners
-    lines = (f"{path} {'restored' if path in there else 'taken away'}" for path in paths)
-    emit(as_json, {"restored": paths}, lines)
+        found = manager.restore(package_ids)
+    lines = (
+        f"{path} restored ({what} was there)" if what else f"{path} deleted"
+        for path, what in found.items()
+    )
+    emit(as_json, {"restored": list(found)}, lines)
     if not as_json:
-        note(f"{len(paths)} files changed." if paths else "Every file is as it was installed.")
+        note(f"{len(found)} files changed." if found else "Every file is as it was installed.")
 
 
 @package.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """What is installed."""
+    """What is installed: one's own packages first, then those that come with Remit."""
     with _manager(root) as (_, manager):
-        packages = manager.registry().packages
-    width = max(map(len, packages), default=0)
+        packages = sorted(manager.registry().packages.values(), key=lambda package: package.ships)
+    width = max((len(package.package_id) for package in packages), default=0)
     lines = (
-        f"{name:<{width}}  {package.version:<8}  "
+        f"{package.package_id:<{width}}  {package.version:<8}  "
         f"{'unsigned' if package.signature['waived'] else 'signed':<8}  {package.manifest.title}"
-        for name, package in packages.items()
+        for package in packages
     )
-    found = {"count": len(packages), "packages": [_plain(package) for package in packages.values()]}
+    found = {"count": len(packages), "packages": [_plain(package) for package in packages]}
     emit(as_json, found, lines)
 
 

@@ -31,7 +31,7 @@ def sign(
     from remit.kernel.settings import default_settings
     from remit.packages import ArchiveLimits, Offer, PackageKey, add_signature, read_archive
     from remit.packages import sign as sign_archive
-    from remit.packages.journal import replace_file
+    from remit.packages.files import replace_file
 
     limits = default_settings().packages
     offer = Offer.from_file(archive, limits.compressed_bytes)

@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 
 from remit.packages.errors import PackageError
+from remit.packages.files import check_folders
 from remit.packages.manifest import MANIFEST_NAME
-from remit.packages.placement import check_folders
 
 __all__ = ["ASIDE_FOLDER", "set_aside", "shipped_files"]
 

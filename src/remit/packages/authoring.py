@@ -12,7 +12,7 @@ from typing import Any
 from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackError
-from remit.packages.journal import replace_file
+from remit.packages.files import replace_file
 from remit.packages.manifest import MANIFEST_NAME, Manifest
 from remit.packages.manifest_checks import PLACES
 from remit.packages.manifest_text import ManifestText

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
-from remit.packages.archive import Archive, ArchiveLimits
+from remit.packages.archive import ArchiveLimits
+from remit.packages.changes import Change, record, recorded_packages
 from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
+from remit.packages.files import Step, disk_errors, holds
 from remit.packages.gating import check_before, check_whole
-from remit.packages.journal import INSTALLED_FOLDER, Operation, Step
-from remit.packages.keeping import KeptArchives, holds
+from remit.packages.installation import Installation
+from remit.packages.journal import Operation
 from remit.packages.lock import package_lock
 from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.placement import check_placement
-from remit.packages.planning import (
+from remit.packages.plan import (
     approved,
     check_distinct,
     check_no_twins,
@@ -31,7 +32,6 @@ from remit.packages.planning import (
     plan_install,
 )
 from remit.packages.receipts import archive_path, envelope_path
-from remit.packages.recording import Change, documents, is_recorded, record
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import ShippedPackages
 from remit.packages.trust import TrustPolicy, settle_trust
@@ -43,8 +43,8 @@ class PackageManager:
     """The packages of one root.
 
     Every operation: lock; finish or undo what a killed process left; check everything; stage;
-    place; entry in the ledger; registries; receipts. Until the entry is written the root can be
-    put back as it was, from then on the rest follows from the entry (ADR 32).
+    entry in the ledger; files, registries, receipts. Until the entry is written nothing that
+    was installed changes, from then on the rest follows from the entry (ADR 32).
 
     Args:
         root: the installation.
@@ -54,7 +54,7 @@ class PackageManager:
         tool_ids: of all tools that there are: what agents of packages may be given.
         routes: names that mean a choice of models.
         by: who acts, for the record.
-        step: told before each step, for people to see what goes on.
+        step: called before each step, to show progress.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PackageManager:
         self._by = by
         self._step = step
         self._shipped = ShippedPackages(root)
-        self._kept = KeptArchives(root, ledger, settings)
+        self._installation = Installation(root.path, ledger, settings, step)
 
     @property
     def settings(self) -> PackageSettings:
@@ -137,15 +137,15 @@ class PackageManager:
             there = [
                 one
                 for one in candidates
-                if is_installed(one, registry) and self._kept.is_vouched_for(one, registry)
+                if is_installed(one, registry) and self._installation.is_vouched_for(one, registry)
             ]
             changes = plan_install(
                 [one for one in candidates if one not in there], registry, only_upgrade=only_upgrade
             )
             self._placed(changes, registry)
             changes = approved(changes, registry, by=self._by, dev=dev, approve=approve)
-            with _disk_errors():
-                self._kept.put_back(there, registry, self._step)
+            with disk_errors():
+                self._installation.complete(there, registry)
             if changes:
                 registry = self._carry_out(changes, registry)
             asked = [one.manifest.package_id for one in there]
@@ -184,14 +184,14 @@ class PackageManager:
         """
         with self._locked() as registry:
             now = installed(registry, package_id)
-            candidate = self._kept.candidate(earlier(registry, now, version))
+            candidate = self._installation.candidate(earlier(registry, now, version))
             in_order([candidate.manifest], manifests(registry))
             changes = [Change(package_id, candidate, now, "rollback")]
             self._placed(changes, registry)
             changes = approved(changes, registry, by=self._by, approve=approve)
             return self._carry_out(changes, registry).packages[package_id]
 
-    def restore(self, package_ids: Collection[str] = ()) -> list[str]:
+    def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
         """Make installed files what they were installed as, from the archives that are kept.
 
         Args:
@@ -199,17 +199,18 @@ class PackageManager:
                 upgraded on the same ledger is followed here.
 
         Returns:
-            Paths of the files that were put back or taken away.
+            By path of each file that was written or deleted, what was there before; empty text
+            for a file that was deleted as it is not installed any longer.
 
         Raises:
-            PackageError: ``not_installed``, ``archive_lost``, ``linked_folder``, ``unwritable``.
+            PackageError: ``not_installed``, ``archive_lost``, ``unwritable``; ``linked_folder`` or
+                ``file_in_the_way``: some files could not be restored, all others were.
         """
-        with self._locked() as registry:
-            asked = [installed(registry, name) for name in package_ids or registry.packages]
-            with _disk_errors():
-                found = self._kept.restore(asked, self._step)
-                if not package_ids:
-                    found += self._kept.settle(registry, self._step)
+        with self._locked() as registry, disk_errors():
+            packages = [installed(registry, name) for name in package_ids or registry.packages]
+            found = self._installation.restore(packages)
+            if not package_ids:
+                found |= dict.fromkeys(self._installation.follow(registry), "")
             return found
 
     def recover(self) -> None:
@@ -219,156 +220,103 @@ class PackageManager:
                 pass
 
     def rebuild(self) -> None:
-        """Write registries and receipts anew from the ledger.
+        """Write registries and receipts again from the ledger.
 
         Raises:
             PackageError: ``registry_damaged``, ``unwritable``.
         """
-        with self._locked() as registry, _disk_errors():
-            self._kept.rewrite(registry, registry.packages, self._step)
-
-    # -- inside ------------------------------------------------------------------------
+        with self._locked() as registry, disk_errors():
+            self._installation.rewrite(registry, registry.packages)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Registry]:
         with package_lock(self._root.path, self._settings.lock_timeout_s):
             for operation in Operation.pending(self._root.path):
-                if is_recorded(self._ledger, operation.operation_id, operation.packages):
-                    self._finish(operation, self.registry())
+                if packages := recorded_packages(self._ledger, operation.operation_id):
+                    self._finish(operation, packages, self.registry())
                 else:
-                    _undo(operation)
+                    with disk_errors():
+                        operation.close()
             yield self.registry()
 
     def _carry_out(self, changes: Sequence[Change], registry: Registry) -> Registry:
         """Do what was planned. What fails before the entries are written changes nothing."""
-        files, gone = self._checked(changes, registry)
-        operation = self._stage(f"OP-{secrets.token_hex(8)}", changes, files, gone)
+        operation = Operation(self._root.path, f"OP-{secrets.token_hex(8)}")
+        files = self._checked(changes, registry)
         try:
-            with _disk_errors():
-                operation.put_in_place(self._step)
+            with disk_errors():
+                operation.stage(files, self._step)
             self._step("record")
-        except BaseException:
-            _undo(operation)
-            raise
-        try:
             record(self._ledger, changes, operation.operation_id, self._by, registry.last_seq)
         except BaseException as error:
-            # Whether the entries were written is not always known: the ledger tells. Where it
-            # cannot be asked, the journal stays, and the next command asks.
-            if not is_recorded(self._ledger, operation.operation_id, operation.packages):
-                _undo(operation)
+            # Whether the entries were written is not always known, so the ledger decides. Where
+            # it cannot answer, the journal stays, and the next command asks again.
+            if not recorded_packages(self._ledger, operation.operation_id):
+                with contextlib.suppress(OSError):  # the next command tries again
+                    operation.close()
                 raise
             if not isinstance(error, Exception):
                 raise
         after = self.registry()
-        self._finish(operation, after)
+        self._finish(operation, [change.package_id for change in changes], after)
         return after
 
-    def _checked(
-        self, changes: Sequence[Change], registry: Registry
-    ) -> tuple[dict[str, bytes], list[str]]:
-        """The files that come, by path, and the paths of those that go, if all may be so."""
+    def _checked(self, changes: Sequence[Change], registry: Registry) -> dict[str, bytes]:
+        """The files to stage, by path, if everything may change as planned."""
         disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
         after, files, gone = self._placed(changes, registry)
         check_before(registry, disk, files)
         check_whole(after, Overlay(disk, files, gone), self._tool_ids, self._routes)
-        return files, gone
+        staged = {
+            path: data
+            for path, data in files.items()
+            if not holds(self._root.path / path, after.owners[path].sha256)
+        }
+        for candidate in (change.candidate for change in changes):
+            if candidate is not None:
+                manifest = candidate.manifest
+                where = manifest.package_id, manifest.version
+                staged[archive_path(*where)] = candidate.archive.data
+                if candidate.envelope:
+                    staged[envelope_path(*where)] = candidate.envelope
+        return staged
 
     def _placed(
         self, changes: Sequence[Change], registry: Registry
     ) -> tuple[Registry, dict[str, bytes], list[str]]:
-        """The registry as it would be, with the files that come and the paths that go, if every
-        file may come to lie where it says."""
+        """The registry as it would be, the files that come and the paths of those that go.
+
+        Raises:
+            PackageError: a file may not be where it says.
+        """
         staying = registry.after(removed=[one.package_id for one in changes if one.previous])
         own = registry.owners.keys() - staying.owners.keys()
         files: dict[str, bytes] = {}
-        for one in (change.candidate for change in changes):
-            if one is not None:
-                check_placement(one.archive, self._root.path, staying, own, self._ledger_file)
-                staying = staying.after([_provisional(one)])
-                files.update(one.archive.files)
+        for candidate in (change.candidate for change in changes):
+            if candidate is not None:
+                archive = candidate.archive
+                check_placement(archive, self._root.path, staying, own, self._ledger_file)
+                staying = staying.after([_provisional(candidate)])
+                files.update(archive.files)
         gone = sorted(own - staying.owners.keys())
         check_no_twins(files, gone)
         return staying, files, gone
 
-    def _stage(
-        self,
-        operation_id: str,
-        changes: Sequence[Change],
-        files: Mapping[str, bytes],
-        gone: Sequence[str],
-    ) -> Operation:
-        root = self._root.path
-        archives: dict[str, bytes] = {}
-        for one in (change.candidate for change in changes):
-            if one is not None:
-                name, version = one.manifest.package_id, one.manifest.version
-                archives[_below(archive_path(name, version))] = one.archive.data
-                if one.envelope:
-                    archives[_below(envelope_path(name, version))] = one.envelope
-        with _disk_errors():
-            return Operation.stage(
-                root,
-                operation_id,
-                files={
-                    path: data
-                    for path, data in files.items()
-                    if not holds(root / path, f"sha256:{sha256_hex(data)}")
-                },
-                drop=gone,
-                archives=archives,
-                packages=[one.package_id for one in changes],
-                step=self._step,
-            )
-
-    def _finish(self, operation: Operation, registry: Registry) -> None:
-        owners = registry.owners
-        drop = [path for path in operation.drop if path not in owners]
-        drop += self._kept.outdated(operation.packages, registry)
+    def _finish(self, operation: Operation, packages: Collection[str], registry: Registry) -> None:
         try:
-            operation.finish(drop, documents(registry, operation.packages), self._step)
+            self._installation.finish(operation, packages, registry)
         except OSError as error:
             raise PackageError(
                 "unfinished",
-                f"{', '.join(operation.packages)}: done and on record, but what follows could "
-                f"not be written: {error.strerror or error}.",
-                next_step="Mend the disk; the next command on packages finishes it.",
+                f"{', '.join(packages)}: done and on record, but what follows could not be "
+                f"written: {error.strerror or error}.",
+                next_step="Repair the disk; the next command on packages finishes it.",
             ) from error
 
 
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Tells what the disk does not take as a :class:`PackageError` (``unwritable``)."""
-    try:
-        yield
-    except OSError as error:
-        raise PackageError(
-            "unwritable",
-            f"The disk does not take it: {error.strerror or error}"
-            + (f" ({error.filename})." if error.filename else "."),
-            next_step="Free space or make the root writable; nothing was changed.",
-        ) from error
-
-
-def _undo(operation: Operation) -> None:
-    try:
-        operation.undo()
-    except OSError as error:
-        raise PackageError(
-            "not_undone",
-            f"{', '.join(operation.packages)}: nothing is on record, and what was placed already "
-            f"could not be taken back: {error.strerror or error}.",
-            next_step="Mend the disk; the next command on packages takes it back.",
-        ) from error
-
-
-def _provisional(one: Candidate) -> InstalledPackage:
-    archive: Archive = one.archive
+def _provisional(candidate: Candidate) -> InstalledPackage:
+    archive = candidate.archive
     return InstalledPackage(
-        archive.manifest, archive.manifest_json, archive.digest, "", "install", "", one.source,
-        one.signature, "", "",
+        archive.manifest, archive.manifest_json, archive.digest, "", "install", "",
+        candidate.source, candidate.signature, "", "",
     )  # fmt: skip
-
-
-def _below(path: str) -> str:
-    return path.removeprefix(f"{INSTALLED_FOLDER}/")

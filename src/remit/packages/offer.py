@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 from remit.packages.archive import Archive, ArchiveLimits, read_archive
 from remit.packages.errors import PackageError, SignatureError
 from remit.packages.manifest import Manifest
+from remit.packages.registry import SHIPPED_SOURCE
 from remit.packages.trust import TrustPolicy, check_envelope
 
 if TYPE_CHECKING:
     from remit.packages.shipped import ShippedPackages
 
-__all__ = ["SHIPPED_SOURCE", "Candidate", "Offer", "admit"]
-
-SHIPPED_SOURCE = "distribution "
-"""How the source of a package begins that came with the distribution."""
+__all__ = ["Candidate", "Offer", "admit"]
 
 _SIGNATURE_SUFFIX = ".intoto.json"
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection
 from pathlib import Path
 
+from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import Archive
 from remit.packages.errors import PackageError
+from remit.packages.files import check_folders, holds
 from remit.packages.paths import folded
 from remit.packages.registry import Registry
 
-__all__ = ["PLANES", "RESERVED", "check_folders", "check_placement", "is_reserved"]
+__all__ = ["PLANES", "RESERVED", "check_placement", "is_reserved"]
 
 PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1/",)}
 """By plane, the folders in which its packages may own files."""
@@ -78,39 +79,16 @@ def is_reserved(path: str) -> bool:
     return folded(f"{path}/").startswith(tuple(map(folded, RESERVED)))
 
 
-def check_folders(root: Path, path: str) -> None:
-    """Make sure that nothing above ``path``, where it is there, is a link or a file.
-
-    Raises:
-        PackageError: ``linked_folder``.
-    """
-    for folder in _folders(path):
-        try:
-            mode = os.lstat(root / folder).st_mode
-        except FileNotFoundError:
-            return
-        if not stat.S_ISDIR(mode):
-            raise PackageError(
-                "linked_folder",
-                f"{root / folder} is not a folder of its own but a link or file.",
-                next_step="Move it away; files are never written through links.",
-            )
-
-
 def _check_disk(root: Path, path: str, data: bytes, *, owned: bool) -> None:
     check_folders(root, path)
     target = root / path
-    if not owned and os.path.lexists(target) and not _is(target, data):
+    if not owned and os.path.lexists(target) and not holds(target, f"sha256:{sha256_hex(data)}"):
         raise PackageError(
             "file_in_the_way",
             f"{target} is there already, belongs to no package, and is not what would be "
             "installed.",
             next_step="Move it away, or bring it in a package of its own.",
         )
-
-
-def _is(path: Path, data: bytes) -> bool:
-    return stat.S_ISREG(os.lstat(path).st_mode) and path.read_bytes() == data
 
 
 def _folders(path: str) -> list[str]:

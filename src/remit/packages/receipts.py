@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from remit.packages.journal import INSTALLED_FOLDER
+from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.registry import InstalledPackage
 
 __all__ = ["archive_path", "envelope_path", "receipt_bytes", "receipt_path"]

@@ -14,9 +14,11 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 
-__all__ = ["REGISTRY_FOLDER", "InstalledPackage", "Owner", "Registry"]
+__all__ = ["REGISTRY_FOLDER", "SHIPPED_SOURCE", "InstalledPackage", "Owner", "Registry"]
 
 REGISTRY_FOLDER = "HOT/registries"
+SHIPPED_SOURCE = "distribution "
+"""How the source of a package begins that came with the distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class InstalledPackage:
     def version(self) -> str:
         """Its version."""
         return self.manifest.version
+
+    @property
+    def ships(self) -> bool:
+        """Whether it came with the distribution."""
+        return self.source.startswith(SHIPPED_SOURCE)
 
     @classmethod
     def of(cls, entry: LedgerEntry) -> Self:

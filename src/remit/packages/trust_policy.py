@@ -16,7 +16,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, shipped_schema
 from remit.packages.errors import PackageKeyError, TrustError
-from remit.packages.journal import replace_file
+from remit.packages.files import replace_file
 from remit.packages.json_text import parse_json
 from remit.packages.manifest_text import shown
 from remit.packages.package_key import key_name_problem, public_key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from remit.cli.main import main
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.packages import InstalledPackage, Manifest, Offer, PackageError, Registry
@@ -103,8 +105,8 @@ def test_the_same_again_writes_nothing_and_puts_back_what_is_missing(
     put(small, data)
     assert (small / "HO1/data/x.txt").read_bytes() == b"changed", "that is for `restore`"
     with managing(small) as manager:
-        assert manager.restore([ONE]) == ["HO1/data/x.txt"]
-        assert manager.restore() == []
+        assert manager.restore([ONE]) == {"HO1/data/x.txt": "other content"}
+        assert manager.restore() == {}
     assert (tree(small), entries(small)) == (before, count)
 
 
@@ -274,7 +276,7 @@ def test_a_pipe_in_the_place_of_a_file_is_replaced(small: Path, scratch: Path) -
     (small / "HO1/data/x.txt").unlink()
     os.mkfifo(small / "HO1/data/x.txt")
     with managing(small) as manager:
-        assert manager.restore() == ["HO1/data/x.txt"]
+        assert manager.restore() == {"HO1/data/x.txt": "a device, pipe or socket"}
     check(small)
 
 
@@ -353,7 +355,7 @@ def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -
     readers: list[subprocess.Popen[str]] = []
 
     def look(step: str) -> None:
-        if step == "record":
+        if step == "write HOT/registries/packages.json":
             command = [sys.executable, "-c", program, str(small)]
             readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             assert readers[0].stdout is not None
@@ -456,7 +458,9 @@ def test_what_another_machine_recorded_meanwhile_stops_an_operation(
         assert set(Registry.from_ledger(ledger).packages) == {"PKG-WORLD-001", ONE}
 
 
-@pytest.mark.parametrize(("step", "version"), [("check", "1.0.0"), ("drop", "2.0.0")])
+@pytest.mark.parametrize(
+    ("step", "version"), [("record", "1.0.0"), ("place", "2.0.0"), ("drop", "2.0.0")]
+)
 def test_killed_on_postgresql(
     shared: tuple[Path, Path], scratch: Path, step: str, version: str
 ) -> None:
@@ -477,3 +481,61 @@ def test_killed_on_postgresql(
     with managing(first) as manager:
         manager.recover()
         assert agreed(first, manager._ledger).packages[ONE].version == version
+
+
+def test_restoring_says_what_it_found_and_what_it_left(
+    small: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = ["HO1/data/changed", "HO1/data/folder", "HO1/data/linked", "HO1/data/lost"]
+    put(small, packed(scratch, ONE, "1.0.0", dict.fromkeys(paths, b"right")))
+    changed, folder, linked, lost = (small / path for path in paths)
+    victim = small.parent / "victim"
+    victim.write_bytes(b"precious")
+    changed.write_bytes(b"other")
+    for path in (folder, linked, lost):
+        path.unlink()
+    folder.mkdir()
+    linked.symlink_to(victim)
+    command = ["package", "restore", "--root", str(small)]
+    with pytest.raises(SystemExit) as left:
+        main(command)
+    said = capsys.readouterr().err
+    assert left.value.code == 1
+    assert "1 files were not restored, 3 were" in said
+    assert f"{folder} is a folder" in said
+    assert changed.read_bytes() == linked.read_bytes() == lost.read_bytes() == b"right"
+    assert victim.read_bytes() == b"precious"
+    assert not linked.is_symlink()
+    folder.rmdir()
+    lost.unlink()
+    linked.unlink()
+    linked.symlink_to(victim)
+    main(command)
+    said = capsys.readouterr().out
+    assert "HO1/data/linked restored (a link was there)" in said
+    assert "HO1/data/lost restored (nothing was there)" in said
+    check(small)
+
+
+def test_ones_own_packages_are_listed_first(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.bring(stage.policy(), stage.pack({"HOT/policy/z.md": b"z"}, "PKG-ZOO-001"))
+    main(["package", "list", "--root", str(stage.root)])
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names[:3] == ["PKG-MINE-001", "PKG-ZOO-001", "PKG-ADMIN-001"]
+    assert names[2:] == sorted(names[2:])
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="needs tar")
+def test_what_tar_made_is_signed_and_installed(stage: Stage) -> None:
+    """Digest and signature are of the canonical form, and that is what is kept."""
+    packed_archive = Path(stage.sign(stage.policy(), stage.key("trusted")))
+    canonical = packed_archive.read_bytes()
+    folder = packed_archive.parent / "PKG-MINE-001-1.0.0"
+    subprocess.run(["tar", "czf", str(packed_archive), "."], cwd=folder, check=True)
+    assert packed_archive.read_bytes() != canonical
+    stage.run(["install", str(packed_archive), "--approve"])
+    kept = stage.root / "HOT/installed/PKG-MINE-001/archives/1.0.0.tar.gz"
+    assert kept.read_bytes() == canonical
+    check(stage.root)

@@ -12,7 +12,7 @@ from remit.ledger import LedgerClient
 from remit.packages.checks.files import RootDisk
 from remit.packages.checks.finding import Checked, Finding
 from remit.packages.errors import PackageError
-from remit.packages.journal import INSTALLED_FOLDER
+from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry

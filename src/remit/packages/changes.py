@@ -1,18 +1,17 @@
-"""What an operation leaves on record: its entries, receipts and registries (SPEC 10)."""
+"""What an operation changes, and its entries in the ledger (SPEC 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
 from remit.packages.errors import PackageError
 from remit.packages.offer import Candidate
-from remit.packages.receipts import receipt_bytes, receipt_path
-from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Registry
+from remit.packages.registry import InstalledPackage
 
-__all__ = ["Change", "documents", "is_recorded", "record"]
+__all__ = ["Change", "record", "recorded_packages"]
 
 _PLAIN_MANIFEST = 50_000  # bytes as JSON writes it; a record of 65,535 must hold it and the rest
 _DONE = {"install": "installed", "upgrade": "upgraded to", "rollback": "rolled back to"}
@@ -71,7 +70,7 @@ class Change:
                 "archive_sha256": archive.digest,
                 "manifest_sha256": manifest.digest,
                 # What does not fit into a record is kept beside it.
-                "manifest": Content(text) if _written(text) > _PLAIN_MANIFEST else text,
+                "manifest": Content(text) if len(canonical_json(text)) > _PLAIN_MANIFEST else text,
                 "source": self.candidate.source,
                 "signature": dict(self.candidate.signature),
                 "permissions_widened": list(self.widened),
@@ -113,26 +112,11 @@ def record(
     ledger.transact(write)
 
 
-def _written(text: str) -> int:
-    return len(canonical_json(text))
-
-
-def is_recorded(ledger: LedgerClient, operation_id: str, packages: Iterable[str]) -> bool:
-    """Whether the ledger has an operation's entries: one of them, as they come together."""
-    return any(
-        entry.metadata.get("operation_id") == operation_id
-        for package_id in packages
+def recorded_packages(ledger: LedgerClient, operation_id: str) -> list[str]:
+    """Ids of the packages that an operation changed; empty when it is not on record."""
+    return [
+        entry.submission_id
         for event in ("INSTALLED", "REMOVED")
-        for entry in ledger.query(event_type=event, submission_id=package_id, with_content=False)
-    )
-
-
-def documents(registry: Registry, packages: Collection[str]) -> Mapping[str, bytes | None]:
-    """The files that follow from the registry: ownership and its like, then receipts."""
-    found: dict[str, bytes | None] = {
-        f"{REGISTRY_FOLDER}/{name}": data for name, data in registry.documents().items()
-    }
-    for package_id in packages:
-        package = registry.packages.get(package_id)
-        found[receipt_path(package_id)] = None if package is None else receipt_bytes(package)
-    return found
+        for entry in ledger.query(event_type=event, with_content=False)
+        if entry.metadata.get("operation_id") == operation_id
+    ]

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from remit.packages.changes import Change
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
-from remit.packages.offer import SHIPPED_SOURCE, Candidate
+from remit.packages.offer import Candidate
 from remit.packages.paths import folded
 from remit.packages.permissions import widened
-from remit.packages.recording import Change
-from remit.packages.registry import InstalledPackage, Registry
+from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage, Registry
 from remit.packages.versions import precedence
 
 _MAX_NAMED = 10
@@ -172,7 +172,7 @@ def _kernel_places(one: Candidate, before: InstalledPackage | None) -> list[str]
     ]
     if before is None:
         return found
-    if before.source.startswith(SHIPPED_SOURCE):
+    if before.ships:
         found.append("the place of a package that came with Remit")
     for name in ("plane_id", "framework_id"):
         was, now = getattr(before.manifest, name), getattr(one.manifest, name)
