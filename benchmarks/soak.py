@@ -122,7 +122,7 @@ def verify_once(address: str, key: str, outside: str, answers: Any) -> None:
     started = time.perf_counter()
     try:
         with LedgerClient(address, create=False, verifier_key=VerifierKey.parse(key)) as ledger:
-            latest = ledger.latest_checkpoint()
+            latest = ledger.checkpoints.latest()
             report = ledger.verify(checkpoint=outside or None)
             problems = [str(problem) for problem in report.problems]
             if outside and report.checkpoint != "outside":
@@ -255,7 +255,7 @@ class Side:
                 checkpoints += 1
                 head.verify(VerifierKey.parse(self.key))
             for old, new in pairwise(head.checkpoint for head in heads):
-                proof = ledger.prove_consistency(old.size, new.size)
+                proof = ledger.checkpoints.prove_consistency(old.size, new.size)
                 verify_consistency(old.size, new.size, proof, old.root, new.root)
         if wanted:
             self.violations.append(f"lost: {sorted(wanted)[:5]}")

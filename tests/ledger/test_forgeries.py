@@ -184,7 +184,7 @@ def test_an_erasure_and_a_write_of_the_same_text_in_one_commit(target: str) -> N
         store = client._store
 
         def erase(tx: Any) -> Any:
-            inner = Eraser(store, lambda call: call(tx), contained_from=16)
+            inner = Eraser(store, lambda call: call(tx))
             inner._store = _NoCompaction()  # type: ignore[assignment]
             return inner.erase(session_id="s1", reason="r", requested_by="x")
 

@@ -19,6 +19,7 @@ from remit.ledger.tlog import (
     read_tile,
     verify_consistency,
 )
+from remit.ledger.tree import LedgerTree
 from tests.support.stores import SIGNER, outside
 
 _ORACLES = Path(__file__).parent.parent / "oracles"
@@ -92,7 +93,7 @@ def test_pymerkle_computes_the_same_roots_and_proofs(log: Path) -> None:
     files = sorted((log / "tiles" / "tile" / "entries").rglob("*"))
     records.write_bytes(b"".join(path.read_bytes() for path in files if path.is_file()))
     with LedgerClient(log / "ledger.db", signer=SIGNER) as client:
-        tree = client._tree()
+        tree = LedgerTree(client.select, client._store)
         sizes = [1, 2, 255, 256, 257, 512, 513, 600]
         pairs = [(0, 1), (0, 600), (255, 256), (256, 257), (300, 600), (599, 600)]
         growths = [(1, 2), (255, 257), (256, 600), (257, 600), (512, 513), (300, 599)]
@@ -109,7 +110,7 @@ def test_pymerkle_computes_the_same_roots_and_proofs(log: Path) -> None:
             ours = [part.hex() for part in tree.inclusion(index, size)]
             assert theirs["inclusion"][f"{index}:{size}"] == ours
         for old, new in growths:
-            ours = [part.hex() for part in client.prove_consistency(old, new)]
+            ours = [part.hex() for part in client.checkpoints.prove_consistency(old, new)]
             assert theirs["consistency"][f"{old}:{new}"] == ours
 
 
@@ -133,7 +134,7 @@ def test_aics_tlog_reads_the_tiles_and_refuses_a_truncated_one(log: Path) -> Non
 
 def test_every_place_in_every_checkpoint(log: Path) -> None:
     with LedgerClient(log / "ledger.db", signer=SIGNER) as client:
-        tree = client._tree()
+        tree = LedgerTree(client.select, client._store)
         for size in (1, 2, 7, 255, 256, 257, 511, 512, 513, 600):
             root = tree.root(size)
             for index in {0, 1, 6, 254, 255, 256, 300, 511, 512, 599, size - 1}:
@@ -147,7 +148,7 @@ def test_every_place_in_every_checkpoint(log: Path) -> None:
                     path = tree.consistency(old, size)
                     verify_consistency(old, size, path, tree.root(old), root)
         with pytest.raises(ProofError, match="not 601"):
-            client.prove_consistency(5, 601)
+            client.checkpoints.prove_consistency(5, 601)
 
 
 def test_a_proof_leads_to_the_smallest_checkpoint_and_survives_growth(log: Path) -> None:

@@ -54,7 +54,9 @@ def test_timestamps_are_utc_with_microseconds(ledger: LedgerClient) -> None:
 
 
 @given(value=json_values)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
+)
 def test_content_is_an_hmac_over_its_jcs(ledger: LedgerClient, value: Any) -> None:
     entry_id = ledger.write(_entry(note=content(value), session_id="SES-PROPERTY"))
     stands = json.loads(ledger.read_record(entry_id))["metadata"]["note"]
@@ -71,7 +73,9 @@ def test_content_is_an_hmac_over_its_jcs(ledger: LedgerClient, value: Any) -> No
 
 
 @given(st.lists(texts, min_size=1, max_size=6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None
+)
 def test_messages_have_one_chained_commitment(ledger: LedgerClient, said: list[str]) -> None:
     messages = [{"role": "user", "content": text} for text in said]
     entry_id = ledger.write(_entry(prompt=messages, session_id="SES-PROPERTY"))

@@ -73,7 +73,7 @@ def verify(
         start: str | int = int(first) if first.isdecimal() else first
         if not full:
             try:
-                signed = SignedCheckpoint.parse(held) if held else client.latest_checkpoint()
+                signed = SignedCheckpoint.parse(held) if held else client.checkpoints.latest()
             except TlogError:
                 signed = None  # verification says what is wrong with it
             start = signed.checkpoint.size if signed is not None else start
@@ -171,7 +171,7 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
         signed = SignedCheckpoint.parse(client.checkpoint())
         if keys:
             signed = _cosigned(client, signed, keys)
-        elif (latest := client.latest_checkpoint()) and latest.note.text == signed.note.text:
+        elif (latest := client.checkpoints.latest()) and latest.note.text == signed.note.text:
             signed = latest
     _write(out, str(signed))
 
@@ -181,8 +181,10 @@ def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
     from remit.ledger.witness import request_cosignature
 
     for url, witness in keys:
-        signed = run_blocking(request_cosignature(url, signed, witness, client.prove_consistency))
-        client.add_cosignatures(signed)  # at once: the next witness may fail
+        signed = run_blocking(
+            request_cosignature(url, signed, witness, client.checkpoints.prove_consistency)
+        )
+        client.checkpoints.add_cosignatures(signed)  # at once: the next witness may fail
     return signed
 
 

@@ -20,11 +20,11 @@ from remit.ledger.errors import (
 )
 from remit.ledger.events import EVENTS, Event
 from remit.ledger.handles import LedgerPort, OrderedWriter, ScopedLedger
+from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, VerificationReport
 from remit.ledger.retention import RetentionSchedule
 from remit.ledger.rooted import ledger_key, open_root_ledger
-from remit.ledger.signing import LedgerKey
 from remit.ledger.store import Stage, Transaction
 
 __all__ = [

@@ -8,41 +8,31 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self, TypeVar, Unpack, overload
+from typing import IO, Any, Self, TypeVar, Unpack, overload
 
 from remit.kernel.settings import LedgerSettings, default_settings
-from remit.ledger.checkpoints import (
-    CheckpointKeeper,
-    Checkpoints,
-    add_cosignatures,
-    bind_to_key,
-    write_checkpoint,
-)
+from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import EntryNotFoundError, NoSignerError
-from remit.ledger.exporting import Exporter, export_ledger
+from remit.ledger.errors import EntryNotFoundError
+from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
-from remit.ledger.importing import Importer, ImportReport
+from remit.ledger.imports import Importer, ImportReport
 from remit.ledger.opening import StoreAddress
-from remit.ledger.querying import Equalities, Order, build_filter, find_orphans, pages, to_seq
+from remit.ledger.queries import Equalities, Order, build_filter, find_orphans, pages, to_seq
 from remit.ledger.reader import Reader
 from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.search import TextIndex
 from remit.ledger.store import EntryRow, StageOpener, Transaction, Unit
-from remit.ledger.tlog import ProofError, SignedCheckpoint, Signer, TlogProof, VerifierKey
-from remit.ledger.tree import LedgerTree
+from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
 __all__ = ["LedgerClient"]
 
 _T = TypeVar("_T")
 
-_MAX_BATCH = 512  # writes in one transaction
-_GATHER_S = 0.0003  # a commit waits up to this long for as many writers as came before
 _PAGE_SIZE = 500  # entries that a query fetches at once
-_QUOTE_CHARS = 16  # erasing by entry or subject also erases what quotes a text of this length
 
 
 class LedgerClient:
@@ -56,8 +46,11 @@ class LedgerClient:
         signer: the ledger's key. With it checkpoints are signed as the ledger grows.
         verifier_key: the public key to check checkpoints by; the signer's when left out.
 
+    Attributes:
+        checkpoints: signed tree heads, their cosignatures, consistency proofs.
+
     Raises:
-        LedgerFormatError: what lies there is not a ledger.
+        LedgerFormatError: the path or database holds something else.
         LedgerKeyError: it is a ledger of another key.
         LedgerError: it cannot be opened or made.
     """
@@ -74,26 +67,25 @@ class LedgerClient:
         self._settings = settings = settings or default_settings().ledger
         self._address = StoreAddress(str(path_or_url), settings)
         self._content_keys = frozenset(settings.content_keys)
-        self._signer = signer
-        self._key = signer.verifier_key if signer is not None else verifier_key
-        self._store = self._address.open(create=create)
-        self._reader = Reader(self._store)
-        self._checkpoints = Checkpoints(self._store, self._key)
-        keeper = signer and CheckpointKeeper(
-            self._store,
-            signer,
+        key = verifier_key if signer is None else signer.verifier_key
+        self._store = store = self._address.open(create=create)
+        self._reader = Reader(store)
+        self._index = TextIndex(store, self.transact)
+        self._eraser = Eraser(store, self.transact)
+        self.checkpoints = Checkpoints(store, self.transact, key, signer)
+        schedule = CheckpointSchedule(
+            self.checkpoints,
+            store,
             every_entries=settings.checkpoint_every_entries,
             every_s=settings.checkpoint_every_s,
         )
         self._committer = GroupCommitter(
-            self._store,
-            max_batch=_MAX_BATCH,
-            gather_s=_GATHER_S,
-            keeper=keeper or None,
+            store,
+            keeper=None if signer is None else schedule,
         )
         if signer is not None:
             try:
-                bind_to_key(self._store, self.transact, signer.verifier_key)
+                self.checkpoints.bind(signer.verifier_key)
             except BaseException:
                 self.close()
                 raise
@@ -114,13 +106,13 @@ class LedgerClient:
 
     @property
     def location(self) -> str:
-        """Where the ledger lies, for people to read; a URL without its password."""
+        """The path or URL, for people to read; without a password."""
         return self._store.location
 
     @property
     def verifier_key(self) -> VerifierKey | None:
         """The key that checkpoints are checked by, when this client knows it."""
-        return self._key
+        return self.checkpoints.key
 
     # -- writing -----------------------------------------------------------------------
 
@@ -285,9 +277,8 @@ class LedgerClient:
         """
         where = build_filter(equals, since, until, after, limit, order)
         if text is not None:
-            index = TextIndex(self._store, self.transact)
-            where = replace(where, text=index.expression(text))
-            index.catch_up()
+            where = replace(where, text=self._index.expression(text))
+            self._index.catch_up()
         return (
             entry
             for rows in pages(self._store, where, limit, _PAGE_SIZE)
@@ -296,7 +287,7 @@ class LedgerClient:
 
     def index_text(self, progress: Progress | None = None) -> None:
         """Bring the text index up to date."""
-        TextIndex(self._store, self.transact).catch_up(progress)
+        self._index.catch_up(progress)
 
     def count(self) -> int:
         """How many entries there are."""
@@ -346,9 +337,9 @@ class LedgerClient:
         Raises:
             InvalidInputError: ``first`` is no entry id.
         """
-        from remit.ledger.verification import Verifier  # pulls in multiprocessing
+        from remit.ledger.verification import Verifier  # imports multiprocessing
 
-        verifier = Verifier(self._address, self._store, key=self._key, witnesses=witnesses)
+        verifier = Verifier(self._address, self._store, key=self.verifier_key, witnesses=witnesses)
         return verifier.verify(
             checkpoint=checkpoint,
             first=max(0, to_seq(first) or 0),
@@ -369,20 +360,7 @@ class LedgerClient:
             LedgerFormatError: the ledger does not lead to the checkpoint signed before.
             NoSignerError: this client holds no key.
         """
-        signer = self._need_signer()
-        return self.transact(lambda tx: write_checkpoint(tx, signer, self._store))
-
-    def latest_checkpoint(self) -> SignedCheckpoint | None:
-        """The greatest checkpoint there is, with its cosignatures."""
-        return self._checkpoints.latest()
-
-    def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Keep the cosignatures of a checkpoint beside the log's own signature.
-
-        Raises:
-            LedgerError: there is no such checkpoint here.
-        """
-        self.transact(lambda tx: add_cosignatures(tx, signed))
+        return self.checkpoints.sign()
 
     def prove(self, entry_id: str) -> str:
         """A proof that an entry is on record, for anybody to verify offline (C2SP tlog-proof).
@@ -394,22 +372,7 @@ class LedgerClient:
             EntryNotFoundError: there is no such entry.
             NoSignerError: a checkpoint is needed, and this client holds no key.
         """
-        seq = self._row(entry_id).seq
-        signed = self._checkpoints.at_least(seq + 1)
-        if signed is None:
-            signed = SignedCheckpoint.parse(self.checkpoint())
-        path = self._tree().inclusion(seq, signed.checkpoint.size)
-        return str(TlogProof(seq, tuple(path), signed))
-
-    def prove_consistency(self, old: int, new: int) -> list[bytes]:
-        """The RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
-
-        Raises:
-            ProofError: one of the sizes was never reached.
-        """
-        if new > self.count():
-            raise ProofError(f"The ledger has {self.count()} entries, not {new}.")
-        return self._tree().consistency(old, new)
+        return str(self.checkpoints.prove(self._row(entry_id).seq))
 
     # -- moving ------------------------------------------------------------------------
 
@@ -417,7 +380,7 @@ class LedgerClient:
         self,
         target: str | Path | IO[bytes],
         *,
-        format: Literal["jsonl", "parquet", "tiles"] = "jsonl",  # noqa: A002 - the field's word
+        format: Format = "jsonl",  # noqa: A002 - the field's word
         progress: Progress | None = None,
     ) -> int:
         """Write the ledger out; returns how many entries.
@@ -436,9 +399,7 @@ class LedgerClient:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
             LedgerError: the target cannot be written.
         """
-        exporter = Exporter(self._store, "" if self._key is None else str(self._key), progress)
-        sign = self.checkpoint if self._signer is not None else None
-        return export_ledger(exporter, target, format, self._checkpoints, sign)
+        return Exporter(self._store, self.checkpoints, progress).export(target, format)
 
     def import_jsonl(
         self,
@@ -490,7 +451,7 @@ class LedgerClient:
             ErasureError: there is nothing to erase.
             InvalidInputError: none or several were given, or no reason.
         """
-        return self._eraser().erase(
+        return self._eraser.erase(
             entry_seq=None if entry_id is None else self._row(entry_id).seq,
             session_id=session_id,
             subject_id=subject_id,
@@ -515,7 +476,7 @@ class LedgerClient:
             dry_run: only say what would go.
         """
         days = dict(self._settings.retention_days if days_by_event is None else days_by_event)
-        return self._eraser().retain(days, requested_by=requested_by, dry_run=dry_run)
+        return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
 
     def compact(self) -> str:
         """Make erased bytes leave the files; returns what could not be done, or nothing."""
@@ -538,18 +499,3 @@ class LedgerClient:
                 next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
             )
         return row
-
-    def _tree(self) -> LedgerTree:
-        return LedgerTree(self._store.select, self._store)
-
-    def _eraser(self) -> Eraser:
-        return Eraser(self._store, self.transact, contained_from=_QUOTE_CHARS)
-
-    def _need_signer(self) -> Signer:
-        if self._signer is None:
-            raise NoSignerError(
-                "This ledger client holds no signing key, so it cannot sign a checkpoint.",
-                next_step="Open the ledger through its root: `remit ledger checkpoint`, or "
-                "remit.Runtime.open(root). `remit init` makes the key.",
-            )
-        return self._signer

@@ -17,6 +17,9 @@ from remit.ledger.store import Unit
 
 __all__ = ["GroupCommitter", "Keeper"]
 
+_MAX_BATCH = 512  # units in one transaction
+_GATHER_S = 0.0003  # a commit waits up to this long for as many units as came before
+
 _log = logging.getLogger("remit.ledger")
 
 
@@ -68,17 +71,11 @@ class GroupCommitter:
 
     Args:
         store: commits them; its ``run`` is called from the thread only.
-        max_batch: most units in one transaction.
-        gather_s: how long a commit waits for as many units as came with the one before.
         keeper: recurring work of the thread.
     """
 
-    def __init__(
-        self, store: _Runs, *, max_batch: int, gather_s: float = 0.0, keeper: Keeper | None = None
-    ) -> None:
+    def __init__(self, store: _Runs, keeper: Keeper | None = None) -> None:
         self._store = store
-        self._max_batch = max_batch
-        self._gather_s = gather_s
         self._keeper = keeper
         self._lock = threading.Lock()
         # Not a SimpleQueue: in CPython 3.11 a timed get can wait for ever.
@@ -141,10 +138,10 @@ class GroupCommitter:
                 self._tick()
                 continue
             batch: list[_Item] = []
-            deadline = time.monotonic() + self._gather_s
+            deadline = time.monotonic() + _GATHER_S
             while item is not None:
                 batch.append(item)
-                if len(batch) >= self._max_batch:
+                if len(batch) >= _MAX_BATCH:
                     break
                 try:
                     # Writers released by the last commit are likely to be back in a moment.
@@ -155,7 +152,7 @@ class GroupCommitter:
             ended = item is None
             if batch:
                 self._commit(batch)
-                expected = min(len(batch) + self._queue.qsize(), self._max_batch)
+                expected = min(len(batch) + self._queue.qsize(), _MAX_BATCH)
             self._tick(closing=ended)
 
     def _tick(self, *, closing: bool = False) -> None:

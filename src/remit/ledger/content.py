@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "content",
     "is_message_list",
     "next_step",
+    "texts_in",
 ]
 
 NO_STEP = "0" * 64
@@ -164,3 +166,16 @@ def encode_content(
         parts = known if isinstance(known, list) else [canonical_json(item) for item in value]
         return [EncodedValue.of(part) for part in parts]
     return EncodedValue.of(known if isinstance(known, bytes) else canonical_json(value))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text in a content value, in order; object keys are none."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))

@@ -78,15 +78,14 @@ _FIELD_TYPES: Mapping[str, type] = {
     "submission_id": str,
     "timestamp": str,
 }
-_TEXTS = ("decision", "event_type", "id", "previous_hash", "submission_id", "timestamp")
 _ALWAYS_FAST = frozenset({str, bool, type(None)})
-_DEEPEST = 150  # levels; a record that is deeper takes the slow way, which refuses it
+_DEEPEST = 150  # levels; no writer goes beyond 100
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A place in the record that waits for its commitment."""
+    """Where a commitment will be put."""
 
     holder: Any
     key: Any
@@ -118,7 +117,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A record in its place."""
+    """A finished record."""
 
     seq: int
     id: str
@@ -252,53 +251,28 @@ def is_plain_text(value: Any) -> bool:
 
 
 def record_problem(record: Any) -> str:
-    """Why a parsed record is none of this format; empty when it is one."""
-    if not isinstance(record, dict) or record.keys() != _FIELD_TYPES.keys():
-        return "it does not have exactly the ten members of a record"
-    for name, kind in _FIELD_TYPES.items():
-        if type(record[name]) is not kind and not (
-            name == "reason" and _is_commitment(record[name])
-        ):
-            return f"its {name} is not a {kind.__name__}"
-    if not all(type(item) is str for item in record["prompts_used"]):
-        return "its prompts_used is not a list of texts"
-    stack: list[Any] = [record["metadata"]]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if any(key.startswith("$") for key in item):
-                if not _is_commitment(item):
-                    return "a commitment is malformed"
-            else:
-                stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-    return ""
+    """Why a parsed record is not of this format; empty when it is."""
+    return inspect_record(record)[0]
 
 
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
-    """A parsed record in one walk, for a reader of millions.
+    """Check a parsed record in one walk, as verification reads millions.
 
     Returns:
-        Why it is none of this format (empty when it is one), the commitments in it, and whether
+        Why it is not of this format (empty when it is), the commitments in it, and whether
         ``orjson`` with sorted keys is sure to give its canonical form.
     """
-    if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
-        return record_problem(record), [], False
     found: list[dict[str, Any]] = []
-    reason = record["reason"]
-    for name in _TEXTS:
-        if type(record[name]) is not str:
-            return record_problem(record), [], False
-    if type(reason) is not str:
-        if not _is_commitment(reason):
-            return record_problem(record), [], False
-        found.append(reason)
-    if type(record["seq"]) is not int or type(record["metadata"]) is not dict:
-        return record_problem(record), [], False
-    prompts = record["prompts_used"]
-    if type(prompts) is not list or any(type(item) is not str for item in prompts):
-        return record_problem(record), [], False
+    if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
+        return "it does not have exactly the ten members of a record", found, False
+    for name, kind in _FIELD_TYPES.items():
+        value = record[name]
+        if type(value) is not kind:
+            if name != "reason" or not _is_commitment(value):
+                return f"its {name} is not a {kind.__name__}", found, False
+            found.append(value)
+    if any(type(item) is not str for item in record["prompts_used"]):
+        return "its prompts_used is not a list of texts", found, False
     fast = True
     level: list[Any] = [record["metadata"]]
     for _ in range(_DEEPEST):
@@ -324,7 +298,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
         if not below:
             return "", found, fast
         level = below
-    return "", found, False
+    return f"its metadata is nested more than {_DEEPEST} deep", [], False
 
 
 def _is_commitment(value: Any) -> bool:
@@ -350,15 +324,8 @@ def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
     metadata = fields["metadata"]
     places = [metadata]
     for name in ("provenance", "scope"):
-        place = metadata.get(name)
-        if isinstance(place, dict):
+        if isinstance(place := metadata.get(name), dict):
             places.append(place)
-    if len(places) == 1:
-        found = [metadata.get(key) for key in INDEXED]
-        return {
-            key: value if isinstance(value, str) and value else None
-            for key, value in zip(INDEXED, found, strict=True)
-        }
     columns: dict[str, str | None] = {}
     for key in INDEXED:
         columns[key] = None

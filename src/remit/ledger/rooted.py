@@ -5,7 +5,7 @@ from __future__ import annotations
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
-from remit.ledger.signing import LedgerKey
+from remit.ledger.keyfiles import LedgerKey
 
 __all__ = ["ledger_key", "open_root_ledger"]
 

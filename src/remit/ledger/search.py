@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger.content import StoredValue
+from remit.ledger.content import StoredValue, texts_in
 from remit.ledger.store import Store, Transaction
 
-__all__ = ["TextIndex", "text_of", "words_of"]
+__all__ = ["TextIndex"]
 
 Run = Callable[[Callable[[Transaction], Any]], Any]
 
@@ -30,27 +30,12 @@ _ALONE = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
-def words_of(text: str) -> list[str]:
+def _words_of(text: str) -> list[str]:
     """The words of a text as the index knows them: folded, without marks; CJK signs singly;
     runs of more than 48 letters or digits are data and no words."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     words = _NOT_A_WORD.sub(" ", _ALONE.sub(r" \1 ", folded)).split()
     return [word for word in words if len(word) <= _LONGEST_WORD]
-
-
-def text_of(value: Any) -> str:
-    """Every text in a content value, in order."""
-    found: list[str] = []
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            found.append(item)
-        elif isinstance(item, dict):
-            stack.extend(reversed(item.values()))
-        elif isinstance(item, list):
-            stack.extend(reversed(item))
-    return "\n".join(found)
 
 
 class TextIndex:
@@ -73,7 +58,7 @@ class TextIndex:
         Raises:
             InvalidInputError: there is no word in it.
         """
-        terms = [words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
+        terms = [_words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
         terms = [words for words in terms if words]
         if sum(map(len, terms)) > _MAX_SOUGHT:
             raise InvalidInputError(f"Search for at most {_MAX_SOUGHT} words at once.")
@@ -152,4 +137,4 @@ def _indexed(codec: str, value: Any) -> str:
         decoded = StoredValue(codec, value).decode()
     except RemitError:
         return ""
-    return " ".join(words_of(text_of(decoded))[:_MAX_WORDS])
+    return " ".join(_words_of("\n".join(texts_in(decoded)))[:_MAX_WORDS])

@@ -10,7 +10,7 @@ import pytest
 from remit.ledger.tlog import Signer
 from remit.ledger.tlog.note import COSIGNATURE
 from remit.ledger.witness import Witness, WitnessState
-from remit.ledger.witness.layout import create_state
+from remit.ledger.witness.state import create_state
 from tests.ledger.witness.logs import Log
 
 

@@ -16,7 +16,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import Checkpoint, SignedCheckpoint, Signer
 from remit.ledger.tlog.note import COSIGNATURE, NoteSignature
 from remit.ledger.witness import Witness, WitnessState
-from remit.ledger.witness.layout import create_state
+from remit.ledger.witness.state import create_state
 from tests.ledger.witness.logs import Log, body
 
 

@@ -12,8 +12,7 @@ import pytest
 from remit.ledger.tlog import SignedCheckpoint, Signer
 from remit.ledger.witness import Witness, WitnessError, WitnessState
 from remit.ledger.witness import state as state_module
-from remit.ledger.witness.layout import create_state
-from remit.ledger.witness.state import FORK, UNPROVEN
+from remit.ledger.witness.state import FORK, UNPROVEN, create_state
 from tests.ledger.witness.logs import Log
 
 
@@ -23,12 +22,12 @@ def test_the_file_is_private_and_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [item.name for item in tmp_path.iterdir()] == ["witness.db"]
     before = path.read_bytes()
-    with pytest.raises(WitnessError, match="already"):
+    with pytest.raises(WitnessError, match="cannot be made"):
         create_state(path)
     assert path.read_bytes() == before
 
 
-def test_a_lost_record_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_lost_record_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(WitnessError, match="not there"):
         WitnessState(tmp_path / "witness.db")
     assert list(tmp_path.iterdir()) == []

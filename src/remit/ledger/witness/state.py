@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -11,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from remit.ledger.keyfiles import publish
 from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint
 from remit.ledger.witness.errors import WitnessError
-from remit.ledger.witness.layout import LAYOUT_VERSION
 
 __all__ = [
     "FORK",
@@ -23,6 +25,7 @@ __all__ = [
     "Evidence",
     "Seen",
     "WitnessState",
+    "create_state",
 ]
 
 MAX_EVIDENCE_ROWS = 1_000
@@ -39,6 +42,25 @@ UNPROVEN = "unproven"
 with a wrong proof."""
 
 _BUSY_S = 10.0
+_VERSION = 1  # in the file's user_version
+_CREATE = f"""
+    CREATE TABLE seen(
+        origin TEXT PRIMARY KEY,
+        size INTEGER NOT NULL CHECK (size >= 0),
+        root BLOB NOT NULL CHECK (length(root) = 32),
+        note TEXT NOT NULL,
+        updated TEXT NOT NULL) STRICT;
+    CREATE TABLE evidence(
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        origin TEXT NOT NULL,
+        received TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        body BLOB NOT NULL,
+        held TEXT NOT NULL,
+        digest BLOB NOT NULL,
+        UNIQUE (origin, reason, digest)) STRICT;
+    PRAGMA user_version={_VERSION};
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +106,7 @@ class WitnessState:
     """The file, open. Several threads and processes may share it.
 
     Args:
-        path: of a file that :func:`~remit.ledger.witness.layout.create_state` made.
+        path: of a file that :func:`create_state` made.
 
     Raises:
         WitnessError: it is not there, damaged, or of another version.
@@ -111,10 +133,10 @@ class WitnessState:
             except BaseException:
                 self._connection.close()
                 raise
-        if version != LAYOUT_VERSION:
+        if version != _VERSION:
             self._connection.close()
             raise WitnessError(
-                f"{path} is not a witness's record of version {LAYOUT_VERSION}.",
+                f"{path} is not a witness's record of version {_VERSION}.",
                 next_step="Use the version of Remit that made it.",
             )
 
@@ -272,6 +294,30 @@ class WitnessState:
                 f"The witness's record {self._path} cannot be used: {error}.",
                 next_step="Check the free space and the permissions, and that it is undamaged.",
             ) from error
+
+
+def create_state(path: Path) -> None:
+    """Make an empty record, mode 0600.
+
+    Raises:
+        WitnessError: there is one, or it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as made:
+            made.execute("PRAGMA synchronous=FULL")
+            made.executescript(f"BEGIN; {_CREATE} COMMIT;")
+            made.execute("PRAGMA journal_mode=WAL")
+        publish(temporary, path)
+    except (OSError, sqlite3.Error) as error:
+        raise WitnessError(
+            f"The witness's record {path} cannot be made: {error}.",
+            next_step="Check the free space and the permissions of its directory; a record that "
+            "exists is never replaced.",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _digest(signed: SignedCheckpoint) -> bytes:

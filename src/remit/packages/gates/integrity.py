@@ -111,7 +111,7 @@ def _checkpoint(
         if report.checkpoint != "none":
             told = "There are checkpoints, and no key to check them by."
             yield Finding(told, "Put the ledger's public key back into HOT/keys.")
-    elif entries and report.checkpoint == "none" and ledger.latest_checkpoint() is None:
+    elif entries and report.checkpoint == "none" and ledger.checkpoints.latest() is None:
         yield Finding(
             "No checkpoint is signed: a ledger cut off at its end could not be told from this one.",
             "Run `remit ledger checkpoint`.",

@@ -89,7 +89,7 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
     )  # fmt: skip
     def checkpoint() -> Response:
         """The latest signed checkpoint (C2SP tlog-checkpoint), with its cosignatures."""
-        latest = ledger.latest_checkpoint()
+        latest = ledger.checkpoints.latest()
         if latest is None:
             raise HttpError(404, "not_found", "No checkpoint was signed yet. POST here signs one.")
         return PlainTextResponse(str(latest))

@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.ledger.checking_content import Damage
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
@@ -30,6 +29,7 @@ from remit.ledger.report import VerificationReport
 from remit.ledger.store import RawEntry, Store
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.verification.contents import Damage
 
 __all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound"]
 

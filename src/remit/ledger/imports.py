@@ -1,10 +1,11 @@
-"""Reading an export into an empty ledger: every line is checked before anything is kept."""
+"""Imports: an export is read into an empty ledger, every line checked, all or nothing."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import ExportFormatError, LedgerError, LedgerFormatError
-from remit.ledger.exporting import EXPORT_FORMAT
+from remit.ledger.exports import EXPORT_FORMAT
 from remit.ledger.record import columns_of, commitments_in, content_scope, record_problem
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
@@ -78,29 +79,22 @@ class Importer:
         self._key = key
 
     def read(self, source: str | Path | IO[bytes], progress: Progress | None) -> ImportReport:
-        """:meth:`jsonl` from an open file or from one by its name."""
-        if not isinstance(source, (str, Path)):
-            return self.jsonl(source, progress)
-        try:
-            with Path(source).open("rb") as file:
-                return self.jsonl(file, progress)
-        except OSError as error:
-            raise LedgerError(
-                f"The export {source} cannot be read: {error.strerror or error}."
-            ) from error
-
-    def jsonl(self, source: IO[bytes], progress: Progress | None = None) -> ImportReport:
-        """Import JSON lines, all or nothing.
+        """Import JSON lines from a file, all or nothing.
 
         Raises:
             ExportFormatError: a line is malformed or does not hold; nothing was imported.
             CheckpointError: the checkpoint is another log's or another key's.
+            LedgerError: the file cannot be read.
         """
-
-        def call(tx: Any) -> ImportReport:
-            return self._import(tx, source, progress)
-
-        report: ImportReport = self._run(call)
+        if isinstance(source, (str, Path)):
+            try:
+                with Path(source).open("rb") as file:
+                    return self.read(file, progress)
+            except OSError as error:
+                raise LedgerError(
+                    f"The export {source} cannot be read: {error.strerror or error}."
+                ) from error
+        report: ImportReport = self._run(lambda tx: self._import(tx, source, progress))
         return report
 
     def _import(self, tx: Any, source: IO[bytes], progress: Progress | None) -> ImportReport:
@@ -127,7 +121,7 @@ class Importer:
                 self._line(tx, state, line)
             except (KeyError, TypeError, ValueError, AttributeError, LedgerFormatError) as error:
                 raise ExportFormatError(
-                    f"Line {number} of the export does not hold: {_said(error)}.",
+                    f"Line {number} of the export does not hold: {_detail(error)}.",
                     next_step="Nothing was imported. Get the export again from its source.",
                 ) from error
             if progress is not None and (state.seq % 200 == 0 or state.seq + 1 == total):
@@ -156,13 +150,12 @@ class Importer:
     @staticmethod
     def _check_erasures(tx: Any, state: _State) -> None:
         """Each entry named by an erased value must account for exactly what it erased."""
-        under: dict[int, list[str]] = {}
+        by_entry: dict[int, list[str]] = defaultdict(list)
         for commitment, seq in state.erased.items():
-            under.setdefault(seq, []).append(commitment)
-        for seq, commitments in under.items():
+            by_entry[seq].append(commitment)
+        for seq, commitments in by_entry.items():
             rows = tx.execute("SELECT record FROM entries WHERE seq = ?", (seq,))
-            record = orjson.loads(rows[0][0]) if rows else {"event_type": "", "metadata": {}}
-            if not is_erasure_of(record, commitments):
+            if not rows or not is_erasure_of(orjson.loads(rows[0][0]), commitments):
                 raise ExportFormatError(
                     f"No ERASURE entry accounts for what is erased under {entry_id(seq)}.",
                     next_step="Nothing was imported: the export was changed.",
@@ -218,19 +211,8 @@ class Importer:
             tx.restore("shown_contents", (seq, content_id))
         for step_id in sorted(ends):
             tx.restore("shown_lists", (seq, step_id))
-        tx.restore(
-            "entries",
-            (
-                seq,
-                record["id"],
-                line["entry_hash"],
-                record["timestamp"],
-                record["event_type"],
-                record["submission_id"],
-                *columns.values(),
-                text,
-            ),
-        )
+        own = (record["id"], line["entry_hash"], record["timestamp"], record["event_type"])
+        tx.restore("entries", (seq, *own, record["submission_id"], *columns.values(), text))
         state.seq, state.entry_hash = seq, line["entry_hash"]
 
     def _content(
@@ -272,7 +254,7 @@ class Importer:
         steps: list[dict[str, Any]],
         items: list[dict[str, Any]],
     ) -> set[int]:
-        """Keep new message steps; returns the ids of the lists' last steps."""
+        """Store new message steps; returns the ids of the lists' last steps."""
         for item in steps:
             parent, mac = item["parent"], item["commitment"]
             parent_id, position, parent_scope = (
@@ -307,8 +289,8 @@ class Importer:
     @staticmethod
     def _erased(state: _State, item: dict[str, Any]) -> None:
         seq = parse_entry_id(item["erased"])
-        _require(seq is not None and len(item["commitment"]) == 64, "an erasure names no entry")
-        assert seq is not None
+        if seq is None or len(item["commitment"]) != 64:
+            raise ValueError("an erasure names no entry")
         _require(
             state.erased.setdefault(item["commitment"], seq) == seq, "a value was erased twice"
         )
@@ -332,5 +314,5 @@ def _require(condition: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def _said(error: BaseException) -> str:
+def _detail(error: BaseException) -> str:
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,4 +1,4 @@
-"""Queries: what callers ask with, as filters, and pages that stream."""
+"""Queries: the arguments of callers as filters, and pages that stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal, TypedDict
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.entry import LedgerEntry, parse_entry_id
+from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.reader import Reader, decode_record
 from remit.ledger.record import is_plain_text
 from remit.ledger.store import EntryRow, Filter, Store
@@ -17,12 +17,12 @@ __all__ = ["Equalities", "Order", "build_filter", "find_orphans", "pages", "to_s
 
 Order = Literal["asc", "desc"]
 
-_GREATEST = (1 << 63) - 1  # what a database keeps as a number
-_FIRST_PAGE = 16  # who looks for the first waits for few
+_GREATEST = (1 << 63) - 1  # a 64-bit integer column
+_FIRST_PAGE = 16  # small, for callers that want only the first match
 
 
 class Equalities(TypedDict, total=False):
-    """The columns a query may ask for; ``None`` asks for nothing."""
+    """The columns a query may compare; ``None`` compares nothing."""
 
     event_type: str | None
     submission_id: str | None
@@ -44,7 +44,7 @@ def build_filter(
     limit: int | None,
     order: str,
 ) -> Filter:
-    """Check what a caller gave; raises :class:`InvalidInputError`, or :class:`TypeError`."""
+    """A filter from a caller's arguments; raises InvalidInputError or TypeError."""
     if unknown := equals.keys() - Equalities.__annotations__.keys():
         raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
     if order not in ("asc", "desc"):
@@ -66,7 +66,7 @@ def build_filter(
 
 
 def pages(store: Store, where: Filter, limit: int | None, size: int) -> Iterator[list[EntryRow]]:
-    """Matching rows, page by page, each fetched when it is asked for."""
+    """Matching rows, page by page, each fetched when it is needed."""
     left = limit
     now = _FIRST_PAGE if limit is None else size
     while left is None or left > 0:
@@ -83,16 +83,16 @@ def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
     """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
     reader = Reader(store)
     closed: set[str] = set()
-    open_ones: list[LedgerEntry] = []
     for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
         for rows in pages(store, Filter(equals={"event_type": event_type}), None, size):
             closed.update(
                 str(decode_record(row)["metadata"].get("dispatch_entry_id", "")) for row in rows
             )
-    for rows in pages(store, Filter(equals={"event_type": "DISPATCH"}), None, size):
-        left = [row for row in rows if f"LED-{row.seq:08x}" not in closed]
-        open_ones.extend(reader.entries(left))
-    return open_ones
+    return [
+        entry
+        for rows in pages(store, Filter(equals={"event_type": "DISPATCH"}), None, size)
+        for entry in reader.entries([row for row in rows if entry_id(row.seq) not in closed])
+    ]
 
 
 def to_seq(value: str | int | None) -> int | None:

@@ -1,17 +1,10 @@
-"""Is the ledger what it claims to be? Reads everything once, skips nothing (SPEC 3.3)."""
+"""The verification of one ledger, from its engine's file to its checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from remit.ledger.checking_content import Damage, check_contents, check_steps
-from remit.ledger.checking_entries import (
-    EntryRange,
-    as_hash,
-    check_entries,
-    erasure_is_sound,
-)
-from remit.ledger.checkpoints import Checkpoints
+from remit.ledger.checkpoints import stored_notes
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.opening import StoreAddress
@@ -19,12 +12,19 @@ from remit.ledger.reader import Reader, chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
-from remit.ledger.tree_heads import TreeHeads
-from remit.ledger.work import Work
+from remit.ledger.verification.contents import Damage, check_contents, check_steps
+from remit.ledger.verification.entries import (
+    EntryRange,
+    as_hash,
+    check_entries,
+    erasure_is_sound,
+)
+from remit.ledger.verification.heads import check_heads, read_heads
+from remit.ledger.verification.processes import runner
 
 __all__ = ["Verifier"]
 
-_RANGE = 8 * TILE_WIDTH  # entries in one piece of work; also what progress is counted in
+_RANGE = 8 * TILE_WIDTH  # entries or rows in one task
 _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
 
 
@@ -48,6 +48,7 @@ class Verifier:
     ) -> None:
         self._address = address
         self._store = store
+        self._reader = Reader(store)
         self._key = key
         self._witnesses = witnesses
 
@@ -68,7 +69,7 @@ class Verifier:
                 have to lead to every checkpoint.
             jobs: processes to work with.
             deep: have the engine check its file as well.
-            progress: told how far it is.
+            progress: called with the rows done and their total.
         """
         report = VerificationReport()
         try:
@@ -90,10 +91,9 @@ class Verifier:
     ) -> None:
         if problem := self._store.integrity_problem(deep=deep):
             report.add(None, "store", problem)
-        reader = Reader(self._store)
         # The notes first: one that comes while we read would cover entries we do not.
-        notes = list(Checkpoints(self._store).notes())
-        size = reader.size()
+        notes = list(stored_notes(self._store))
+        size = self._reader.size()
         contents = self._greatest("content_id", "contents")
         steps = self._greatest("step_id", "message_steps")
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
@@ -101,46 +101,60 @@ class Verifier:
         self._check_outliers(report, size)
         if start:
             content_ids, step_ids = self._reach(start, size)
-            content_pieces, step_pieces = _runs(content_ids), _runs(step_ids)
+            content_ranges, step_ranges = _runs(content_ids), _runs(step_ids)
         else:
-            content_pieces = self._pieces("content_id", "contents", 1, contents)
-            step_pieces = self._pieces("step_id", "message_steps", 1, steps)
-        tree_heads = TreeHeads(self._key, self._witnesses)
-        heads = tree_heads.read(report, notes, outside)
+            content_ranges = self._ranges("content_id", "contents", 1, contents)
+            step_ranges = self._ranges("step_id", "message_steps", 1, steps)
+        heads = read_heads(report, notes, outside, self._key)
         wanted = {head.size for head in heads if start <= head.size <= size}
         total = self._count("contents", "content_id", contents) + size - start
-        work = Work(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1, progress,
-                     total)  # fmt: skip
-        with work:
+        done = 0
+
+        def advance(number: int) -> None:
+            nonlocal done
+            if progress is not None:
+                done = min(done + number, total)
+                progress(done, total)
+
+        with runner(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1) as run:
             damage = Damage()
-            for number, bad in work.run(check_contents, content_pieces):
+            for number, bad in run(check_contents, content_ranges):
                 report.contents += number
                 damage.contents.update(bad)
-                work.advance(number)
-            for bad in work.run(check_steps, step_pieces):
+                advance(number)
+            for bad in run(check_steps, step_ranges):
                 damage.steps.update(bad)
-            ranges = work.run(
+            ranges = run(
                 check_entries,
                 (
                     (low, high, damage, {item for item in wanted if low <= item <= high + 1})
-                    for low, high in self._pieces("seq", "entries", start, size - 1)
+                    for low, high in self._ranges("seq", "entries", start, size - 1)
                 ),
             )
-            roots, partials, blamed = self._join(report, reader, start, size, ranges, work)
+            roots, partials, blamed = self._join(report, start, size, ranges, advance)
         for content_id, problem in damage.contents.items():
             if content_id not in blamed:
                 report.add(None, "content", problem)
-        self._check_erasures(report, reader)
+        self._check_erasures(report)
         report.erased = sum(report.erasures.values())
         self._check_upper_tree(report, roots, size)
-        tree_heads.check(report, heads, roots, partials, start, size)
+        check_heads(
+            report,
+            heads,
+            roots,
+            partials,
+            start,
+            size,
+            is_signed=self._key is not None,
+            witnesses=self._witnesses,
+        )
 
     def _count(self, table: str, column: str, greatest: int) -> int:
-        """About how many rows there are, for progress: ids are nearly without gaps."""
+        """About how many rows there are, for progress: ids have few gaps."""
         rows = self._store.select(f"SELECT min({column}) FROM {table}")
         return max(0, min(greatest, 1 << 40) - int(rows[0][0] or 1) + 1)
 
-    def _pieces(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
         low = first
         while low <= last:
@@ -222,11 +236,10 @@ class Verifier:
     def _join(
         self,
         report: VerificationReport,
-        reader: Reader,
         start: int,
         size: int,
         ranges: Iterable[EntryRange],
-        work: Work,
+        advance: Callable[[int], None],
     ) -> tuple[list[bytes], dict[int, bytes], set[int]]:
         """Put ranges together: links across their borders, the tree from left to right."""
         roots = [
@@ -238,7 +251,7 @@ class Verifier:
         ]
         partials: dict[int, bytes] = {}
         blamed: set[int] = set()
-        before = reader.get(start - 1) if start else None
+        before = self._reader.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
         expected = start
         for part in ranges:
@@ -251,7 +264,7 @@ class Verifier:
                     part.first, "link", "previous_hash is not the hash of the entry before"
                 )
             report.merge(part.report)
-            work.advance(part.report.entries)
+            advance(part.report.entries)
             roots.extend(part.tile_roots)
             partials.update(part.partial_roots)
             blamed |= part.blamed
@@ -261,10 +274,10 @@ class Verifier:
             partials.setdefault(size, b"")
         return roots, partials, blamed
 
-    def _check_erasures(self, report: VerificationReport, reader: Reader) -> None:
+    def _check_erasures(self, report: VerificationReport) -> None:
         for (seq,) in self._store.select("SELECT DISTINCT seq FROM erasures ORDER BY seq"):
-            if isinstance(seq, int) and erasure_is_sound(reader, seq):
-                report.erasures[entry_id(seq)] = len(reader.erased_under(seq))
+            if isinstance(seq, int) and erasure_is_sound(self._reader, seq):
+                report.erasures[entry_id(seq)] = len(self._reader.erased_under(seq))
             else:
                 report.add(
                     seq if isinstance(seq, int) else None,
@@ -294,7 +307,7 @@ class Verifier:
                         f"{(index + 1) * width - 1} is not theirs",
                     )
             level += 1
-        now = Reader(self._store).size()  # entries may have come since
+        now = self._reader.size()  # entries may have come since
         for level, greatest in self._store.select(
             "SELECT level, max(idx) FROM tree_hashes GROUP BY level"
         ):

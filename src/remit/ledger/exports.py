@@ -1,0 +1,354 @@
+"""Exports: JSON lines (complete, importable), Parquet (for analysis), tiles (C2SP).
+
+The format of the JSON lines is specified in ``docs/ledger-format.md``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import orjson
+
+from remit.kernel.canonical import canonical_json
+from remit.ledger.checkpoints import Checkpoints
+from remit.ledger.content import NO_STEP, StoredValue
+from remit.ledger.entry import entry_id
+from remit.ledger.errors import LedgerError, NoSignerError
+from remit.ledger.reader import Reader, decode_record
+from remit.ledger.record import commitments_in
+from remit.ledger.report import Progress
+from remit.ledger.schema import COLUMNS
+from remit.ledger.store import EntryRow, Filter, Store
+from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
+from remit.ledger.tree import LedgerTree
+
+__all__ = ["EXPORT_FORMAT", "Exporter", "Format"]
+
+Format = Literal["jsonl", "parquet", "tiles"]
+
+EXPORT_FORMAT = "remit-ledger-export/1"
+"""What the first line of an export says."""
+
+_PAGE = 200
+_ATTEMPTS = 3
+
+
+class _ErasedMeanwhileError(LedgerError):
+    """An erasure came between the checkpoint of an export and its end."""
+
+
+class Exporter:
+    """Exports one ledger, streaming.
+
+    Args:
+        store: of the ledger.
+        checkpoints: of the ledger; a new one is signed where it can be.
+        progress: called with the entries done and their total.
+    """
+
+    def __init__(
+        self, store: Store, checkpoints: Checkpoints, progress: Progress | None = None
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._progress = progress
+        self._reader = Reader(store)
+
+    def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
+        """Export to a file, a directory (tiles) or an open file (jsonl); returns the entries.
+
+        Raises:
+            NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
+            LedgerError: the target cannot be written.
+        """
+        can_sign = self._checkpoints.signer is not None
+        for attempt in range(1, _ATTEMPTS + 1):
+            if can_sign:
+                signed: SignedCheckpoint | None = SignedCheckpoint.parse(self._checkpoints.sign())
+            else:
+                signed = self._checkpoints.latest()
+            try:
+                if isinstance(target, (str, Path)):
+                    return self._export_to(Path(target), kind, signed)
+                return self._jsonl(target, signed)
+            except _ErasedMeanwhileError:
+                # Only a file can be started over, and only with a new checkpoint.
+                if not can_sign or not isinstance(target, (str, Path)) or attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _export_to(self, path: Path, kind: Format, signed: SignedCheckpoint | None) -> int:
+        temporary = path.with_name(f".{path.name}.new")
+        try:
+            if kind == "tiles":
+                return self._tiles(path, signed)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if kind == "parquet":
+                    count = self._parquet(temporary)
+                else:
+                    with temporary.open("wb") as out:
+                        count = self._jsonl(out, signed)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise LedgerError(
+                f"The export cannot be written to {path}: {error.strerror or error}.",
+                next_step="Check the free space and the permissions.",
+            ) from error
+        return count
+
+    def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
+        """Write what ``signed`` covers, or all entries without one; returns how many."""
+        size = signed.checkpoint.size if signed is not None else self._reader.size()
+        key = self._checkpoints.key
+        header = {
+            "format": EXPORT_FORMAT,
+            "entries": size,
+            "checkpoint": str(signed) if signed is not None else None,
+            "verifier_key": str(key) if key is not None else None,
+        }
+        out.write(orjson.dumps(header) + b"\n")
+        lines = _Lines(self._store)
+        for rows in self._pages(size):
+            for line in lines.of(rows):
+                out.write(orjson.dumps(line) + b"\n")
+        ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
+        if last is not None and last >= size:
+            raise _ErasedMeanwhileError(
+                f"Content was erased under {entry_id(last)}, after the checkpoint that this "
+                "export leads to, so the export does not account for what it shows.",
+                next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
+            )
+        return size
+
+    def _tiles(self, directory: Path, signed: SignedCheckpoint | None) -> int:
+        """Write a static C2SP tlog-tiles directory; files that are correct already stay."""
+        if signed is None:
+            raise NoSignerError(
+                "Tiles need a signed checkpoint; there is none, and no key to sign one.",
+                next_step="Open the ledger through its root: `remit ledger export --tiles`.",
+            )
+        tree = LedgerTree(self._store.select, self._store)
+        size = signed.checkpoint.size
+        checkpoint = directory / "checkpoint"
+        if checkpoint.exists():
+            old = SignedCheckpoint.parse(checkpoint.read_bytes()).checkpoint
+            if (
+                old.origin != signed.checkpoint.origin
+                or old.size > size
+                or tree.root(old.size) != old.root
+            ):
+                raise LedgerError(
+                    f"{directory} holds tiles of another log, or newer ones ({old.origin}, "
+                    f"{old.size} entries).",
+                    next_step="Give an empty directory.",
+                )
+        level, width = 0, 1
+        while hashes := size // width:
+            for index in range((hashes + TILE_WIDTH - 1) // TILE_WIDTH):
+                first = index * TILE_WIDTH
+                count = min(TILE_WIDTH, hashes - first)
+                tile = tree.tile(level, index)[:count]
+                if len(tile) != count:
+                    raise LedgerError(
+                        f"The tree hashes of level {level} are not all there.",
+                        next_step="Run `remit ledger verify` to see what is damaged.",
+                    )
+                _write(directory / tile_path(level, index, count), b"".join(tile))
+                if level == 0:
+                    records = self._reader.records(first, first + count)
+                    _write(directory / bundle_path(index, count), bundle(records))
+                    self._advance(first + count, size)
+            level, width = level + 1, width * TILE_WIDTH
+        # Last, so that a reader of the checkpoint finds all that it covers.
+        _write(checkpoint, str(signed).encode())
+        return size
+
+    def _parquet(self, path: Path) -> int:
+        """Write the entries as one table, content in place as JSON."""
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ModuleNotFoundError as error:
+            raise LedgerError(
+                "Writing Parquet needs pyarrow.", next_step="pip install 'remit[parquet]'"
+            ) from error
+        names = ("seq", *COLUMNS, "decision", "reason", "prompts_used", "metadata", "record")
+        schema = pyarrow.schema(
+            [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in names]
+        )
+        size = self._reader.size()
+        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for rows in self._pages(size):
+                columns = self._store.select(
+                    f"SELECT seq, {', '.join(COLUMNS)} FROM entries "
+                    "WHERE seq BETWEEN ? AND ? ORDER BY seq",
+                    (rows[0].seq, rows[-1].seq),
+                )
+                entries = self._reader.entries(rows)
+                table = [
+                    {
+                        **dict(zip(names, values, strict=False)),
+                        "decision": entry.decision,
+                        "reason": entry.reason,
+                        "prompts_used": _json(entry.prompts_used),
+                        "metadata": _json(entry.metadata),
+                        "record": row.record.decode(),
+                    }
+                    for row, values, entry in zip(rows, columns, entries, strict=True)
+                ]
+                writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
+        return size
+
+    def _pages(self, size: int) -> Iterator[list[EntryRow]]:
+        after = -1
+        while after < size - 1:
+            rows = self._store.page(Filter(after=after), min(_PAGE, size - 1 - after))
+            if not rows or rows[0].seq != after + 1 or rows[-1].seq - after != len(rows):
+                raise LedgerError(
+                    f"Entry {after + 1} or one soon after it is not there.",
+                    next_step="Run `remit ledger verify` to see what is damaged.",
+                )
+            yield rows
+            after = rows[-1].seq
+            self._advance(after + 1, size)
+
+    def _advance(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, total)
+
+
+class _Lines:
+    """The lines of entries, each with the content and message steps no earlier line had.
+
+    Content and message steps are numbered in the order in which entries first show them, so
+    what is new is what has a greater number than anything exported: memory stays flat.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._reader = Reader(store)
+        self._last_content = 0
+        self._last_step = 0
+
+    def of(self, rows: list[EntryRow]) -> Iterator[dict[str, Any]]:
+        """One object for each of ``rows``, which follow those given before."""
+        contents, shown = self._contents(rows[0].seq, rows[-1].seq)
+        steps = self._steps(rows[0].seq, rows[-1].seq)
+        missing: dict[int, list[str]] = {}
+        for row in rows:
+            record = decode_record(row)
+            named = [
+                item["$content"][12:]
+                for item in commitments_in([record["metadata"], record["reason"]])
+                if "$content" in item
+            ]
+            missing[row.seq] = [mac for mac in dict.fromkeys(named) if mac not in shown[row.seq]]
+        gone = {mac for macs in missing.values() for mac in macs}
+        gone.update(step["commitment"] for new in steps.values() for step in new if step["gone"])
+        erased = self._reader.erasures(gone) if gone else {}
+        for row in rows:
+            contents[row.seq].extend(
+                {"commitment": mac, "erased": entry_id(erased[mac])}
+                for mac in missing[row.seq]
+                if mac in erased
+            )
+            for step in steps[row.seq]:
+                if step.pop("gone") and step["commitment"] in erased:
+                    step["erased"] = entry_id(erased[step["commitment"]])
+            yield {
+                "seq": row.seq,
+                "entry_hash": row.entry_hash,
+                "record": row.record.decode(),
+                "contents": contents[row.seq],
+                "steps": steps[row.seq],
+            }
+
+    def _contents(
+        self, first: int, last: int
+    ) -> tuple[dict[int, list[dict[str, Any]]], dict[int, set[str]]]:
+        """By entry: its new values, and the commitments of all that it shows by value."""
+        new: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        shown: dict[int, set[str]] = defaultdict(set)
+        subjects: dict[int, list[str]] = defaultdict(list)
+        for content_id, subject_id in self._store.select(
+            "SELECT DISTINCT o.content_id, o.subject_id FROM shown_contents AS s "
+            "JOIN content_subjects AS o ON o.content_id = s.content_id "
+            "WHERE s.seq BETWEEN ? AND ? ORDER BY o.content_id, o.subject_id",
+            (first, last),
+        ):
+            subjects[content_id].append(subject_id)
+        for seq, content_id, commitment, nonce, codec, value in self._store.select(
+            "SELECT s.seq, c.content_id, c.commitment, c.nonce, c.codec, c.value "
+            "FROM shown_contents AS s JOIN contents AS c ON c.content_id = s.content_id "
+            "WHERE s.seq BETWEEN ? AND ? ORDER BY s.seq, c.content_id",
+            (first, last),
+        ):
+            shown[seq].add(commitment)
+            if content_id <= self._last_content:
+                continue
+            self._last_content = content_id
+            item = {
+                "commitment": commitment,
+                "nonce": base64.b64encode(nonce).decode(),
+                "jcs": canonical_json(StoredValue(codec, value).decode()).decode(),
+            }
+            if content_id in subjects:
+                item["subjects"] = subjects[content_id]
+            new[seq].append(item)
+        return new, shown
+
+    def _steps(self, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
+        """By entry: its new message steps, oldest first."""
+        ends = self._store.select(
+            "SELECT seq, step_id FROM shown_lists WHERE seq BETWEEN ? AND ? ORDER BY seq, step_id",
+            (first, last),
+        )
+        new: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        greatest = max((step_id for _, step_id in ends), default=0)
+        by_id = {
+            row[0]: row
+            for row in self._store.select(
+                "SELECT s.step_id, s.step, s.parent_id, s.commitment, s.content_id, p.step "
+                "FROM message_steps AS s LEFT JOIN message_steps AS p ON p.step_id = s.parent_id "
+                "WHERE s.step_id > ? AND s.step_id <= ?",
+                (self._last_step, greatest),
+            )
+        }
+        for seq, end in ends:
+            chain: list[dict[str, Any]] = []
+            row = by_id.pop(end, None)
+            while row is not None:
+                chain.append(
+                    {"step": row[1], "parent": row[5] or NO_STEP, "commitment": row[3],
+                     "gone": row[4] is None}
+                )  # fmt: skip
+                row = by_id.pop(row[2], None)
+            new[seq].extend(reversed(chain))
+        self._last_step = max(self._last_step, greatest)
+        return new
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=lambda item: {"$erased": item.erasure_id})
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write atomically, as a reader may be fetching; leave a file that is correct already."""
+    if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

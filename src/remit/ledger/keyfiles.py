@@ -1,0 +1,183 @@
+"""Private keys in files: the ledger's own (SPEC 3.3), never in its database, and a witness's."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from typing_extensions import override
+
+from remit.kernel.errors import RemitError
+from remit.ledger.errors import LedgerKeyError
+from remit.ledger.tlog import Signer, TlogError, VerifierKey
+from remit.ledger.tlog.note import ED25519
+
+__all__ = ["KeyFiles", "LedgerKey", "publish", "write_new"]
+
+
+class KeyFiles:
+    """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.
+
+    Args:
+        directory: of the files.
+        name: of the files.
+        kind: of the key.
+        error: what is raised for a file that is damaged.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        kind: int = ED25519,
+        error: type[RemitError] = LedgerKeyError,
+    ) -> None:
+        self._directory = directory
+        self._kind = kind
+        self._error = error
+        self.private = directory / f"{name}.key"
+        self.public = directory / f"{name}.vkey"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the private key is there."""
+        return self.private.exists()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the directory, and keep other processes from making keys in it; raises OSError."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(self._directory, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def write(self, signer: Signer) -> None:
+        """Write both files, the private key last and with mode 0600; under :meth:`locked`.
+
+        Raises:
+            OSError: one cannot be written, or there is a private key already.
+        """
+        self.public.unlink(missing_ok=True)  # of an attempt that did not get to the private key
+        write_new(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
+        write_new(self.private, signer.to_pem(), 0o600)
+
+    def verifier_key(self) -> VerifierKey | None:
+        """The public key; ``None`` where none was made yet. Raises ``error`` for a damaged file."""
+        try:
+            key = VerifierKey.parse(self.public.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, TlogError, UnicodeDecodeError) as error:
+            raise self._error(
+                f"The verifier key {self.public} cannot be read: {error}",
+                next_step="Restore the file.",
+            ) from error
+        if key.kind != self._kind:
+            raise self._error(
+                f"{self.public} is a {'log' if self._kind != ED25519 else 'witness'}'s key.",
+                next_step="Restore the file.",
+            )
+        return key
+
+    def signer(self) -> Signer:
+        """The private key; raises ``error`` if it is missing, damaged, exposed or another's."""
+        public = self.verifier_key()
+        if public is None or not self.exists:
+            raise self._error(
+                f"There is no signing key in {self._directory}.",
+                next_step="`remit init` makes one. If there was one, restore it: a new key is a "
+                "new identity, and checkpoints under it do not continue the old ones.",
+            )
+        try:
+            if self.private.stat().st_mode & 0o077:
+                raise self._error(
+                    f"The signing key {self.private} can be read by others.",
+                    next_step=f"chmod 600 {self.private}",
+                )
+            signer = Signer.from_pem(public.name, self.private.read_bytes(), self._kind)
+        except (OSError, TlogError) as error:
+            raise self._error(
+                f"The signing key {self.private} cannot be read: {error}",
+                next_step="Restore the file.",
+            ) from error
+        if signer.verifier_key != public:
+            raise self._error(
+                f"{self.private} is not the private key of {self.public.name}.",
+                next_step="Restore both files from the same backup.",
+            )
+        return signer
+
+
+class LedgerKey(KeyFiles):
+    """The key files of a root.
+
+    Args:
+        directory: of the files.
+        origin: the log's name from the configuration; empty for the one the key was made with.
+    """
+
+    def __init__(self, directory: Path, origin: str = "") -> None:
+        super().__init__(directory, "ledger")
+        self._origin = origin
+
+    def create(self) -> list[Path]:
+        """Make the key when there is none; returns the files made.
+
+        Raises:
+            LedgerKeyError: the files cannot be written, or the origin cannot be a key's name.
+        """
+        try:
+            with self.locked():
+                if self.exists:
+                    self.signer()
+                    return []
+                self.write(Signer.generate(self._origin or f"remit.local/{secrets.token_hex(8)}"))
+        except (OSError, TlogError) as error:
+            raise LedgerKeyError(
+                f"The ledger's key cannot be made in {self._directory}: {error}.",
+                next_step="Check [ledger] origin and the permissions of that directory.",
+            ) from error
+        return [self.private, self.public]
+
+    @override
+    def verifier_key(self) -> VerifierKey | None:
+        key = super().verifier_key()
+        if key is not None and self._origin and key.name != self._origin:
+            raise LedgerKeyError(
+                f"The ledger's key was made for the origin {key.name!r}; [ledger] origin says "
+                f"{self._origin!r}.",
+                next_step=f"Set origin to {key.name!r}: a log's name cannot change, because proofs "
+                "that others hold name it.",
+            )
+        return key
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    """Make a file complete and durable, or not at all; raises OSError, also if it exists."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        publish(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its name, durably; raises OSError if ``path`` exists."""
+    os.link(temporary, path)  # unlike a rename, it never replaces what is there
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
