@@ -23,7 +23,7 @@ from remit.packages import InstalledPackage, Offer, pack
 from remit.packages.distribution import Distribution
 from remit.packages.gates import check_gates
 from remit.runtime import make_root, package_manager
-from remit.runtime.governing import gate_context
+from remit.runtime.installation import gate_context
 
 PACKAGES = 200
 ENTRIES = 1_000_000

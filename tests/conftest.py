@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from remit.kernel.blocking import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from remit.providers._http import JsonHttpClient
 from tests.support.postgres import PostgresServer

@@ -229,7 +229,7 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
                 await box.use("pay", {"text": "1,000,000"}, key)
             await journal.settle()
 
-        from remit.kernel.blocking import run_blocking
+        from remit.kernel.loops import run_blocking
 
         run_blocking(try_it())
         assert len(runtime.approvals.pending()) == 1
@@ -254,7 +254,7 @@ def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
                 work_order_id=request.wo_id, session_id=session_id, tier="ho1",
             )  # fmt: skip
 
-        from remit.kernel.blocking import run_blocking
+        from remit.kernel.loops import run_blocking
 
         for session_id in ("SES-MALLORY1", session.session_id):
             told = run_blocking(runtime.gateway.aroute(call(session_id), identity=mallory))

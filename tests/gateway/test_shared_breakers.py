@@ -24,8 +24,8 @@ from remit.gateway import (
     RouteOutcome,
     RouterConfig,
 )
-from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import RemitError
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
 from tests.support import wire
 from tests.support.requests import anthropic_provider, prompt_request

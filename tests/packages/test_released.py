@@ -17,7 +17,7 @@ from remit.packages import founding, shipped
 from remit.packages.gates import check_gates
 from remit.packages.registry import Registry
 from remit.runtime import make_root
-from remit.runtime.governing import gate_context, install_bootstrap
+from remit.runtime.installation import gate_context, install_bootstrap
 from tests.packages.install.world import opened
 from tests.packages.shipped import manifests
 

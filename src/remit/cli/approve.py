@@ -102,10 +102,10 @@ def ask_person(
     tool_id: str, arguments: Any, kind: str = "approval"
 ) -> Literal["granted", "denied", "later"]:
     """The question in a terminal; nothing but a clear yes lets the tool run."""
-    whole = call_text(tool_id, arguments)
+    full = call_text(tool_id, arguments)
     shown = call_text(tool_id, arguments, _LONGEST_LINE)
-    if shown != whole:
-        click.echo(whole)
+    if shown != full:
+        click.echo(full)
     if kind == "unknown_outcome":
         click.echo("It began before a crash; it is not known whether it took effect.")
         question = f"Let {shown} run again?"

@@ -78,7 +78,7 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
 def _install(root: Path, archives: Sequence[Path], dev: bool) -> InstallReport:
     """Make the root, install the archives, run all gates."""
     from remit.kernel.root import Root
-    from remit.runtime.governing import install_bootstrap
+    from remit.runtime.installation import install_bootstrap
 
     return install_bootstrap(Root(root), archives, dev=dev, by=whoami())
 

@@ -187,13 +187,13 @@ def _sums(states: list[BudgetStatus], *, several: bool) -> tuple[int, int, int, 
 def _plain(state: BudgetStatus) -> dict[str, Any]:
     from remit.gateway.budget import usd_of
 
-    told = asdict(state)
+    found = asdict(state)
     for name in ("spent_nano", "reserved_nano"):
-        told[name.replace("_nano", "_usd")] = usd_of(told.pop(name))
-    limit = told.pop("nano_limit")
-    told["limit_usd"] = None if limit is None else usd_of(limit)
-    told["closed"] = bool(told["closed"])
-    return told
+        found[name.replace("_nano", "_usd")] = usd_of(found.pop(name))
+    limit = found.pop("nano_limit")
+    found["limit_usd"] = None if limit is None else usd_of(limit)
+    found["closed"] = bool(found["closed"])
+    return found
 
 
 def _line(state: BudgetStatus) -> str:

@@ -38,7 +38,7 @@ def check(
     enforce: bool,
     full: bool,
 ) -> None:
-    """Look through gates; what they say is told and recorded. Without --enforce the exit is 0."""
+    """Run gates, print and record their results. Without --enforce the exit is 0."""
     from remit.ledger import LedgerError
     from remit.packages.gates import GATES, GateReport, check_gates
 
@@ -70,7 +70,7 @@ def _context(root: Path | None) -> Iterator[GateContext]:
     from remit.kernel.root import find_root
     from remit.kernel.settings import LoadedSettings, default_settings, load_settings
     from remit.ledger import open_root_ledger
-    from remit.runtime.governing import gate_context, recover_packages
+    from remit.runtime.installation import gate_context, recover_packages
 
     problem: RemitError | None = None
     place = find_root(root)

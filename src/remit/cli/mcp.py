@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from remit.cli.shared import common, existing_root, note
+from remit.cli.shared import common, note
 
 __all__ = ["mcp"]
 
@@ -32,9 +32,11 @@ def mcp(
     Over stdio for a client that starts it, which then acts as the local operator; with --http
     for clients that come with a key of `remit key create`.
     """
+    from remit.kernel.root import find_root
+
     if not http and (dev or host is not None or port is not None):
         raise click.UsageError("--host, --port and --dev go with --http.")
-    path = existing_root(root).path.resolve()
+    path = find_root(root).require().path.resolve()
     if not http:
         from remit.server.mcp import serve_stdio
 

@@ -68,14 +68,14 @@ def pack_(
     target = out or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
     with write_file(target) as file:
         file.write(data)
-    told = {
+    found = {
         "package_id": manifest.package_id,
         "version": manifest.version,
         "archive": str(target),
         "digest": f"sha256:{sha256_hex(data)}",
         "bytes": len(data),
     }
-    emit(as_json, told, [f"{target} ({len(data):,} bytes)", str(told["digest"])])
+    emit(as_json, found, [f"{target} ({len(data):,} bytes)", str(found["digest"])])
 
 
 @click.command()
@@ -97,9 +97,9 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
 
     settings = package_settings(root)
     limits = DiffLimits()
-    told = compare(view_of(old, settings, root), view_of(new_, settings, root), limits)
-    emit(as_json, told.to_dict(), told.lines())
-    if told.widened and not as_json:
+    found = compare(view_of(old, settings, root), view_of(new_, settings, root), limits)
+    emit(as_json, found.to_dict(), found.lines())
+    if found.widened and not as_json:
         note("It may do more than before: installing it needs --approve.")
 
 
@@ -152,8 +152,8 @@ def package_settings(root: Path | None) -> PackageSettings:
 def _plain(manifest: Manifest) -> dict[str, Any]:
     from dataclasses import asdict
 
-    told = asdict(manifest)
-    return {name: value for name, value in told.items() if name != "digest"} | {
+    found = asdict(manifest)
+    return {name: value for name, value in found.items() if name != "digest"} | {
         "manifest_digest": manifest.digest
     }
 
@@ -161,7 +161,7 @@ def _plain(manifest: Manifest) -> dict[str, Any]:
 def _lines(manifest: Manifest) -> list[str]:
     from remit.packages.permissions import compare_permissions
 
-    told = [
+    found = [
         f"{manifest.package_id} {manifest.version}: {manifest.title}",
         f"  {manifest.package_type}, {manifest.plane_id}, layer {manifest.layer}, "
         f"{manifest.spec_id}, {manifest.framework_id}",
@@ -175,5 +175,5 @@ def _lines(manifest: Manifest) -> list[str]:
     }
     for title, lines in sections.items():
         if lines:
-            told += [f"{title}:", *(f"  {line}" for line in lines)]
-    return told
+            found += [f"{title}:", *(f"  {line}" for line in lines)]
+    return found

@@ -43,7 +43,7 @@ def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
 
     made = PackageKey.create(out, name)
     _show_key(made, as_json)
-    note(f"The private key lies in {out}, readable for you alone. Keep a copy; give it to nobody.")
+    note(f"The private key is in {out}, readable for you alone. Keep a copy; give it to nobody.")
 
 
 @key.command(name="show")
@@ -125,7 +125,7 @@ def threshold(root: Path | None, as_json: bool, number: int) -> None:
 @trust.command()
 @reads
 def restore(root: Path | None, as_json: bool) -> None:
-    """Write the file again from the ledger, in the place of what lies there."""
+    """Write the file again from the ledger, in the place of what is there."""
     from remit.packages.lock import package_lock
     from remit.packages.trust import TrustPolicy, restore_trust
 

@@ -177,7 +177,7 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
 
 
 def _cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
-    from remit.kernel.blocking import run_blocking
+    from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
 
     for url, witness in keys:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from remit.cli.shared import common, existing_root, note
+from remit.cli.shared import common, note
 
 __all__ = ["serve"]
 
@@ -32,9 +32,10 @@ def serve(
     Point a client at http://HOST:PORT/v1 (OpenAI) or http://HOST:PORT (Anthropic), with a key
     of `remit key create`.
     """
+    from remit.kernel.root import find_root
     from remit.server import serve as run
 
-    place = existing_root(root)
+    place = find_root(root).require()
     given = {"server.host": host, "server.port": port, "server.workers": workers,
              "model.default": model}  # fmt: skip
     flags = {key: value for key, value in given.items() if value is not None}

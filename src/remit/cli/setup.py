@@ -32,7 +32,7 @@ from remit.kernel.errors import RemitError
 @click.option(
     "--new-ledger",
     is_flag=True,
-    help="Begin a new record where the old one is lost, and trust the root's own key anew.",
+    help="Begin a new record where the old one is lost, and trust the root's own key again.",
 )
 @common
 def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:

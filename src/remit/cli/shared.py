@@ -29,7 +29,6 @@ __all__ = [
     "echo_json",
     "echo_json_line",
     "emit",
-    "existing_root",
     "note",
     "open_ledger",
     "open_root",
@@ -202,28 +201,12 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def existing_root(root: Path | None) -> Root:
-    """The root that a command means.
-
-    Raises:
-        RootError: it is not there.
-    """
-    from remit.kernel.root import RootError, find_root
-
-    place = find_root(root)
-    if not place.exists():
-        raise RootError(
-            f"There is no root at {place.path}.",
-            next_step="Run `remit init`, or name one with --root.",
-        )
-    return place
-
-
 def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
     """The root that a command means, and its settings."""
+    from remit.kernel.root import find_root
     from remit.kernel.settings import load_settings
 
-    place = existing_root(root)
+    place = find_root(root).require()
     return place, load_settings(place.config)
 
 

@@ -27,7 +27,6 @@ from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite
 from remit.gateway.tenancy import SessionOwners
 from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
-from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
     ModelCapabilities,
@@ -36,6 +35,7 @@ from remit.kernel.exchange import (
     RouteOutcome,
     TextSink,
 )
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
 from remit.providers import AsyncProvider, EventSink, Provider, ProviderError, StreamingProvider
 from remit.providers.prices import PriceTable

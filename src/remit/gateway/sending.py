@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
-from remit.kernel.blocking import call_in_thread
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import TextDelta, TextSink, ThinkingDelta, ToolInputDelta, ToolUseStart
+from remit.kernel.loops import call_in_thread
 from remit.providers import (
     AsyncProvider,
     EventSink,

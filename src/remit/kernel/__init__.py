@@ -1,1 +1,1 @@
-"""What everything stands on: errors, canonical JSON, settings, roots, schema checks, threads."""
+"""What everything uses: errors, canonical JSON, settings, roots, schema checks, threads."""

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 NANO = 1_000_000_000
-"""Nano-dollars in a dollar: money is counted in whole ones (SPEC 5)."""
+"""Nano-dollars in a dollar: money is counted in whole nano-dollars (SPEC 5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +229,13 @@ class DebitResult:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """One scope as it stands. Limits of ``None`` are no limits; money is in nano-dollars.
+    """The state of one scope. Limits of ``None`` are no limits; money is in nano-dollars.
 
     Attributes:
         turns: model calls begun.
-        unpriced_calls: calls that ended without a known price: they cost something, nobody
-            here knows what.
+        unpriced_calls: calls that ended without a known price: their cost is unknown, not 0.
         minute: the minute (since 1970) that the two counts after it belong to.
-        closed: a bill went above its bound; nothing goes out until the scope is allocated anew.
+        closed: a bill went above its bound; nothing goes out until the scope is allocated again.
     """
 
     scope: str

@@ -123,7 +123,7 @@ def _check(value: Any, path: str, depth: int) -> bool:
         if MAX_SAFE_INTEGER < abs(value) < 1e21:
             # It would be written as an integer that no reader may take for exact.
             raise NotCanonicalError(
-                f"The number at {path} is a whole one beyond ±(2**53 - 1).",
+                f"The number at {path} is an integer beyond ±(2**53 - 1).",
                 next_step="Write it as a string.",
             )
         # Where neither writes an exponent and a fraction remains, both write the same digits.

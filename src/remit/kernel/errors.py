@@ -23,7 +23,7 @@ class RemitError(Exception):
 
 
 class InvalidInputError(RemitError, ValueError):
-    """A caller handed over a value that its documentation excludes."""
+    """A caller passed a value that its documentation excludes."""
 
 
 class ConfigError(RemitError):

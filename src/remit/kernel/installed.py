@@ -1,6 +1,6 @@
 """The files of a root that packages brought: read only as they were installed (SPEC 10).
 
-Everything that shapes an agent lies in the tier folders and has an owner, which
+Everything that shapes an agent is in the tier folders and has an owner, which
 ``HOT/registries/ownership.json`` names with the hash that the file must have. What is not there
 was not installed, and what has another hash was changed since: neither is read.
 """
@@ -154,7 +154,7 @@ class InstalledFiles:
         except (OSError, ValueError) as error:
             raise ChangedFileError(
                 f"{file}, which tells whose each file is, cannot be read: {error}.",
-                next_step="`remit package registry --rebuild` makes it anew from the ledger.",
+                next_step="`remit package registry --rebuild` makes it again from the ledger.",
             ) from error
         return self._owners
 

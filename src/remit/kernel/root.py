@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from remit.kernel.errors import RemitError
 
@@ -37,7 +38,7 @@ class Root:
 
     @property
     def keys(self) -> Path:
-        """Where the private keys lie; no agent reads it."""
+        """The folder of the private keys; no agent reads it."""
         return self.tier("hot") / "keys"
 
     def tier(self, name: str) -> Path:
@@ -48,10 +49,23 @@ class Root:
         """Whether this is a root already."""
         return self.config.is_file()
 
+    def require(self) -> Self:
+        """This root.
+
+        Raises:
+            RootError: it is not there.
+        """
+        if not self.exists():
+            raise RootError(
+                f"There is no root at {self.path}.",
+                next_step="Run `remit init`, or name one with --root.",
+            )
+        return self
+
     def create(self) -> list[Path]:
         """Make the folders and ``remit.toml``, where they are missing; never changes what is there.
 
-        What lies in the tier folders comes in packages. Returns the files it made.
+        What is in the tier folders comes in packages. Returns the files it made.
 
         Raises:
             RootError: the directory cannot be written.
@@ -68,7 +82,7 @@ class Root:
         except OSError as error:
             raise RootError(
                 f"The root {self.path} cannot be made: {error.strerror or error}.",
-                next_step="Choose another directory with --root, or mend its permissions.",
+                next_step="Choose another directory with --root, or correct its permissions.",
             ) from error
         return made
 

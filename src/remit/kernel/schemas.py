@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
 import orjson
-from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -41,33 +42,33 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
     The text may quote the value: whoever records it records content.
     """
-    try:
-        error = best_match(_validator(canonical_json(dict(schema))).iter_errors(value))
-    except (SchemaError, InvalidInputError) as invalid:
-        return f"the schema itself is invalid: {invalid.message}"
-    except Unresolvable as invalid:
-        return f"the schema refers to what is not there: {invalid}"
-    if error is None:
-        return ""
-    return f"{_place(error)}: {error.message}"
+    found, unusable = _errors(schema, value)
+    error = best_match(found)
+    return unusable or (f"{_place(error)}: {error.message}" if error is not None else "")
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
     """Up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it."""
-    found = []
+    found, unusable = _errors(schema, value, most)
+    if unusable:
+        return [unusable]
+    return [f"{_place(error)} fails {error.validator!r}" for error in found]
+
+
+def _errors(
+    schema: Mapping[str, Any], value: Any, most: int | None = None
+) -> tuple[list[ValidationError], str]:
+    """Where ``value`` fails ``schema``, or why the schema cannot be used."""
     try:
-        for error in _validator(canonical_json(dict(schema))).iter_errors(value):
-            found.append(f"{_place(error)} fails {error.validator!r}")
-            if len(found) >= most:
-                break
+        found = _validator(canonical_json(dict(schema))).iter_errors(value)
+        return list(itertools.islice(found, most)), ""
     except (SchemaError, InvalidInputError) as invalid:
-        return [f"the schema itself is invalid: {invalid.message}"]
+        return [], f"the schema itself is invalid: {invalid.message}"
     except Unresolvable as invalid:
-        return [f"the schema refers to what is not there: {invalid}"]
-    return found
+        return [], f"the schema refers to what is not there: {invalid}"
 
 
-def _place(error: Any) -> str:
+def _place(error: ValidationError) -> str:
     return "/".join(str(part) for part in error.absolute_path) or "value"
 
 

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.blocking import call_in_thread
 from remit.kernel.exchange import ModelCapabilities, TextSink
+from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import LocalModelSettings
 from remit.providers._wire import texts_of, well_formed
 from remit.providers.openai import StreamedChat, chat_body, chat_response

@@ -35,7 +35,7 @@ CODES = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One call in neutral form (messages as in :mod:`remit.kernel.exchange.messages`).
+    """One call in neutral form (messages as in :mod:`remit.kernel.exchange`).
 
     Attributes:
         max_tokens: ``None`` leaves the end to the model.

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from remit.kernel.blocking import call_in_thread
 from remit.kernel.canonical import canonical_json
+from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient
 from remit.routing.decision import RoutingDecision
 from remit.routing.trail import ThoughtInput, ThoughtRecord, acreate_thought_record

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remit.kernel.blocking import run_blocking
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, check_messages
+from remit.kernel.loops import run_blocking
 from remit.routing.calling import Asking, Listeners
 from remit.routing.candidate import Candidate
 from remit.routing.chain import walk

@@ -1,8 +1,8 @@
-"""The wired whole: one root, opened (SPEC 13)."""
+"""An open root with everything wired (SPEC 13)."""
 
 from remit.runtime.agent import Agent
 from remit.runtime.conversation import Conversation, TurnEnded
-from remit.runtime.governing import known_tools, make_root, package_manager
+from remit.runtime.installation import known_tools, make_root, package_manager
 from remit.runtime.providers import require_reachable, resolve_model, weight_store
 from remit.runtime.runtime import Runtime
 

@@ -23,29 +23,33 @@ from remit.agents.workorders import EventSink
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
 from remit.gateway.leases import LeaseManager
-from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
-from remit.kernel.settings import Settings, SupervisorSettings
+from remit.kernel.loops import run_blocking
+from remit.kernel.root import Root
+from remit.kernel.settings import LoadedSettings, Settings, SupervisorSettings
 from remit.ledger import LedgerClient, Transaction
+from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
-from remit.runtime.pushing import KernelContext
 
-__all__ = ["Agent", "AgentParts", "AgentShape"]
+__all__ = ["Agent", "AgentShape", "Resources"]
 
 
 @dataclass(frozen=True, slots=True)
-class AgentParts:
-    """What the runtime gives an agent to work with."""
+class Resources:
+    """What of an open root all its agents share."""
 
-    settings: Settings
+    root: Root
+    loaded: LoadedSettings
     ledger: LedgerClient
     gateway: GatewayPort
     budgeter: TokenBudgeter
     leases: LeaseManager
-    contracts: ContractLoader
-    tools: ToolDispatcher
-    context: KernelContext
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.loaded.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +88,26 @@ class Agent:
         agent_id: its name on the record.
     """
 
-    def __init__(self, parts: AgentParts, shape: AgentShape) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        shared: Resources,
+        shape: AgentShape,
+        contracts: ContractLoader,
+        tools: ToolDispatcher,
+        context: KernelContext,
+    ) -> None:
+        self._shared = shared
         self._shape = shape
+        self._tools = tools
+        self._context = context
         self.agent_id = shape.agent_id
-        settings = parts.settings
         self._worker = HO1Executor(
-            parts.gateway,
-            parts.ledger.scoped(tier="ho1"),
-            parts.budgeter if settings.budget.mode != "off" else None,
-            parts.tools,
-            parts.contracts,
-            settings.worker,
+            shared.gateway,
+            shared.ledger.scoped(tier="ho1"),
+            shared.budgeter if shared.settings.budget.mode != "off" else None,
+            tools,
+            contracts,
+            shared.settings.worker,
             model=shape.model,
         )
 
@@ -125,8 +137,8 @@ class Agent:
             SessionNotFoundError: the ledger has no such session, or it is another agent's.
             InvalidInputError: limits for a session that has begun.
         """
-        parts, shape = self._parts, self._shape
-        ledger = parts.ledger.scoped(tier="ho2")
+        shared, shape = self._shared, self._shape
+        ledger = shared.ledger.scoped(tier="ho2")
         session = SessionManager(
             ledger, session_id, agent_id=shape.agent_id, agent_class=shape.agent_class
         )
@@ -140,18 +152,18 @@ class Agent:
             )
         else:
             session.require()
-        wait_s = parts.settings.leases.session_wait_s
-        tokens_per_order = parts.settings.budget.work_order_tokens
+        wait_s = shared.settings.leases.session_wait_s
+        tokens_per_order = shared.settings.budget.work_order_tokens
         supervisor = HO2Supervisor(
             self._worker,
             ledger,
             session,
             shape.supervisor,
-            parts.leases,
+            shared.leases,
             session_wait_s=wait_s,
             answer=shape.answer,
-            context=parts.context,
-            fallback=parts.gateway,
+            context=self._context,
+            fallback=shared.gateway,
             planner=shape.planner,
             model=shape.model,
             repeatable=self._is_repeatable,
@@ -162,13 +174,13 @@ class Agent:
         )
         journal = SupervisorJournal(ledger, session.session_id, shape.agent_id, shape.agent_class)
         orders = SingleOrders(
-            self._worker, journal, parts.leases, wait_s, tokens_per_order, starting
+            self._worker, journal, shared.leases, wait_s, tokens_per_order, starting
         )
         ending = None
         if shape.supervisor.consolidate:
             turns = shape.supervisor.context_turns
             ending = functools.partial(consolidate, orders, journal, session, turns)
-        return Conversation(session, supervisor, orders, shape.answer, parts.leases, ending)
+        return Conversation(session, supervisor, orders, shape.answer, shared.leases, ending)
 
     def run(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """One message, one answer, in a session of its own."""
@@ -180,7 +192,7 @@ class Agent:
             return await session.aturn(message, on_event=on_event)
 
     def _is_repeatable(self, tool_id: str) -> bool:
-        (tool,) = self._parts.tools.tools([tool_id])
+        (tool,) = self._tools.tools([tool_id])
         return tool.on_unknown == "retry"
 
     def _start(
@@ -193,7 +205,7 @@ class Agent:
         """
         _check_limit("tokens", tokens)
         _check_limit("usd", usd)
-        budget = self._parts.settings.budget
+        budget = self._shared.settings.budget
         most = tokens if tokens is not None else self._shape.session_tokens
         limit_usd = usd if usd is not None else self._shape.session_usd
         limits = BudgetLimits(
@@ -205,21 +217,21 @@ class Agent:
 
         def start(tx: Transaction) -> None:
             tx.append(entry)
-            self._parts.budgeter.allocate(scope, limits=limits, tx=tx)
+            self._shared.budgeter.allocate(scope, limits=limits, tx=tx)
 
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            self._parts.ledger.transact(start)
+            self._shared.ledger.transact(start)
             return None
-        writing = self._parts.ledger.submit(start)
+        writing = self._shared.ledger.submit(start)
 
         async def begun() -> None:
             if writing.done() or writing.get_loop() is asyncio.get_running_loop():
                 await writing
                 return
             # Another loop than the one that began it: that one may be gone.
-            await asyncio.to_thread(self._parts.ledger.flush)
+            await asyncio.to_thread(self._shared.ledger.flush)
             session.require()
 
         return begun

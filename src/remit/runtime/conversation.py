@@ -20,8 +20,8 @@ from remit.agents.supervisor import (
 from remit.agents.tools import current_call
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.gateway.leases import LeaseManager
-from remit.kernel.blocking import run_blocking, start_background
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking, start_background
 
 __all__ = ["Conversation", "TurnEnded"]
 
@@ -210,7 +210,7 @@ class Conversation:
         return await self._orders.aresume(wo_id, self._step, on_event=on_event)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """End an order by itself that nobody will go on with."""
+        """End an order by itself that will not be continued."""
         return run_blocking(self._orders.acancel(wo_id))
 
     def cost(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Providers:
 
 
 def weight_store(settings: Settings) -> WeightStore:
-    """Where the weights of local models lie."""
+    """The store of local models' weights."""
     directory = settings.local.cache_dir
     return WeightStore(Path(directory) if directory else None)
 
@@ -98,7 +98,7 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     if providers.configured:
         return choose_model(settings, "auto", providers)[0], wanted
     raise ConfigError(
-        f"Nobody here runs the model {wanted!r}.",
+        f"No provider runs the model {wanted!r}.",
         next_step="Name it as provider/model, set a key or base URL, or see `remit model list`.",
     )
 

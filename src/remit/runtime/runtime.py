@@ -18,18 +18,18 @@ from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.kernel.blocking import run_blocking
 from remit.kernel.installed import InstalledFiles
-from remit.kernel.root import Root, RootError, find_root
+from remit.kernel.loops import run_blocking
+from remit.kernel.root import Root, find_root
 from remit.kernel.settings import LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
 from remit.packages import require_ownership
 from remit.packages.gates import GateContext
 from remit.providers.prices import PriceTable
-from remit.runtime.agent import Agent, AgentShape
+from remit.runtime.agent import Agent, AgentShape, Resources
 from remit.runtime.conversation import Conversation
-from remit.runtime.governing import gate_context, make_root, recover_packages
-from remit.runtime.making import AgentMaker
+from remit.runtime.factory import AgentFactory
+from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import is_own, make_router
 
@@ -42,9 +42,9 @@ class Runtime:
     """One open root: ledger, gateway, agents. Use :meth:`open`; it is a context manager.
 
     Attributes:
-        root: where it lies.
+        root: the installation.
         ledger: the record.
-        gateway: the one door to models; it acts as the local operator.
+        gateway: every call to a model goes through it; it acts as the local operator.
         loaded: the settings in force and where each came from.
         approvals: what waits for a person.
         router: chooses the model of calls that name a route, such as ``auto``.
@@ -99,14 +99,9 @@ class Runtime:
             LedgerError: the ledger cannot be opened.
         """
         place = find_root(Path(root) if root is not None else None)
-        if not place.exists():
-            if not create:
-                raise RootError(
-                    f"There is no root at {place.path}.",
-                    next_step="Run `remit init`, or name one with --root.",
-                )
+        if create and not place.exists():
             make_root(place, flags=flags)
-        return cls(place, load_settings(place.config, flags=flags), model, tools)
+        return cls(place.require(), load_settings(place.config, flags=flags), model, tools)
 
     def _wire(self, settings: Settings, model: str | None, tools: Iterable[Tool]) -> None:
         providers, self.provider_id, self.model_id = resolve_model(settings, model)
@@ -133,12 +128,12 @@ class Runtime:
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger)
-        self._maker = AgentMaker(
-            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
-            self._contracts,
-        )  # fmt: skip
+        shared = Resources(
+            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases
+        )
+        self._agents = AgentFactory(shared, self._contracts)
         # A misspelt tool shows here, not in the first turn.
-        self._admin = self._maker.admin(tools, native_tools=self._has_native_tools())
+        self._admin = self._agents.admin(tools, native_tools=self._has_native_tools())
 
     def __enter__(self) -> Self:
         return self
@@ -238,10 +233,10 @@ class Runtime:
         Raises:
             UnknownToolError: there is no such tool.
             ContractError: the contract cannot be used.
-            ConfigError: nobody runs the model, or there is no such MCP server.
+            ConfigError: no provider runs the model, or there is no such MCP server.
         """
         settings = self.loaded.settings
-        own, ids = self._maker.tools_of(tools, mcp)
+        own, ids = self._agents.tools_of(tools, mcp)
         if unknown := sorted(set(approve) - set(ids)):
             raise UnknownToolError(
                 f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
@@ -287,7 +282,7 @@ class Runtime:
             session_tokens,
             session_usd,
         )
-        return self._maker.assemble(shape, own, loader, shares_sessions=shares_sessions)
+        return self._agents.assemble(shape, own, loader, shares_sessions=shares_sessions)
 
     def gate_context(self) -> GateContext:
         """What the gates of this root look at, as it stands now."""
@@ -295,7 +290,7 @@ class Runtime:
 
     def packaged_agents(self) -> list[str]:
         """Ids of the agents that installed packages brought."""
-        from remit.runtime.packaged import packaged_agents
+        from remit.runtime.packaged_agents import packaged_agents
 
         return packaged_agents(self._installed)
 
@@ -310,7 +305,7 @@ class Runtime:
             AgentNotInstalledError: there is none, or it goes beyond its package's permissions.
             RemitError: what :meth:`agent` raises.
         """
-        from remit.runtime.packaged import packaged_agent  # signing is slow to load
+        from remit.runtime.packaged_agents import packaged_agent  # signing is slow to load
 
         settings = self.loaded.settings
 
@@ -343,8 +338,8 @@ class Runtime:
 
     def _has_native_tools(self) -> bool:
         provider = self._providers.reachable.get(self.provider_id)
-        told = getattr(provider, "capabilities", None)
-        return bool(told(self.model_id).native_tools) if callable(told) else False
+        capabilities = getattr(provider, "capabilities", None)
+        return bool(capabilities and capabilities(self.model_id).native_tools)
 
     def unfinished(self) -> Iterator[str]:
         """Ids of the sessions whose last turn was interrupted or waits, the latest first."""
@@ -361,8 +356,8 @@ class Runtime:
     def _close_ledger(self) -> None:
         if self._retention is not None:
             self._retention.stop()
-        if hasattr(self, "_maker"):
-            self._maker.close()
+        if hasattr(self, "_agents"):
+            self._agents.close()
         self.ledger.close()
 
     async def aclose(self) -> None:

@@ -11,7 +11,7 @@ from remit.views.entries import between_ms, place_of
 
 __all__ = ["Calls"]
 
-_TOLD = (
+_FIELDS = (
     "contract_id", "contract_version", "model_id", "requested_model_id", "provider_id", "outcome",
     "finish_reason", "prompt", "response", "content_blocks", "tools", "parameters",
     "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
@@ -42,7 +42,7 @@ class Calls:
         """``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries as steps.
 
         Each call is one step, in the order of their first entries; an attempt that was made
-        again stands under the one that came after it.
+        again is under the one that came after it.
         """
         found = list(entries)
         notes = {
@@ -67,9 +67,9 @@ class Calls:
     def _call(
         self, exchange: LedgerEntry, note: LedgerEntry | None, *, replayed: bool = False
     ) -> dict[str, Any]:
-        told = exchange.metadata
+        metadata = exchange.metadata
         attempts: list[dict[str, Any]] = []
-        earlier = self._exchanges.get(str(told.get("retry_of", "")))
+        earlier = self._exchanges.get(str(metadata.get("retry_of", "")))
         while earlier is not None:
             attempts.insert(0, self._attempt(earlier))
             earlier = self._exchanges.get(str(earlier.metadata.get("retry_of", "")))
@@ -82,23 +82,23 @@ class Calls:
         }
 
     def _attempt(self, exchange: LedgerEntry) -> dict[str, Any]:
-        told = exchange.metadata
-        sent = str(told.get("dispatch_entry_id") or "")
-        started = self._sent.get(sent) or _before(exchange.timestamp, told.get("latency_ms"))
+        metadata = exchange.metadata
+        sent = str(metadata.get("dispatch_entry_id") or "")
+        started = self._sent.get(sent) or _before(exchange.timestamp, metadata.get("latency_ms"))
         return {
             "entry_id": exchange.id,
             "dispatch_entry_id": sent or None,
             "timestamp": exchange.timestamp,
             "started_at": started,
-            "elapsed_ms": told.get("latency_ms") or between_ms(started, exchange.timestamp),
-            "cost_usd": told.get("cost_usd"),
-            **{key: told[key] for key in _TOLD if key in told},
+            "elapsed_ms": metadata.get("latency_ms") or between_ms(started, exchange.timestamp),
+            "cost_usd": metadata.get("cost_usd"),
+            **{key: metadata[key] for key in _FIELDS if key in metadata},
         }
 
     def _noted(self, note: LedgerEntry) -> dict[str, Any]:
         """A call whose exchange is not of this turn: replayed from the record, or refused."""
-        told = note.metadata
-        elsewhere = self._elsewhere(str(told.get("exchange_entry_id") or ""))
+        metadata = note.metadata
+        elsewhere = self._elsewhere(str(metadata.get("exchange_entry_id") or ""))
         if elsewhere is not None:
             step = self._call(elsewhere, note, replayed=True)
             # It was paid for when it was made.
@@ -106,14 +106,14 @@ class Calls:
             return {**step, "cost_usd": 0.0}
         return {
             "kind": "model_call",
-            "entry_id": told.get("exchange_entry_id") or None,
+            "entry_id": metadata.get("exchange_entry_id") or None,
             "llm_call_entry_id": note.id,
-            "dispatch_entry_id": told.get("dispatch_entry_id") or None,
+            "dispatch_entry_id": metadata.get("dispatch_entry_id") or None,
             "timestamp": note.timestamp,
-            "started_at": _before(note.timestamp, told.get("latency_ms")),
-            "elapsed_ms": told.get("latency_ms"),
-            "cost_usd": None if told.get("dispatch_entry_id") else 0.0,
-            **{key: told[key] for key in _TOLD if key in told},
+            "started_at": _before(note.timestamp, metadata.get("latency_ms")),
+            "elapsed_ms": metadata.get("latency_ms"),
+            "cost_usd": None if metadata.get("dispatch_entry_id") else 0.0,
+            **{key: metadata[key] for key in _FIELDS if key in metadata},
             "attempts": [],
             "replayed": False,
         }
@@ -129,8 +129,8 @@ class Calls:
         return entry
 
     def _orphan(self, entry: LedgerEntry) -> dict[str, Any]:
-        told = entry.metadata
-        sent = str(told.get("dispatch_entry_id") or "")
+        metadata = entry.metadata
+        sent = str(metadata.get("dispatch_entry_id") or "")
         return {
             "kind": "orphaned_call",
             "outcome": "orphaned",
@@ -139,11 +139,11 @@ class Calls:
             "timestamp": entry.timestamp,
             "started_at": self._sent.get(sent, entry.timestamp),
             "elapsed_ms": None,
-            "contract_id": told.get("contract_id"),
-            "settlement": told.get("settlement"),
-            "settled_tokens": told.get("settled_tokens"),
-            "cost_usd": told.get("cost_usd"),
-            "cost_certainty": told.get("cost_certainty"),
+            "contract_id": metadata.get("contract_id"),
+            "settlement": metadata.get("settlement"),
+            "settled_tokens": metadata.get("settled_tokens"),
+            "cost_usd": metadata.get("cost_usd"),
+            "cost_certainty": metadata.get("cost_certainty"),
         }
 
 

@@ -136,7 +136,7 @@ def _counted(
 
 
 class _Stream:
-    """The entries of a session, handed out by place; those of the next place come from where
+    """Reads the entries of a session by place; those of the next place come from where
     the last one stopped."""
 
     def __init__(self, ledger: LedgerPort, session: str, with_content: bool) -> None:
@@ -199,5 +199,5 @@ def _agent_of(ledger: LedgerPort, session: str, places: Places) -> str:
     if first is None:
         return ""
     provenance = first.metadata.get("provenance")
-    told = provenance if isinstance(provenance, dict) else first.metadata
-    return str(told.get("agent_id") or "")
+    named = provenance if isinstance(provenance, dict) else first.metadata
+    return str(named.get("agent_id") or "")

@@ -105,8 +105,8 @@ def build_order(
 
 
 def _moment(entry: LedgerEntry, keys: Sequence[str] = ()) -> dict[str, Any]:
-    told = {key: entry.metadata[key] for key in keys if key in entry.metadata}
-    return {"entry_id": entry.id, "timestamp": entry.timestamp, **told}
+    shown = {key: entry.metadata[key] for key in keys if key in entry.metadata}
+    return {"entry_id": entry.id, "timestamp": entry.timestamp, **shown}
 
 
 def _contract(limits: Any, steps: Sequence[Mapping[str, Any]]) -> str | None:
@@ -119,18 +119,18 @@ def _contract(limits: Any, steps: Sequence[Mapping[str, Any]]) -> str | None:
 def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
     """Intents joined with their results by key; an intent without one has an unknown outcome."""
     steps: list[dict[str, Any]] = []
-    open_ones: dict[str, dict[str, Any]] = {}
+    unfinished: dict[str, dict[str, Any]] = {}
     for entry in entries:
-        told = entry.metadata
-        key = str(told.get("idempotency_key") or entry.id)
-        step = open_ones.get(key)
+        metadata = entry.metadata
+        key = str(metadata.get("idempotency_key") or entry.id)
+        step = unfinished.get(key)
         if step is None:
             step = {
                 "kind": "tool_call",
-                "tool_id": told.get("tool_id"),
-                "idempotency_key": told.get("idempotency_key"),
+                "tool_id": metadata.get("tool_id"),
+                "idempotency_key": metadata.get("idempotency_key"),
                 "status": "unknown",
-                "arguments": told.get("arguments"),
+                "arguments": metadata.get("arguments"),
                 "result": None,
                 "tool_error": None,
                 "entry_id": None,
@@ -140,7 +140,7 @@ def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
                 "elapsed_ms": None,
             }
             steps.append(step)
-            open_ones[key] = step
+            unfinished[key] = step
         if entry.event_type == "TOOL_INTENT":
             step["intent_entry_ids"].append(entry.id)
             continue
@@ -151,27 +151,27 @@ def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
             "elapsed_ms": between_ms(step["started_at"], entry.timestamp) if begun else None,
         }
         for name in ("status", "result", "tool_error", "arguments_bytes", "result_bytes"):
-            if name in told:
-                step[name] = told[name]
-        del open_ones[key]  # the same key again is another run
+            if name in metadata:
+                step[name] = metadata[name]
+        del unfinished[key]  # the same key again is another run
     return steps
 
 
 def _approval(
     entry: LedgerEntry, decisions: Mapping[str, LedgerEntry], ended: LedgerEntry | None
 ) -> dict[str, Any]:
-    told = entry.metadata
+    metadata = entry.metadata
     decision = decisions.get(entry.id)
     status = "waiting" if ended is None else "void"
     if decision is not None:
         status = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
     return {
         "kind": "approval",
-        "approval_kind": told.get("kind", "approval"),
+        "approval_kind": metadata.get("kind", "approval"),
         "status": status,
-        "tool_id": told.get("tool_id"),
-        "arguments": told.get("arguments"),
-        "idempotency_key": told.get("idempotency_key"),
+        "tool_id": metadata.get("tool_id"),
+        "arguments": metadata.get("arguments"),
+        "idempotency_key": metadata.get("idempotency_key"),
         "entry_id": entry.id,
         "timestamp": entry.timestamp,
         "started_at": entry.timestamp,
@@ -182,7 +182,7 @@ def _approval(
 
 def _waited(entry: LedgerEntry, *until: LedgerEntry | None) -> float | None:
     """How long a question stood: to its answer, else to the end of its order."""
-    return next((between_ms(entry.timestamp, one.timestamp) for one in until if one), None)
+    return next((between_ms(entry.timestamp, end.timestamp) for end in until if end), None)
 
 
 def _resumption(entry: LedgerEntry) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _is_note(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> bool:
 
 
 def _note(entry: LedgerEntry) -> dict[str, Any]:
-    told = {
+    details = {
         key: value for key, value in entry.metadata.items() if key not in ("provenance", "scope")
     }
     return {
@@ -213,5 +213,5 @@ def _note(entry: LedgerEntry) -> dict[str, Any]:
         "timestamp": entry.timestamp,
         "started_at": entry.timestamp,
         "elapsed_ms": None,
-        "details": told,
+        "details": details,
     }

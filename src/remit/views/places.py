@@ -1,12 +1,12 @@
-"""Where the turns of a session lie: which entries belong to which.
+"""The ranges of a session's turns: which entries belong to which.
 
 One pass over the session without its content finds the ends of all turns. A turn's entries
 are those between two ends, except those of another turn's orders, and its own orders' entries
 elsewhere (an answer that came late, a call settled by recovery, two turns at once). What is
-kept is some hundred bytes a turn, so a session of any length can be told turn by turn.
+kept is some hundred bytes a turn, so a session of any length can be shown turn by turn.
 
 An order without a turn number belongs to the next turn that ends and has none with a number;
-where none does, it stands by itself, as the rows of a batch do.
+where none does, it is by itself, as the rows of a batch do.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """Where one turn lies.
+    """The range of one turn.
 
     Attributes:
         kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.
         number: the turn's; ``None`` where the ledger does not say.
         first: sequence number of its first entry.
-        order: the work order that stands by itself.
+        order: the work order that belongs to no turn.
         after: sequence number that its range begins behind.
         last: sequence number of its range's last entry.
         strays: sequence numbers of its orders' entries outside that range.
@@ -113,7 +113,7 @@ class Places:
         return [] if owner is None else [owner]
 
     def at(self, seq: int) -> list[Place]:
-        """The turn within whose range a sequence number lies."""
+        """The turn whose range holds a sequence number."""
         ends = sorted(
             (place for place in self if place.after < place.last), key=lambda place: place.last
         )
@@ -185,7 +185,7 @@ class Places:
     def _close(self, seq: int, number: int | None) -> None:
         place = self._open.pop(number, None) if number is not None else None
         if place is None:
-            place = Place(first=min((one.first for one in self._single.values()), default=seq))
+            place = Place(first=min((order.first for order in self._single.values()), default=seq))
             self._owner.update(dict.fromkeys(self._single, place))
         else:
             self._turns += self._single.values()

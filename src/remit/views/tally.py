@@ -21,18 +21,18 @@ class Tally:
 
     def add(self, entry: LedgerEntry) -> None:
         """Count one entry; what is neither a call nor a tool changes nothing."""
-        told = entry.metadata
+        metadata = entry.metadata
         if entry.event_type == "EXCHANGE":
             self._calls += 1
-            self._failed += told.get("outcome") != "success"
-            self._input += told.get("input_tokens") or 0
-            self._output += told.get("output_tokens") or 0
-            self._charge(told.get("cost_usd"))
+            self._failed += metadata.get("outcome") != "success"
+            self._input += metadata.get("input_tokens") or 0
+            self._output += metadata.get("output_tokens") or 0
+            self._charge(metadata.get("cost_usd"))
         elif entry.event_type == "EXCHANGE_ORPHANED":
             self._orphaned += 1
-            settled = told.get("settled_tokens") or 0
+            settled = metadata.get("settled_tokens") or 0
             self._settled += settled
-            cost = told.get("cost_usd")
+            cost = metadata.get("cost_usd")
             self._charge(0.0 if cost is None and not settled else cost)
         elif entry.event_type == "TOOL_CALL":
             self._tools += 1

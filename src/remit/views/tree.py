@@ -12,7 +12,7 @@ __all__ = ["Node", "Part", "Tree"]
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip
-_LEAST = 20  # columns for a text, however deep it stands
+_LEAST = 20  # columns for a text, however deep it is
 
 Part = tuple[str, str]
 """A text and its style: plain, bold, dim, good, bad, wait, name."""

@@ -27,9 +27,9 @@ def build_turn(
     """One turn as data; ``docs/trace.md`` describes it.
 
     Args:
-        place: where it lies.
+        place: its range in the ledger.
         entries: all of it, in ledger order.
-        ledger: read again only for what stands elsewhere: an exchange that was replayed, a
+        ledger: read again only for what is recorded elsewhere: an exchange that was replayed, a
             decision that names no session.
         with_content: whether that is read with its content.
     """
@@ -63,28 +63,28 @@ def build_turn(
     elif place.kind == "call" and entries:
         ended = entries[-1].timestamp
     last = ended or (entries[-1].timestamp if entries else None)
-    told = record.metadata if record is not None else {}
+    recorded = record.metadata if record is not None else {}
     turn = {
         "kind": place.kind,
         "turn_number": place.number,
         "entry_id": record and record.id,
-        "user_message": told.get("user_message", _asked(built, direct)),
-        "response": told.get("response", _said(direct) if place.kind == "call" else None),
-        "outcome": told.get("outcome") or _outcome(place, own, built, direct),
+        "user_message": recorded.get("user_message", _asked(built, direct)),
+        "response": recorded.get("response", _said(direct) if place.kind == "call" else None),
+        "outcome": recorded.get("outcome") or _outcome(place, own, built, direct),
         "started_at": started,
         "ended_at": ended,
         "elapsed_ms": between_ms(started, last),
         **tally.to_dict(),
         "work_orders": built,
         "calls": direct,
-        "chains": [_told(entry) for entry in own.get("WO_CHAIN_COMPLETE", ())],
-        "gates": [_told(entry) for entry in own.get("WO_QUALITY_GATE", ())],
-        "escalation": next((_told(entry) for entry in own.get("ESCALATION", ())), None),
-        "degradation": next((_told(entry) for entry in own.get("DEGRADATION", ())), None),
+        "chains": [_event(entry) for entry in own.get("WO_CHAIN_COMPLETE", ())],
+        "gates": [_event(entry) for entry in own.get("WO_QUALITY_GATE", ())],
+        "escalation": next((_event(entry) for entry in own.get("ESCALATION", ())), None),
+        "degradation": next((_event(entry) for entry in own.get("DEGRADATION", ())), None),
         "shown": _attention(built, "shown"),
         "left_out": _attention(built, "left_out"),
         "notes": [
-            {"event_type": entry.event_type, **_told(entry)}
+            {"event_type": entry.event_type, **_event(entry)}
             for entry in loose
             if not entry.event_type.startswith("EXCHANGE")
             and entry.metadata.get("request_id", entry.submission_id) not in decisions
@@ -101,14 +101,14 @@ _OF_DECISIONS = (
 )  # fmt: skip
 
 
-def _told(entry: LedgerEntry) -> dict[str, Any]:
+def _event(entry: LedgerEntry) -> dict[str, Any]:
     """An entry's own keys, with its id and time."""
     left_out: tuple[str, ...] = ("provenance", "scope")
     if entry.event_type == "THOUGHT_RECORD" and "decision_id" in entry.metadata:
         left_out += _OF_DECISIONS
-    told = {key: value for key, value in entry.metadata.items() if key not in left_out}
+    shown = {key: value for key, value in entry.metadata.items() if key not in left_out}
     named = {"wo_id": order_of(entry)} if order_of(entry) else {}
-    return {**told, **named, "entry_id": entry.id, "timestamp": entry.timestamp}
+    return {**shown, **named, "entry_id": entry.id, "timestamp": entry.timestamp}
 
 
 def _decisions(
@@ -179,8 +179,8 @@ def _attention(orders: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         attention = (order["planned"] or {}).get("attention")
         items = attention.get(name) if isinstance(attention, dict) else None
         for item in items if isinstance(items, list) else ():
-            told = item if isinstance(item, dict) else {"ref": item}
-            found.append({**told, "wo_id": order["wo_id"]})
+            shown = item if isinstance(item, dict) else {"ref": item}
+            found.append({**shown, "wo_id": order["wo_id"]})
     return found
 
 

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from remit.agents.tools import ToolCall, ToolDispatcher, ToolError, ToolResult
 from remit.agents.tools.mcp import McpServer
 from remit.agents.tools.mcp.results import identity
-from remit.kernel.blocking import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import McpServerSettings, default_settings
 
 SCRIPT = str(Path(__file__).parent / "stdio_server.py")

@@ -14,7 +14,7 @@ from remit.kernel.settings import load_settings
 from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages.documents import Framework
 from remit.packages.gates import check_gates
-from remit.runtime.governing import gate_context
+from remit.runtime.installation import gate_context
 from tests.packages.gates.conftest import House, fails
 from tests.packages.gates.test_orders import Writer, writing
 from tests.support.roots import new_root

@@ -15,7 +15,7 @@ from remit.packages.gates import check_gates
 from remit.packages.shipped import root_key_path, shipped_ids
 from remit.packages.trust import TrustPolicy, change_trust, read_trust
 from remit.runtime import Runtime, make_root
-from remit.runtime.governing import gate_context
+from remit.runtime.installation import gate_context
 from tests.packages.install.world import managing, opened, tree
 
 

@@ -12,7 +12,7 @@ import pytest
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import ManifestError, PackageError
-from remit.runtime.packaged import AgentNotInstalledError, PackagedAgent, packaged_agent
+from remit.runtime.packaged_agents import AgentNotInstalledError, PackagedAgent, packaged_agent
 from tests.packages.hostile import Stage
 from tests.packages.hostile import remit as command
 from tests.packages.install.world import opened, tree

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.loops import run_blocking
 from remit.ledger import EVENTS, LedgerClient, LedgerEntry
 from remit.routing.trail import (
     DuplicateThoughtError,

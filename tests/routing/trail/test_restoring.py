@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from remit.kernel.blocking import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing.trail import (
     ThoughtInput,

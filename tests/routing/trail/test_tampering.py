@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.kernel.blocking import run_blocking
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing.trail import (
     ThoughtInput,

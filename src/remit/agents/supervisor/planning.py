@@ -14,8 +14,8 @@ from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.ports import ContextPort
 from remit.agents.supervisor.progress import TurnInProgress
 from remit.agents.supervisor.threads import open_threads
-from remit.kernel.blocking import call_in_thread
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort
 

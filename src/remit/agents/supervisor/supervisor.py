@@ -31,9 +31,9 @@ from remit.agents.workorders import (
     WorkOrderState,
     WorkOrderType,
 )
-from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerEntry, LedgerError, LedgerPort
 

@@ -14,8 +14,8 @@ from remit.agents.tools.call import ToolCall, calling
 from remit.agents.tools.installed import GROUP, installed_tool
 from remit.agents.tools.output import OutputError, json_output
 from remit.agents.tools.tool import Tool, ToolError, UnknownToolError
-from remit.kernel.blocking import call_in_thread, run_blocking
 from remit.kernel.errors import RemitError
+from remit.kernel.loops import call_in_thread, run_blocking
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import ToolSettings
 

@@ -19,8 +19,8 @@ from remit.agents.workorders import (
     moved_by,
 )
 from remit.contracts import ContractError
-from remit.kernel.blocking import run_blocking
 from remit.kernel.exchange import GatewayPort
+from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerPort, LedgerWriteError
 

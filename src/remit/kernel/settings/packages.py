@@ -42,8 +42,8 @@ class PackageSettings(Section):
 
 
 class GateSettings(Section):
-    """``[gates]``: how much the gates read and tell."""
+    """``[gates]``: how much the gates read."""
 
     full_entries: int = Field(
-        ge=0, description="a ledger of at most so many entries is always read whole"
+        ge=0, description="a ledger of at most so many entries is always read completely"
     )

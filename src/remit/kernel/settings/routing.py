@@ -68,7 +68,7 @@ class RouteSettings(Section):
         description="names of [routing.models]; empty: all that can be reached, and the default "
         "model",
     )
-    task: str = Field("", description="what its calls are; empty: told by each prompt")
+    task: str = Field("", description="what its calls are; empty: derived from each prompt")
     operator_preference: str = Field(
         "", description="instead of routing.operator_preference: a name of the rules' preferences"
     )
@@ -119,7 +119,7 @@ class RoutingSettings(Section):
         description="longest time that a decision's emitter is waited for"
     )
     reliability_decisions: int = Field(
-        ge=0, description="latest decisions that models' reliability is told from; 0: it is not"
+        ge=0, description="latest decisions that models' reliability is computed from; 0: it is not"
     )
     models: dict[str, RoutedModelSettings]
     routes: dict[str, RouteSettings]

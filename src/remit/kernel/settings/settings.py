@@ -33,7 +33,7 @@ __all__ = [
 
 
 class LedgerSettings(_Section):
-    """``[ledger]``: where the record lies and what of it is content."""
+    """``[ledger]``: where the record is and what of it is content."""
 
     path: str = Field(
         description="file of the ledger, relative to the root; or postgresql://… (better left to "
@@ -92,7 +92,7 @@ class LocalModelSettings(_Section):
     model: str = Field(description="name of a pulled model, or of one added by a file")
     context_tokens: int = Field(ge=256, description="context window")
     threads: int = Field(ge=0, description="0: as many as there are cores")
-    cache_dir: str = Field(description="where weights lie; empty: the user's cache directory")
+    cache_dir: str = Field(description="directory of weights; empty: the user's cache directory")
     native_tools: bool = Field(description="true when the model's template takes tools")
     repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
 
@@ -162,7 +162,7 @@ class AuthSettings(_Section):
         gt=0, description="a key revoked by another process is refused here within this time"
     )
     stale_after_s: float = Field(
-        gt=0, description="when keys could not be read for this long, nobody is let in"
+        gt=0, description="when keys could not be read for this long, every call is refused"
     )
 
 
@@ -188,9 +188,9 @@ class ServerSettings(_Section):
 
 
 class TelemetrySettings(_Section):
-    """``[telemetry]``: what is told to monitoring."""
+    """``[telemetry]``: what monitoring gets."""
 
-    max_models: int = Field(ge=1, description="models told apart in metrics; the rest is 'other'")
+    max_models: int = Field(ge=1, description="models with their own metrics; the rest is 'other'")
     otlp_endpoint: str = Field(
         description="OTLP/HTTP URL that spans are sent to; empty: none are made"
     )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import aiohttp
 from yarl import URL
 
-from remit.kernel.blocking import call_in_thread
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import call_in_thread
 from remit.ledger.tlog import Note, NoteError, SignedCheckpoint, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 from remit.ledger.witness.errors import WitnessConflictError, WitnessError

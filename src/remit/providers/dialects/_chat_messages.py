@@ -37,7 +37,7 @@ def openai_messages(
     and is left out.
 
     Args:
-        messages: as in :mod:`remit.kernel.exchange.messages`.
+        messages: as in :mod:`remit.kernel.exchange`.
         source: the dialect that their unknown keys come from. Those of the other dialect
             (``cache_control``, ``citations``) and its thinking are left out: servers refuse
             keys that they do not know.

@@ -24,7 +24,7 @@ def anthropic_messages(
     text blocks. Neighbours of one role are joined.
 
     Args:
-        messages: as in :mod:`remit.kernel.exchange.messages`.
+        messages: as in :mod:`remit.kernel.exchange`.
         source: the dialect that their unknown keys come from. Those of the other dialect
             (``name``, an image's ``detail``) and empty texts are left out, which the API
             would refuse; a ``refusal`` becomes text.

@@ -33,7 +33,7 @@ class ClientCall:
 
     Attributes:
         model: as the client named it.
-        messages: as in :mod:`remit.kernel.exchange.messages`. System and developer prompts are
+        messages: as in :mod:`remit.kernel.exchange`. System and developer prompts are
             ``system`` messages, in the client's order. ``"developer": True`` on one says that
             its role was ``developer``; ``"inline": True`` that it stood among the messages of
             the Messages API. Keys that the neutral form does not know are kept.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from remit.kernel.blocking import run_blocking
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking
 from remit.ledger import (
     LedgerClient,
     LedgerEntry,

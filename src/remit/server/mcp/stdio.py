@@ -30,7 +30,7 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 
-from remit.kernel.blocking import call_in_thread
+from remit.kernel.loops import call_in_thread
 from remit.kernel.settings.settings import McpOfferSettings
 from remit.ledger import is_plain_text
 from remit.runtime import Runtime

@@ -14,8 +14,8 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from remit.agents.tools import Tool, ToolError, tool
-from remit.kernel.blocking import call_in_thread
 from remit.kernel.errors import RemitError
+from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import Settings
 from remit.server.mcp.caller import Caller
 

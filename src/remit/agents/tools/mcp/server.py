@@ -29,7 +29,7 @@ from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.stdio import stdio_streams
 from remit.agents.tools.mcp.web import web_streams
 from remit.agents.tools.tool import Tool, ToolError
-from remit.kernel.blocking import call_in_thread
+from remit.kernel.loops import call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
 

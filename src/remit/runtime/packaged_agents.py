@@ -1,4 +1,4 @@
-"""Agents that packages brought (SPEC 10): what they may do stands in their package."""
+"""Agents that packages brought (SPEC 10): their packages say what they may do."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def packaged_agent(
         agent_id: which.
         files: of the root.
         ledger: tells what its package is permitted.
-        default: provider and model that answer where nobody names another.
+        default: provider and model that answer where no other is named.
         model: asked for instead of what the agent names.
         meaning: gives the providers and models that a name means, all of which have to be
             permitted: one; or those that a route may choose, none for what is looked at
@@ -85,11 +85,9 @@ def packaged_agent(
     """
     known = packaged_agents(files)
     if agent_id not in known:
+        there = f"There is {', '.join(known)}." if known else "`remit package new` begins one."
         raise AgentNotInstalledError(
-            f"No installed package brought an agent {agent_id!r}.",
-            next_step=f"There is {', '.join(known)}."
-            if known
-            else "`remit package new` begins one.",
+            f"No installed package brought an agent {agent_id!r}.", next_step=there
         )
     if agent_id in (reserved_agents() if reserved is None else reserved):
         raise AgentNotInstalledError(
@@ -108,7 +106,13 @@ def packaged_agent(
             next_step="Run `remit gate check --all`.",
         )
     granted = package.manifest.permissions
-    _check_tools(agent_id, document.tools, granted, package_id)
+    for tool_id in document.tools:
+        if not permits(granted.tools, tool_id):
+            raise AgentNotInstalledError(
+                f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
+                "permitted.",
+                next_step=_CHECK,
+            )
     who = f"The agent {agent_id} of {package_id}"
     _check_model(who, document.model, model, granted, default, meaning)
     _check_contracts(who, document.contract_id, granted, files)
@@ -125,18 +129,6 @@ def packaged_agent(
     )  # fmt: skip
 
 
-def _check_tools(
-    agent_id: str, tools: Collection[str], granted: Permissions, package_id: str
-) -> None:
-    for tool_id in tools:
-        if not permits(granted.tools, tool_id):
-            raise AgentNotInstalledError(
-                f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
-                "permitted.",
-                next_step=_CHECK,
-            )
-
-
 def _check_model(
     who: str,
     stated: str,
@@ -147,24 +139,19 @@ def _check_model(
 ) -> None:
     """What the document states counts even where something else is asked for this time."""
     permitted = ", ".join(granted.models) or "no model but the root's default"
+    answers = "/".join(default)
     for name in dict.fromkeys(one for one in (stated, asked) if one):
+        means = [name] if meaning is None else ["/".join(pair) for pair in meaning(name)]
         if granted.models:
-            right = (
-                all(allows_named(granted.models, "/".join(one)) for one in meaning(name))
-                if meaning is not None
-                else allows_named(granted.models, name)
-            )
-        elif meaning is not None:
-            right = name != stated and list(meaning(name)) == [default]
-        else:
-            right = name != stated and name == "/".join(default)
+            right = all(allows_named(granted.models, one) for one in means)
+        else:  # the root's default model alone, and only when a person asks for it
+            right = name != stated and means == [answers]
         if not right:
             raise AgentNotInstalledError(
                 f"{who} may use {permitted}, not {name}.",
                 next_step="Choose another model, as provider/model, or add it to the models of "
                 "the package's permissions.",
             )
-    answers = "/".join(default)
     if not (stated or asked) and granted.models and not allows_named(granted.models, answers):
         raise AgentNotInstalledError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",

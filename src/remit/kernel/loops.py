@@ -79,7 +79,7 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()
 
-    def settle(outcome: tuple[_T] | BaseException) -> None:
+    def resolve(outcome: tuple[_T] | BaseException) -> None:
         if future.done():
             return
         if not isinstance(outcome, BaseException):
@@ -92,10 +92,10 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
     def work() -> None:
         try:
             outcome: tuple[_T] | BaseException = (function(),)
-        except BaseException as error:  # noqa: BLE001 - goes to the one who waits
+        except BaseException as error:  # noqa: BLE001 - goes to the caller who waits
             outcome = error
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle, outcome)
+            loop.call_soon_threadsafe(resolve, outcome)
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
@@ -115,7 +115,7 @@ def _background() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
 
 
 def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop. A task that says ``sys.exit()`` ends itself, not everybody's loop."""
+    """Run the loop. A task that says ``sys.exit()`` ends itself, not the loop of all."""
     while not loop.is_closed():
         with contextlib.suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()

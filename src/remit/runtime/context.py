@@ -1,4 +1,4 @@
-"""What the kernel tells the supervisor that the supervisor may not read by itself (SPEC 2, 9.1)."""
+"""What the kernel passes to the supervisor that it may not read by itself (SPEC 2, 9.1)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class KernelContext:
 
     Args:
         root: whose packages bring policy as texts below ``HOT/policy/``, one a file.
-        ledger: the whole of it: the kernel sees all, and passes on little.
-        contracts: where ``required_context`` stands.
+        ledger: all tiers of it: the kernel sees everything and passes on little.
+        contracts: they name their ``required_context``.
         settings: of the root.
         agent_id: whose sessions are meant.
         shares_sessions: whether what one session of the agent left open is shown in another; not
@@ -89,7 +89,7 @@ class KernelContext:
             try:
                 text, at = self._policy_text(path)
             except (OSError, UnicodeDecodeError, RemitError) as error:
-                # One bad file must not silence an agent; it is told to whoever looks after it.
+                # One bad file must not silence an agent; the log says it.
                 _log.error("the policy %s cannot be used: %s", path, error)
                 continue
             found.append(Candidate("policy", path, text, 1.0, at))
@@ -98,7 +98,7 @@ class KernelContext:
     def _policy_text(self, path: str) -> tuple[str, str]:
         """The text of a policy and when it was written; of one that is too long, its beginning.
 
-        One that could not be shown whole would not be shown at all: attention leaves it out.
+        Attention leaves out a text that does not fit, so a longer one would never be shown.
         """
         most = self._settings.supervisor.attention.tokens * _BYTES_PER_TOKEN + _BYTES_PER_TOKEN
         data = self._installed.read(path)

@@ -49,7 +49,7 @@ def package_manager(
         ledger: its record.
         loaded: its settings.
         by: who acts, for the record.
-        step: told before each step.
+        step: called with its name before each step.
     """
     from remit.packages import PackageManager  # signing is slow to load, and seldom needed
 
@@ -86,7 +86,7 @@ def make_root(
             comes with Remit is installed when this is done again without it.
         new_ledger: begin a new ledger although packages were installed on one that is gone.
         by: who acts, for the record.
-        step: told before each step.
+        step: called with its name before each step.
 
     Returns:
         Whether the running code is an editable install, which is waived on record.
@@ -121,7 +121,7 @@ def install_bootstrap(
         archives: files, of all packages.
         dev: let unsigned packages pass that are not those of the running distribution.
         by: who acts, for the record.
-        step: told before each step.
+        step: called with its name before each step.
 
     Raises:
         RemitError: as :func:`make_root`.
@@ -151,7 +151,7 @@ def install_bootstrap(
 def _founding(
     root: Root, flags: Mapping[str, Any] | None, by: str, step: Step, *, new_ledger: bool = False
 ) -> Iterator[tuple[PackageManager, LedgerClient, bool]]:
-    """A root with nothing but its keys and ledger, or one to be mended."""
+    """A root with nothing but its keys and ledger, or one to be repaired."""
     from remit.packages import found_packages
     from remit.packages.trust import recorded_trust
 
@@ -161,7 +161,7 @@ def _founding(
             raise _lost(f"the ledger of {root.path} is empty")
         if new_ledger and recorded_trust(ledger):
             raise RootError(
-                f"The ledger of {root.path} is there and tells of this root: nothing is lost.",
+                f"The ledger of {root.path} is there and knows this root: nothing is lost.",
                 next_step="Run `remit init` without --new-ledger.",
             )
         wait_s = loaded.settings.packages.lock_timeout_s
@@ -179,7 +179,7 @@ def _open(
     """
     _refuse_links(root)
     root.create()
-    # What is installed may be of another version, or changed: that is what is to be mended.
+    # What is installed may be of another version, or changed: that is what is to be repaired.
     loaded = load_settings(root.config, flags=flags, installed=False)
     path = loaded.settings.ledger.path
     if keep and "://" not in path and not (root.path / path).exists():
@@ -198,7 +198,7 @@ def _refuse_links(root: Root) -> None:
         if folder.is_symlink():
             raise RootError(
                 f"{folder} is a link. The folders of a root are never links: what is written "
-                "there would come to lie elsewhere.",
+                "there would go elsewhere.",
                 next_step="Move the link away. To keep a root elsewhere, name that place: --root.",
             )
 
@@ -258,7 +258,7 @@ def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> fro
 
 
 def ledger_file(root: Root, path: str) -> str:
-    """The ledger's file relative to the root; empty when it lies elsewhere."""
+    """The ledger's file relative to the root; empty when it is elsewhere."""
     if "://" in path:
         return ""
     place = (root.path / Path(path)).resolve()

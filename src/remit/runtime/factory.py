@@ -1,61 +1,38 @@
-"""Puts agents together: their tools, contracts and context, out of what a root has."""
+"""The one way to assemble an agent: its tools, contracts and context."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.admin import admin_tools
 from remit.agents.supervisor import PlanStep, thread_tools
 from remit.agents.tools import Tool, ToolDispatcher, ToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
-from remit.gateway import LLMGateway
-from remit.gateway.budget import TokenBudgeter
-from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import ConfigError
-from remit.kernel.root import Root
-from remit.kernel.settings import LoadedSettings
-from remit.ledger import LedgerClient
-from remit.runtime.agent import Agent, AgentParts, AgentShape
-from remit.runtime.governing import gate_view
-from remit.runtime.pushing import KernelContext
+from remit.runtime.agent import Agent, AgentShape, Resources
+from remit.runtime.context import KernelContext
+from remit.runtime.installation import gate_view
 
-__all__ = ["AgentMaker"]
+if TYPE_CHECKING:
+    from remit.agents.tools.mcp import McpServer
+
+__all__ = ["AgentFactory"]
 
 
-class AgentMaker:
+class AgentFactory:
     """Makes the agents of one runtime, and keeps the MCP servers that they share.
 
     Args:
-        root: the installation.
-        loaded: the settings of the root, and where each came from.
-        ledger: the record.
-        gateway: the one door to models.
-        budgeter: holds the limits.
-        leases: who works on what.
+        shared: what all its agents work with.
         contracts: of the root.
     """
 
-    def __init__(
-        self,
-        root: Root,
-        loaded: LoadedSettings,
-        ledger: LedgerClient,
-        gateway: LLMGateway,
-        budgeter: TokenBudgeter,
-        leases: LeaseManager,
-        contracts: ContractLoader,
-    ) -> None:
-        self._root = root
-        self._loaded = loaded
-        self._settings = loaded.settings
-        self._ledger = ledger
-        self._gateway = gateway
-        self._budgeter = budgeter
-        self._leases = leases
+    def __init__(self, shared: Resources, contracts: ContractLoader) -> None:
+        self._shared = shared
         self._contracts = contracts
-        self._servers: dict[str, Any] = {}
+        self._servers: dict[str, McpServer] = {}
 
     def admin(self, own: Iterable[Tool], *, native_tools: bool) -> Agent:
         """The ADMIN agent.
@@ -67,11 +44,11 @@ class AgentMaker:
         Raises:
             UnknownToolError: the configuration allows a tool that does not exist.
         """
-        settings = self._settings
+        settings = self._shared.settings
         added = [*own]
         if settings.supervisor.threads and native_tools:
             added += thread_tools()
-        ids = _without_doubles([*settings.chat.tools_allowed, *(one.tool_id for one in added)])
+        ids = _unique([*settings.chat.tools_allowed, *(one.tool_id for one in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
         shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
         return self.assemble(shape, added, self._contracts, shares_sessions=True)
@@ -95,31 +72,21 @@ class AgentMaker:
         Raises:
             UnknownToolError: it may use a tool that does not exist.
         """
-        settings = self._settings
+        root, loaded, ledger = self._shared.root, self._shared.loaded, self._shared.ledger
+        settings = loaded.settings
         brought = list(own)
         names = {one.tool_id for one in brought}
-        looking = [
-            one
-            for one in admin_tools(
-                self._ledger,
-                self._root.path,
-                settings.tools,
-                self._loaded,
-                gates=gate_view(self._root, self._ledger, self._loaded),
-            )
-            if one.tool_id in shape.answer.tools and one.tool_id not in names
-        ]
-        dispatcher = ToolDispatcher([*looking, *brought], settings.tools)
+        gates = gate_view(root, ledger, loaded)
+        admin = admin_tools(ledger, root.path, settings.tools, loaded, gates=gates)
+        wanted = set(shape.answer.tools) - names
+        dispatcher = ToolDispatcher(
+            [*(one for one in admin if one.tool_id in wanted), *brought], settings.tools
+        )
         dispatcher.tools(shape.answer.tools)
         context = KernelContext(
-            self._root, self._ledger, loader, settings, shape.agent_id,
-            shares_sessions=shares_sessions,
-        )  # fmt: skip
-        parts = AgentParts(
-            settings, self._ledger, self._gateway, self._budgeter, self._leases, loader, dispatcher,
-            context,
-        )  # fmt: skip
-        return Agent(parts, shape)
+            root, ledger, loader, settings, shape.agent_id, shares_sessions=shares_sessions
+        )
+        return Agent(self._shared, shape, loader, dispatcher, context)
 
     def tools_of(
         self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]
@@ -142,18 +109,18 @@ class AgentMaker:
             offered = self._server(name).tools()
             own += offered
             ids += [one.tool_id for one in offered]
-        return own, _without_doubles(ids)
+        return own, _unique(ids)
 
-    def _server(self, name: str) -> Any:
+    def _server(self, name: str) -> McpServer:
         """An MCP server of the configuration, started when it is first used."""
         if name not in self._servers:
             from remit.agents.tools.mcp import McpServer
 
-            known = self._settings.mcp
+            known = self._shared.settings.mcp
             if name not in known:
                 raise ConfigError(
                     f"There is no MCP server {name!r} in the configuration.",
-                    next_step=f"Add [mcp.{name}] to {self._root.config}; there are "
+                    next_step=f"Add [mcp.{name}] to {self._shared.root.config}; there are "
                     f"{', '.join(sorted(known)) or 'none'}.",
                 )
             self._servers[name] = McpServer(name, known[name])
@@ -165,11 +132,11 @@ class AgentMaker:
             one.close()
 
 
-def _without_doubles(ids: list[str]) -> tuple[str, ...]:
+def _unique(ids: list[str]) -> tuple[str, ...]:
     """The ids, each once.
 
     Raises:
-        ToolError: one is there twice: nobody could tell which of the two an approval means.
+        ToolError: one is there twice: an approval could mean either.
     """
     for tool_id in ids:
         if ids.count(tool_id) > 1:

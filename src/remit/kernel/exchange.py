@@ -1,0 +1,302 @@
+"""The value objects of one model call, and the port through which agents reach the gateway.
+
+They are apart from the gateway's class, so that a worker can speak of calls without seeing what
+routes them (SPEC 8.3).
+
+A message is ``{"role": "system" | "user" | "assistant", "content": str | [block, …]}``.
+A block is one of::
+
+    {"type": "text", "text": str}
+    {"type": "image", "source": {"type": "base64", "media_type": str, "data": str}}
+    {"type": "image", "source": {"type": "url", "url": str}}
+    {"type": "tool_use", "id": str, "name": str, "input": object}
+    {"type": "tool_result", "tool_use_id": str, "content": str | [block, …], "is_error": bool}
+
+Blocks of other types are carried as they are, for the provider to accept or refuse (SPEC 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+__all__ = [
+    "GatewayPort",
+    "Message",
+    "ModelCapabilities",
+    "PromptRequest",
+    "PromptResponse",
+    "RouteOutcome",
+    "StreamEvent",
+    "TextDelta",
+    "TextSink",
+    "ThinkingDelta",
+    "ToolInputDelta",
+    "ToolUseStart",
+    "check_messages",
+    "text_of",
+]
+
+Message = dict[str, Any]
+
+_ROLES = ("system", "user", "assistant")
+_REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "text": {"text": str},
+    "image": {"source": dict},
+    "tool_use": {"id": str, "name": str, "input": dict},
+    "tool_result": {"tool_use_id": str, "content": (str, list)},
+}
+
+
+def check_messages(messages: Sequence[Any]) -> str:
+    """The first thing wrong with ``messages``, in words that quote no content; else ``""``."""
+    if not messages:
+        return "messages is empty"
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict):
+            return f"{where} is a {type(message).__name__}, not an object"
+        if message.get("role") not in _ROLES:
+            return f"{where}.role is not one of {', '.join(_ROLES)}"
+        content = message.get("content")
+        if isinstance(content, str):
+            continue
+        if not isinstance(content, (list, tuple)):
+            return f"{where}.content is neither a text nor a list of blocks"
+        for number, block in enumerate(content):
+            problem = _check_block(block)
+            if problem:
+                return f"{where}.content[{number}] {problem}"
+    return ""
+
+
+def text_of(content: Any) -> str:
+    """The plain text of a message's content: a string as it is, text blocks joined."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, (list, tuple)):
+        return ""
+    return "".join(
+        str(block.get("text", ""))
+        for block in content
+        if isinstance(block, dict) and block.get("type") == "text"
+    )
+
+
+def _check_block(block: Any) -> str:
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return "is not an object with a type"
+    for key, kind in _REQUIRED.get(block["type"], {}).items():
+        if not isinstance(block.get(key), kind):
+            return f"is a {block['type']} block without a usable {key!r}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRequest:
+    """One call to a model, as an agent orders it (SPEC 4.1).
+
+    Attributes:
+        prompt: the rendered prompt; may be empty when ``messages`` is given.
+        messages: a conversation (see above). Where given it is what
+            is sent, and what the record's ``prompt`` holds.
+        max_tokens: most output tokens the provider may produce; ``None`` leaves the end to the
+            model, whose largest output is then reserved.
+        temperature: sampling temperature, 0 to 2; ``None`` sends none.
+        structured_output: a JSON Schema the provider is asked to hold its output to, or
+            ``True`` for ``output_schema``.
+        input_schema: JSON Schema that ``template_variables`` must satisfy.
+        output_schema: JSON Schema that the response's JSON is checked against; a mismatch is
+            reported on the response, not refused.
+        tools: definitions offered, each ``{"name", "description", "input_schema"}``.
+        auth_token: who asks; never recorded, never shown by ``repr``.
+        subject_id: the person that the content speaks of; kept beside it for erasure.
+        parameters: fields of the call that nothing above names, as ``dialect`` spells them. They
+            are sent as they are to a provider of that dialect, translated to another's, and
+            recorded.
+        dialect: ``openai`` or ``anthropic``.
+        idempotency_key: a call that succeeded under the same key is answered from the record.
+    """
+
+    prompt: str
+    prompt_pack_id: str
+    contract_id: str
+    agent_id: str
+    agent_class: str
+    framework_id: str
+    package_id: str
+    work_order_id: str
+    session_id: str
+    tier: str
+    model_id: str | None = None
+    provider_id: str | None = None
+    max_tokens: int | None = 4096
+    temperature: float | None = 0.0
+    structured_output: Mapping[str, Any] | bool | None = None
+    input_schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    template_variables: Mapping[str, Any] | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    domain_tags: Sequence[str] | None = None
+    auth_token: str | None = None
+    subject_id: str | None = None
+    messages: Sequence[Message] | None = None
+    parameters: Mapping[str, Any] | None = None
+    dialect: str | None = None
+    idempotency_key: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"PromptRequest(contract_id={self.contract_id!r}, session_id={self.session_id!r}, "
+            f"agent_id={self.agent_id!r}, work_order_id={self.work_order_id!r})"
+        )
+
+
+class RouteOutcome(StrEnum):
+    """How a call ended."""
+
+    SUCCESS = "success"
+    REJECTED = "rejected"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptResponse:
+    """The outcome of one :class:`PromptRequest` (SPEC 4.1).
+
+    Attributes:
+        exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.
+        dispatch_entry_id: ledger id of the ``DISPATCH``; empty when nothing was sent.
+        latency_ms: from dispatch to answer of the last attempt, in milliseconds.
+        output_valid: whether the output satisfied ``output_schema``; ``None`` without one.
+        context_hash: SHA-256 (64 hex) of what was sent.
+        cost_incurred: US dollars; 0.0 where no price is known (``cost_certainty`` tells).
+        budget_remaining: tokens left on the narrowest limit; ``None`` without one.
+        finish_reason: the provider's, in neutral words: ``stop``, ``length``, ``tool_use``.
+        content_blocks: the provider's blocks when it sent any (text, tool_use).
+        cost_certainty: ``measured``, ``estimated``, ``upper_bound``, ``unpriced``; empty without
+            budgets.
+        cost_known: whether ``cost_incurred`` is what a price says.
+        retry_after_s: when a refused call may be tried again, in seconds.
+        wire: the provider's answer as it came, and its dialect.
+        replayed: the answer was read from the record; nothing was sent or charged.
+        decision_entry_id: the entry of the decision that chose the model; empty when none did.
+    """
+
+    content: str
+    outcome: RouteOutcome
+    input_tokens: int
+    output_tokens: int
+    model_id: str
+    provider_id: str
+    latency_ms: float
+    timestamp: str
+    exchange_entry_id: str
+    dispatch_entry_id: str = ""
+    output_valid: bool | None = None
+    output_validation_errors: list[str] = field(default_factory=list)
+    context_hash: str = ""
+    error_code: str | None = None
+    error_message: str | None = None
+    cost_incurred: float = 0.0
+    budget_remaining: int | None = None
+    finish_reason: str = "stop"
+    content_blocks: tuple[dict[str, Any], ...] | None = None
+    cost_certainty: str = ""
+    cost_known: bool = False
+    retry_after_s: float | None = None
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+    wire: tuple[str, bytes] | None = field(default=None, repr=False)
+    replayed: bool = False
+    decision_entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUseStart:
+    """The model begins to call a tool.
+
+    Attributes:
+        index: tells the calls of one answer apart; any number that no other call of it has.
+        id: the call's id, which its result will name.
+        name: the tool's name.
+    """
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputDelta:
+    """The next piece of a tool call's input.
+
+    Attributes:
+        index: the ``index`` of the call's :class:`ToolUseStart`.
+        partial_json: text that gives the input's JSON when all pieces are joined.
+    """
+
+    index: int
+    partial_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """The next piece of what the model thinks before it answers.
+
+    Attributes:
+        text: may be empty where only the signature comes.
+        signature: the provider's signature of the thinking so far; ends this piece of thinking.
+    """
+
+    text: str
+    signature: str = ""
+
+
+StreamEvent = TextDelta | ToolUseStart | ToolInputDelta | ThinkingDelta
+"""One piece of a streamed answer."""
+
+
+TextSink = Callable[[str], None]
+"""Receives the answer's text piece by piece, as it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCapabilities:
+    """What the model behind a request can do.
+
+    Attributes:
+        native_tools: takes tool definitions and answers with tool_use blocks.
+        structured_output: can be held to a JSON Schema.
+    """
+
+    native_tools: bool = True
+    structured_output: bool = True
+
+
+class GatewayPort(Protocol):
+    """What a worker needs of the gateway."""
+
+    async def aroute(
+        self, request: PromptRequest, *, on_text: TextSink | None = None
+    ) -> PromptResponse:
+        """Send one request; never raises for a failed call, the outcome says it."""
+        ...
+
+    def capabilities(self, request: PromptRequest) -> ModelCapabilities:
+        """What the model that would get ``request`` can do."""
+        ...
+
+    def input_bound(self, request: PromptRequest) -> int:
+        """Most input tokens that ``request`` can be billed for, as budgets reserve them."""
+        ...
