@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.packages import ArchiveLimits
-from remit.packages.manifest_checks import PLACES
+from remit.packages.manifest_file import PLACES
 
 LIMITS = ArchiveLimits(
     compressed_bytes=3_000_000,

@@ -438,8 +438,7 @@ FORMAT = [
     "archive",
     "authoring",
     "manifest",
-    "manifest_checks",
-    "manifest_text",
+    "manifest_file",
     "paths",
     "tarball",
 ]
@@ -451,7 +450,7 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
     source = "".join((top / f"src/remit/packages/{name}.py").read_text() for name in FORMAT)
-    used = set(re.findall(r"(?:refuse|PackError|fail)\(\s*\"(\w+)\"", source))
+    used = set(re.findall(r"(?:refuse|PackError|_fail)\(\s*\"(\w+)\"", source))
     used |= set(re.findall(r"return \"(\w+)\", f?\"", source))
     used |= set(re.findall(r"TYPE\w*: \(\"(\w+)\", ", source))
     assert {"link", "fifo", "bad_path", "ratio", "manifest_text"} < used

@@ -266,8 +266,7 @@ def test_json_is_read_alike_by_all_or_not_at_all() -> None:
     assert json_of(b'{"a": [1.5, null]}') == {"a": [1.5, None]}
     for data in (b'{"a": 1, "a": 1}', b'"\\ud800"', b"[1e999]", b"[-Infinity]", b"\xff", b"["):
         assert json_of(data) is None
-    assert json_of(b"[" * 65 + b"]" * 65) is None
-    assert json_of(b"[" * 64 + b"]" * 64) is not None
+    assert json_of(b"[" * 5000 + b"]" * 5000) is None
 
 
 def test_a_key_twice_hides_nothing() -> None:

@@ -22,7 +22,7 @@ from remit.packages import (
     path_problem,
     precedence,
 )
-from remit.packages.manifest_checks import PLACES
+from remit.packages.manifest_file import PLACES
 from remit.packages.tarball import canonical_targz
 from tests.packages.making import FILES, encoded, sha256
 from tests.packages.making import manifest_of as any_manifest_of
@@ -209,7 +209,7 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
         '"assets/0"',
         "no key 'assets/0'",
     ),
-    "key twice": (TWICE, "manifest_duplicate_key", '"l\\u0061yer"', "'layer' stands twice"),
+    "key twice": (TWICE, "manifest_duplicate_key", '"l\\u0061yer"', "'layer' is twice"),
     "not an object": (b"[]", "manifest_schema", "[]", "a JSON object"),
     "nothing": (b"", "manifest_json", "", "not JSON"),
     "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "}", "not JSON"),
@@ -378,7 +378,7 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
         encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}),
         "twin_paths",
         "",
-        "stands twice",
+        "is there twice",
     ),
     "twins by case": (with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "", "one file"),
     "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "", "one folder"),

@@ -14,7 +14,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
 from remit.packages import InstalledPackage, Offer, pack
-from remit.packages.manifest_checks import PLACES
+from remit.packages.manifest_file import PLACES
 from remit.runtime import package_manager
 
 

@@ -14,8 +14,7 @@ from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackError
 from remit.packages.files import replace_file
 from remit.packages.manifest import MANIFEST_NAME, Manifest
-from remit.packages.manifest_checks import PLACES
-from remit.packages.manifest_text import ManifestText
+from remit.packages.manifest_file import PLACES, ManifestFile
 from remit.packages.paths import path_problem
 
 __all__ = ["new_package", "update_hashes"]
@@ -41,7 +40,7 @@ def update_hashes(directory: Path) -> Manifest:
     file = directory / MANIFEST_NAME
     try:
         before = plain_file(file, MANIFEST_NAME)
-        value = ManifestText(before, str(file)).value
+        value = ManifestFile(before, str(file)).value
         if isinstance(value, dict):
             value["assets"] = list(_assets(directory, _classifications(value.get("assets"))))
         after = _json(value)

@@ -5,16 +5,15 @@ Their form is stated by the JSON Schemas in PKG-PHASE2-SCHEMAS-001; here they ar
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-import orjson
+from typing_extensions import override
 
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 from remit.packages.errors import PackageError
+from remit.packages.json_text import parse_json
 
 __all__ = [
     "Acceptance",
@@ -27,7 +26,7 @@ __all__ = [
     "read_schema",
 ]
 
-_MAX_SAID = 300  # characters of a problem; the rest of a quoted value helps nobody
+_MAX_MESSAGE = 300  # characters of a problem, which may quote a long value
 
 
 class DocumentError(PackageError):
@@ -41,8 +40,44 @@ class DocumentError(PackageError):
         super().__init__("document_invalid", message, next_step=next_step)
 
 
+class _Document:
+    """One kind of document, with a schema of that name."""
+
+    kind: ClassVar[str]
+    id_key: ClassVar[str] = ""
+    """Key of the id that the file is named after."""
+
+    @classmethod
+    def parse(cls, data: bytes, path: str) -> Self:
+        """The document in a file.
+
+        Args:
+            data: the file's bytes.
+            path: where it is, for its name and for errors.
+
+        Raises:
+            DocumentError: it is not a document of this kind, or has another id than its file.
+        """
+        value = _json(data, path)
+        if problem := first_problem(shipped_schema(cls.kind), value):
+            raise DocumentError(
+                f"{path} is not a valid {cls.kind}, at {problem[:_MAX_MESSAGE]}.",
+                next_step=f"HOT/schemas/{cls.kind}.schema.json says what it has to be.",
+            )
+        if cls.id_key and path.rpartition("/")[2] != f"{value[cls.id_key]}.json":
+            raise DocumentError(
+                f"{path} holds {value[cls.id_key]}.",
+                next_step=f"Call the file {value[cls.id_key]}.json.",
+            )
+        return cls._of(value, path)
+
+    @classmethod
+    def _of(cls, value: dict[str, Any], path: str) -> Self:
+        return cls(**_tuples(value))
+
+
 @dataclass(frozen=True, slots=True)
-class Specification:
+class Specification(_Document):
     """What a part of an installation promises, and what has to be there for it.
 
     Attributes:
@@ -51,6 +86,9 @@ class Specification:
         schemas: paths of JSON Schemas that have to be installed and valid.
         agents: ids of agents that have to be installed and valid.
     """
+
+    kind = "specification"
+    id_key = "spec_id"
 
     spec_id: str
     framework_id: str
@@ -61,21 +99,6 @@ class Specification:
     tools: tuple[str, ...] = ()
     schemas: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, data: bytes, path: str) -> Self:
-        """The specification in a file of the classification ``spec``.
-
-        Args:
-            data: the file's bytes.
-            path: where it lies, for its name and for errors.
-
-        Raises:
-            DocumentError: it is not one, or has another id than its file.
-        """
-        value = _read(data, path, "specification")
-        _named(value["spec_id"], path)
-        return cls(**_tuples(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +120,19 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True)
-class Framework:
+class Framework(_Document):
     """What the packages of some specifications may be and do.
 
     Attributes:
         expected_specs: ids of specifications that have to be there and name this framework.
-        paths: where files of its packages may lie: files, and folders that end with ``/``.
+        paths: where files of its packages may be: files, and folders that end with ``/``.
         permissions: the most they may be permitted.
         gates: names of gates that have to pass with a package before it is installed.
         config: by dotted setting, the JSON Schema that its value has to satisfy.
     """
+
+    kind = "framework"
+    id_key = "framework_id"
 
     framework_id: str
     version: str
@@ -119,30 +145,18 @@ class Framework:
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, data: bytes, path: str) -> Self:
-        """The framework in a file of the classification ``framework``; see
-        :meth:`Specification.parse`.
-
-        Raises:
-            DocumentError: it is not one, has another id than its file, or states a ceiling that is
-                no JSON Schema.
-        """
-        value = _read(data, path, "framework")
-        _named(value["framework_id"], path)
+    @override
+    def _of(cls, value: dict[str, Any], path: str) -> Self:
         for setting, schema in value.get("config", {}).items():
             if problem := schema_problem(schema):
-                raise DocumentError(f"{path}, config/{setting}: {_brief(problem)}.")
+                raise DocumentError(f"{path}, config/{setting}: {problem[:_MAX_MESSAGE]}.")
         rules = value.pop("rules")
-        return cls(
-            **{**_tuples(value), "config": value.get("config", {})},
-            paths=tuple(rules.get("paths", ())),
-            permissions=Ceilings(**_tuples(rules.get("permissions", {}))),
-            gates=tuple(rules.get("gates", ())),
-        )
+        ceilings = Ceilings(**_tuples(rules.pop("permissions", {})))
+        return cls(**_tuples(value | rules), permissions=ceilings)
 
 
 @dataclass(frozen=True, slots=True)
-class AgentDocument:
+class AgentDocument(_Document):
     """An agent that a package brings.
 
     Attributes:
@@ -156,6 +170,9 @@ class AgentDocument:
         acceptance: criteria of the quality gate.
     """
 
+    kind = "agent"
+    id_key = "agent_id"
+
     agent_id: str
     title: str
     contract_id: str
@@ -168,15 +185,8 @@ class AgentDocument:
     acceptance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, data: bytes, path: str) -> Self:
-        """The agent in a file of the classification ``agent``; see :meth:`Specification.parse`.
-
-        Raises:
-            DocumentError: it is not one, has another id than its file, or has a tool approved
-                that is none of its own.
-        """
-        value = _read(data, path, "agent")
-        _named(value["agent_id"], path)
+    @override
+    def _of(cls, value: dict[str, Any], path: str) -> Self:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
             raise DocumentError(
                 f"{path}: {unknown[0]!r} is to be approved, but is none of the agent's tools.",
@@ -200,34 +210,23 @@ class AcceptanceCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class Acceptance(_Document):
     """The acceptance cases of a package."""
+
+    kind = "acceptance"
 
     cases: tuple[AcceptanceCase, ...]
 
     @classmethod
-    def parse(cls, data: bytes, path: str) -> Self:
-        """The cases in a file of the classification ``acceptance``; see
-        :meth:`Specification.parse`.
-
-        Raises:
-            DocumentError: they are not cases, or two have one name.
-        """
-        value = _read(data, path, "acceptance")
-        names = [case["name"] for case in value["cases"]]
-        for name in names:
-            if names.count(name) > 1:
+    @override
+    def _of(cls, value: dict[str, Any], path: str) -> Self:
+        cases: dict[str, AcceptanceCase] = {}
+        for case in value["cases"]:
+            name = case.pop("name")
+            if name in cases:
                 raise DocumentError(f"{path} has two cases {name!r}.", next_step="Rename one.")
-        return cls(
-            tuple(
-                AcceptanceCase(
-                    case["name"],
-                    case["kind"],
-                    {key: item for key, item in case.items() if key not in ("name", "kind")},
-                )
-                for case in value["cases"]
-            )
-        )
+            cases[name] = AcceptanceCase(name, case.pop("kind"), case)
+        return cls(tuple(cases.values()))
 
 
 def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
@@ -240,55 +239,16 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise DocumentError(f"{path} is not a JSON object.")
     if problem := schema_problem(value):
-        raise DocumentError(f"{path} is {_brief(problem)}.")
+        raise DocumentError(f"{path} is {problem[:_MAX_MESSAGE]}.")
     return value
-
-
-def _read(data: bytes, path: str, kind: str) -> dict[str, Any]:
-    value = _json(data, path)
-    if problem := first_problem(shipped_schema(kind), value):
-        raise DocumentError(
-            f"{path} is not a valid {kind}, at {_brief(problem)}.",
-            next_step=f"HOT/schemas/{kind}.schema.json says what it has to be.",
-        )
-    found: dict[str, Any] = value
-    return found
 
 
 def _json(data: bytes, path: str) -> Any:
-    """A JSON value without a key twice in one object and without NaN."""
     try:
-        text = data.decode()
-        orjson.loads(text)  # strict where the standard library is not
-        return json.loads(text, object_pairs_hook=functools.partial(_object, path))
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{path} is not UTF-8.", next_step="Save it as plain UTF-8.") from error
-    except orjson.JSONDecodeError as error:
-        raise DocumentError(f"{path} is not JSON: {error}.") from error
-    except RecursionError as error:
-        raise DocumentError(f"{path} is nested too deeply.") from error
-
-
-def _object(path: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DocumentError(f"{path} has the key {twice!r} twice in one object.")
-    return value
-
-
-def _named(document_id: str, path: str) -> None:
-    name = path.rpartition("/")[2]
-    if name != f"{document_id}.json":
-        raise DocumentError(
-            f"{path} holds {document_id}.", next_step=f"Call the file {document_id}.json."
-        )
+        return parse_json(data, whole=False)
+    except ValueError as error:
+        raise DocumentError(f"{path} {error}.", next_step="Correct the file.") from error
 
 
 def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
-
-
-def _brief(problem: str) -> str:
-    return problem if len(problem) <= _MAX_SAID else f"{problem[:_MAX_SAID]}…"

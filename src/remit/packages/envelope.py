@@ -19,8 +19,7 @@ from securesystemslib.signer import Signature
 from remit.packages.errors import SignatureError
 from remit.packages.json_text import parse_json
 from remit.packages.manifest import Manifest
-from remit.packages.manifest_text import shown
-from remit.packages.paths import unseen
+from remit.packages.paths import shown, unseen
 
 __all__ = [
     "PAYLOAD_TYPE",

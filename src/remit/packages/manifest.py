@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.packages.manifest_checks import check_manifest
-from remit.packages.manifest_text import ManifestText
+from remit.packages.manifest_file import ManifestFile
 from remit.packages.paths import MANIFEST_NAME
 
 __all__ = ["MANIFEST_NAME", "Asset", "Dependency", "Manifest", "Permissions"]
@@ -100,8 +99,8 @@ class Manifest:
             ManifestError: it is not a manifest; the message names line and column and says what
                 is expected there.
         """
-        file = ManifestText(data, source)
-        check_manifest(file)
+        file = ManifestFile(data, source)
+        file.check()
         return cls._of(file.value)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["MANIFEST_NAME", "TIERS", "folded", "path_problem", "unseen"]
+__all__ = ["MANIFEST_NAME", "TIERS", "folded", "path_problem", "shown", "unseen"]
 
 MANIFEST_NAME = "manifest.json"
 TIERS = ("HOT", "HO2", "HO1")
@@ -14,6 +14,8 @@ TIERS = ("HOT", "HO2", "HO1")
 # where a ustar header can cut it into 155 and 100.
 _PATH_BYTES = 192
 _PART_BYTES = 64
+
+_MAX_QUOTED = 100
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _NOT_IN_PATHS = re.compile('[<>:"|?*]')
@@ -70,3 +72,9 @@ def unseen(text: str) -> str:
     """
     found = _CONTROL.search(text)
     return found[0] if found else ""
+
+
+def shown(text: str) -> str:
+    """Quoted, with invisible characters escaped, and at most 100 characters of it."""
+    text = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+    return repr(text) if text.isprintable() else ascii(text)

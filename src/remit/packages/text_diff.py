@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from remit.packages.json_text import parse_json
 
 __all__ = ["DiffLimits", "json_of", "text_diff"]
 
 _CONTEXT = 3  # lines around a change, as diff -u has them
-_DEEPEST = 64  # lists and objects inside one another; deeper JSON is shown as it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,81 +40,82 @@ def text_diff(old: bytes | None, new: bytes | None, limits: DiffLimits) -> tuple
         new: the file's bytes; ``None`` when it is gone.
 
     Returns:
-        The lines, and what has to be said besides: why there are none, or that some are left
-        out. The note is empty when the lines tell everything.
+        The lines, and a note on why there are none or what is left out; empty when the lines
+        are complete.
     """
     sides = [side for side in (old, new) if side is not None]
     if any(len(side) > limits.file_bytes for side in sides):
         return [], "too large to be shown"
-    texts = [_text(side) for side in sides]
-    if None in texts:
+    try:
+        texts = [side.decode() for side in sides]
+    except UnicodeDecodeError:
+        return [], "not text"
+    if any("\0" in text for text in texts):
         return [], "not text"
     values = [json_of(side) for side in sides]
     if all(isinstance(value, dict | list) for value in values):
-        texts = [_pretty(value) for value in values]
-    split = iter([_lines(text or "") for text in texts])
+        texts = [f"{_pretty(value)}\n" for value in values]
+    split = iter([_lines(text) for text in texts])
     was = next(split) if old is not None else []
     now = next(split) if new is not None else []
     shown, left_out = _unified(was, now, limits.lines)
-    if not shown and old is not None and new is not None and old != new:
+    if not shown and None not in (old, new) and old != new:
         return [], "only the layout changed"
     notes = []
     if left_out:
         notes.append(f"{left_out} further lines of the comparison are left out")
-    if any(len(line) > limits.line_chars for line in shown):
-        notes.append(f"lines are cut after {limits.line_chars} characters")
-    return [_cut(line, limits.line_chars) for line in shown], "; ".join(notes)
+    most = limits.line_chars
+    if any(len(line) > most for line in shown):
+        notes.append(f"lines are cut after {most} characters")
+    return [line if len(line) <= most else f"{line[:most]}…" for line in shown], "; ".join(notes)
 
 
 def json_of(data: bytes) -> Any:
     """The value of a JSON file that every reader understands alike; ``None`` for any other."""
     try:
-        value = json.loads(
-            data.decode(),
-            object_pairs_hook=_object,
-            parse_float=_finite,
-            parse_constant=_finite,
-        )
-        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate has no bytes
+        value = parse_json(data, whole=False)
+        _pretty(value)  # may be nested too deeply for that
     except (ValueError, RecursionError):
         return None
-    return value if _depth_within(value, _DEEPEST) else None
+    return value
 
 
 def _unified(old: Sequence[str], new: Sequence[str], most: int) -> tuple[list[str], int]:
     """Hunks of a unified diff, and how many lines of them are left out; quick for any lines."""
-    begin = 0
-    while begin < min(len(old), len(new)) and old[begin] == new[begin]:
-        begin += 1
-    end = 0
-    while end < min(len(old), len(new)) - begin and old[-1 - end] == new[-1 - end]:
-        end += 1
-    first = max(0, begin - _CONTEXT)
-    spare = max(0, end - _CONTEXT)
+    shorter = min(len(old), len(new))
+    begin = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    shorter -= begin
+    end = next((n for n in range(shorter) if old[-1 - n] != new[-1 - n]), shorter)
+    first, spare = max(0, begin - _CONTEXT), max(0, end - _CONTEXT)
     was, now = old[first : len(old) - spare], new[first : len(new) - spare]
     if max(len(was), len(now)) <= most:  # else comparing all lines with all takes too long
-        hunks = list(_hunks(was, now, first))
+        hunks = _hunks(was, now, first)
         if len(hunks) <= most:
             return hunks, 0
     # As if all of them had been replaced, so that something of both sides is seen.
-    spans = f"-{_span(first, len(was))} +{_span(first, len(now))}"
-    shown = [f"@@ {spans} @@", *(f"-{line}" for line in was[: (most - 1) // 2])]
+    shown = [_header(first, len(was), first, len(now))]
+    shown += [f"-{line}" for line in was[: (most - 1) // 2]]
     shown += [f"+{line}" for line in now[: most - len(shown)]]
     return shown, 1 + len(was) + len(now) - len(shown)
 
 
-def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> Iterator[str]:
-    matcher = difflib.SequenceMatcher(None, was, now)
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        _, i1, _, j1, _ = group[0]
-        _, _, i2, _, j2 = group[-1]
-        yield f"@@ -{_span(first + i1, i2 - i1)} +{_span(first + j1, j2 - j1)} @@"
+def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
+    """``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
+    found = []
+    for group in difflib.SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT):
+        i1, j1, i2, j2 = group[0][1], group[0][3], group[-1][2], group[-1][4]
+        found.append(_header(first + i1, i2 - i1, first + j1, j2 - j1))
         for tag, a1, a2, b1, b2 in group:
             if tag == "equal":
-                yield from (f" {line}" for line in was[a1:a2])
-                continue
-            yield from (f"-{line}" for line in was[a1:a2])
-            yield from (f"+{line}" for line in now[b1:b2])
+                found += [f" {line}" for line in was[a1:a2]]
+            else:
+                found += [f"-{line}" for line in was[a1:a2]]
+                found += [f"+{line}" for line in now[b1:b2]]
+    return found
+
+
+def _header(old: int, old_count: int, new: int, new_count: int) -> str:
+    return f"@@ -{_span(old, old_count)} +{_span(new, new_count)} @@"
 
 
 def _span(first: int, count: int) -> str:
@@ -128,45 +129,5 @@ def _lines(text: str) -> list[str]:
     return [*lines, "\\ no newline at the end"] if lines else []
 
 
-def _cut(line: str, most: int) -> str:
-    return line if len(line) <= most else f"{line[:most]}…"
-
-
-def _text(data: bytes) -> str | None:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text
-
-
 def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("not a number of JSON")
-    return number
-
-
-def _depth_within(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return True
-    return not any(isinstance(one, dict | list) for one in level)
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

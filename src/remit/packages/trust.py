@@ -14,7 +14,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.packages.envelope import check_statement, read_envelope, read_statement
 from remit.packages.errors import SignatureError
 from remit.packages.manifest import Manifest
-from remit.packages.manifest_text import shown
+from remit.packages.paths import shown
 from remit.packages.trust_policy import (
     TRUST_FILE,
     KeyStatus,

@@ -18,8 +18,8 @@ from remit.kernel.schemas import first_problem, shipped_schema
 from remit.packages.errors import PackageKeyError, TrustError
 from remit.packages.files import replace_file
 from remit.packages.json_text import parse_json
-from remit.packages.manifest_text import shown
 from remit.packages.package_key import key_name_problem, public_key
+from remit.packages.paths import shown
 
 __all__ = ["TRUST_FILE", "KeyStatus", "TrustPolicy", "TrustedKey", "moment"]
 
