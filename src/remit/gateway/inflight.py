@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.gateway.budget import Amount, Book, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
+from remit.gateway.budget import (
+    Accounts,
+    Amount,
+    Hold,
+    TokenBudgeter,
+    TokenUsage,
+    owners_of,
+    usd_of,
+)
 from remit.gateway.leases import Owner
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Stage, Transaction
@@ -132,7 +140,7 @@ class InFlightCalls:
         :class:`BudgetRefusedError` or :class:`IdempotencyKeyUsedError`. An ``End``
         gives :class:`Ended`; raises :class:`LeaseLostError`.
         """
-        return _Calls(self, self._budgeter.book(tx), tx, steps)
+        return _Calls(self, self._budgeter.accounts(tx), tx, steps)
 
     async def release_claim(self, claim: Claim) -> None:
         """Let an idempotency key be used again: its call has failed."""
@@ -182,13 +190,13 @@ class InFlightCalls:
                 "DELETE FROM idempotency WHERE owner = ? AND exchange_entry_id = ''", (owner,)
             )
         tx.execute("DELETE FROM idempotency WHERE until_ms < ?", (_now_ms(),))
-        book = self._budgeter.book(tx)
-        ids = [self._settle(tx, book, policy, row) for row in sorted(rows)]
-        book.write()
+        accounts = self._budgeter.accounts(tx)
+        ids = [self._settle(tx, accounts, policy, row) for row in sorted(rows)]
+        accounts.write()
         return ids
 
     def _settle(
-        self, tx: Transaction, book: Book, policy: Literal["charge", "release"],
+        self, tx: Transaction, accounts: Accounts, policy: Literal["charge", "release"],
         row: tuple[Any, ...],
     ) -> str:  # fmt: skip
         call = dict(zip(_FIELDS, row, strict=True))
@@ -212,7 +220,7 @@ class InFlightCalls:
             metadata["attempt"] = call["attempt"]
         if hold is not None:
             nano = hold.nano if charged else 0
-            book.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
+            accounts.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
             metadata["cost_certainty"] = "upper_bound"
             if nano is not None:
                 metadata["cost_usd"] = usd_of(nano)
@@ -231,10 +239,14 @@ class _Calls:
     """The stage: accounts and rows of all calls that begin or end in one transaction."""
 
     def __init__(
-        self, calls: InFlightCalls, book: Book, tx: Transaction, steps: Sequence[Begin | End]
+        self,
+        calls: InFlightCalls,
+        accounts: Accounts,
+        tx: Transaction,
+        steps: Sequence[Begin | End],
     ) -> None:
         self._calls = calls
-        self._book = book
+        self._accounts = accounts
         self._tx = tx
         self._begun: dict[str, tuple[Any, ...]] = {}
         self._ended: list[tuple[str]] = []
@@ -249,7 +261,7 @@ class _Calls:
         if calls.charging:
             paths = [step.path for step in steps if isinstance(step, Begin)]
             paths += [step.hold.scopes for step in steps if isinstance(step, End) and step.hold]
-            book.load(key for path in paths for key in path)
+            accounts.load(key for path in paths for key in path)
 
     def do(self, step: Begin | End) -> Any:
         """See :meth:`InFlightCalls.stage`."""
@@ -264,15 +276,15 @@ class _Calls:
         hold, refused = None, None
         if self._calls.charging:
             if step.warn is not None:
-                refused = self._book.refusal(step.path, step.amount, step.turns)
-            hold = self._book.reserve(
+                refused = self._accounts.refusal(step.path, step.amount, step.turns)
+            hold = self._accounts.reserve(
                 step.path, step.amount, turns=step.turns, enforce=step.enforce
             )
         try:
             dispatch_id = self._tx.append(step.prepared[0])
         except BaseException:
             if hold is not None:
-                self._book.cancel(hold)
+                self._accounts.cancel(hold)
             raise
         until = now + step.lease_ms
         session_id, work_order_id, agent_id, contract_id, key_id = step.about
@@ -301,8 +313,8 @@ class _Calls:
         self._ended.append((step.dispatch_entry_id,))
         remaining = None
         if step.hold is not None:
-            self._book.settle(step.hold, step.usage)
-            remaining = self._book.remaining(step.hold.scopes)
+            self._accounts.settle(step.hold, step.usage)
+            remaining = self._accounts.remaining(step.hold.scopes)
         if step.answered is not None:
             claim, kept_ms = step.answered
             until = _now_ms() + kept_ms
@@ -334,7 +346,7 @@ class _Calls:
             for sql, group in itertools.groupby(self._changed_claims, key=lambda item: item[0]):
                 self._tx.execute_many(sql, [row for _, row in group])
             self._changed_claims = []
-        self._book.write()
+        self._accounts.write()
 
 
 def _select_in(tx: Transaction, column: str, values: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The server's ASGI application: which path is answered by what."""
+"""The server's ASGI application: which handler answers which path."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 class App:
     """One root over HTTP.
 
-    Model calls are answered here, by hand: they are what is waited for. Everything under
-    ``/api`` is an application of its own.
+    Model calls are answered without a framework, for speed. Everything under ``/api`` is an
+    application of its own.
 
     Args:
         runtime: the open root.
         authenticator: authenticates requests.
-        metrics: what ``/metrics`` tells.
+        metrics: shown at ``/metrics``.
         api: answers what is under ``/api``.
         settings: limits of a request.
-        recover_every_s: how often calls whose process died are looked for, in seconds.
-        on_end: called before the root is closed.
-        traced: whether the caller's trace is taken up.
-        dev: whether everybody is let in: then only pages and programs of this machine are.
+        recover_every_s: seconds between two searches for calls whose process died.
+        on_shutdown: called before the root is closed.
+        traced: whether the client's trace is continued.
+        dev: dev mode: only this machine is answered, and no web page from elsewhere.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class App:
         api: _Handler,
         settings: ServerSettings,
         recover_every_s: float,
-        on_end: Callable[[], None],
+        on_shutdown: Callable[[], None],
         traced: bool = False,
         dev: bool = False,
     ) -> None:
         self._dev = dev
         self._traced = traced
-        self._on_end = on_end
+        self._on_shutdown = on_shutdown
         self._runtime = runtime
         self._authenticator = authenticator
         self._metrics = metrics
@@ -75,7 +75,7 @@ class App:
             ("GET", "/v1/models"): listing.models,
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
-            ("GET", "/metrics"): self._measured,
+            ("GET", "/metrics"): self._show_metrics,
         }
         self._listing = listing
         self._methods: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ class App:
             else:
                 await self._answer(self._other, scope, receive, send)
         elif kind == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -110,7 +110,7 @@ class App:
             begun = True
             await send(message)
 
-        self._metrics.began()
+        self._metrics.request_started()
         try:
             if self._traced:
                 with with_parent(_trace_of(scope)):
@@ -118,8 +118,8 @@ class App:
             else:
                 await handler(scope, receive, watched)
         except asyncio.CancelledError:
-            # The client went away, or the server is told to end: the record is whole either
-            # way. Who asked the task to end has what it wanted.
+            # The client went away, or the server shuts down: the record is complete either way,
+            # and the task may end normally.
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
@@ -129,15 +129,15 @@ class App:
                 )
                 await reply_error(send, _shape(scope), error)
         except Exception:  # noqa: BLE001 - answered here, whatever it was
-            _log.exception("a request failed in a way that nobody foresaw")
+            _log.exception("a request failed unexpectedly")
             if not begun:
                 error = HttpError(500, "internal_error", "Remit failed; its log tells more.")
                 await reply_error(send, _shape(scope), error)
         finally:
-            self._metrics.ended()
+            self._metrics.request_ended()
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Paths with a part of their own, and what there is not."""
+        """Paths with parameters, wrong methods and unknown paths."""
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
             await self._api(scope, receive, send)
@@ -154,8 +154,6 @@ class App:
                 "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
             )
             await reply_error(send, _shape(scope), error)
-
-    # -- how it is -------------------------------------------------------------------------
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         await reply_json(send, {"status": "ok"})
@@ -174,7 +172,7 @@ class App:
         else:
             await reply_json(send, {"status": "ready"})
 
-    async def _measured(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _show_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._open_metrics:
             try:
                 identity = self._authenticator.authenticate_now(scope["headers"]).identity
@@ -186,9 +184,7 @@ class App:
         body, content_type = await asyncio.to_thread(self._metrics.render)
         await reply(send, 200, body, content_type.encode())
 
-    # -- beginning and end -----------------------------------------------------------------
-
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         recovery: asyncio.Task[None] | None = None
         while True:
             message = await receive()
@@ -208,25 +204,25 @@ class App:
                 return
 
     def _close(self) -> None:
-        self._on_end()
+        self._on_shutdown()
         self._runtime.close()
 
     async def _recover(self) -> None:
         while True:
             try:
-                settled = await asyncio.to_thread(self._runtime.gateway.recover)
+                recovered = await asyncio.to_thread(self._runtime.gateway.recover)
                 self._metrics.refresh()
-                if settled:
-                    _log.warning("%d calls of processes that died were settled", len(settled))
+                if recovered:
+                    _log.warning("%d calls of processes that died were settled", len(recovered))
             except RemitError as error:
-                _log.warning("calls of dead processes were not looked for: %s", error.message)
+                _log.warning("calls of dead processes cannot be recovered: %s", error.message)
             await asyncio.sleep(self._recover_every_s)
 
 
 def _is_local(scope: Scope) -> bool:
-    """Whether a request was meant for this machine, and sent by no web page from elsewhere.
+    """Whether a request names this machine, and comes from no web page from elsewhere.
 
-    A page may send its reader's browser here, under a name of its own too (DNS rebinding).
+    A page may send its reader's browser here, even under its own host name (DNS rebinding).
     """
     for name, value in scope["headers"]:
         if name in (b"host", b"origin"):
@@ -242,13 +238,13 @@ def _is_local(scope: Scope) -> bool:
 
 def _trace_of(scope: Scope) -> object | None:
     """The trace that the caller's request belongs to (W3C Trace Context)."""
-    told = {name: value.decode("latin-1") for name, value in scope["headers"]
-            if name in (b"traceparent", b"tracestate")}  # fmt: skip
-    return context_from_headers(told.get(b"traceparent"), told.get(b"tracestate"))
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]
+               if name in (b"traceparent", b"tracestate")}  # fmt: skip
+    return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))
 
 
 def _shape(scope: Scope) -> Any:
-    """The dialect of a client that is refused before it has said much."""
+    """The dialect of a client that is refused before its body is read."""
     anthropic = scope["path"].startswith("/v1/messages") or any(
         name == b"anthropic-version" for name, _ in scope["headers"]
     )

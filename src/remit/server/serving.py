@@ -108,17 +108,17 @@ def application() -> Any:
         provider, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key
     )
 
-    def end() -> None:
+    def close() -> None:
         keys.close()
         if traces is not None:
             traces.shutdown()
 
-    # What is there now stays: the collector need not look at it again, and what a call leaves
-    # behind is freed by reference counts.
+    # What exists now stays: the collector need not scan it again, and what a call leaves behind
+    # is freed by reference counts.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    # The ledger's thread waits for the loop's to let go of the interpreter: not for long.
+    # Bounds how long the ledger's thread waits for the event loop to release the interpreter.
     sys.setswitchinterval(_SWITCH_S)
     return App(
         runtime,
@@ -127,7 +127,7 @@ def application() -> Any:
         api_application(runtime, keys, authenticator),
         settings.server,
         settings.gateway.recover_every_s,
-        on_end=end,
+        on_shutdown=close,
         traced=traces is not None,
         dev=options["dev"],
     )

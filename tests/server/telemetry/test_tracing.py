@@ -264,11 +264,13 @@ class _Collector:
         self.server.server_close()
 
 
-def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode() -> None:
+def test_spans_reach_a_collector_also_with_names_that_nobody_can_encode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=a")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "region=north")
     with _Collector() as collector:
-        provider = set_up_tracing(
-            collector.url, "my-gateway", headers={"x-team": "a"}, resource={"region": "north"}
-        )
+        provider = set_up_tracing(collector.url, "my-gateway")
         observe = tracing_observer(provider, capture_content=True)
         assert observe is not None
         with with_parent(context_from_headers(TRACEPARENT)):

@@ -14,11 +14,11 @@ __all__ = [
 
 
 class AuthenticationError(RemitError):
-    """Nobody known asks. The message names no secret."""
+    """The caller is unknown. The message names no secret."""
 
 
 class AuthUnavailableError(RemitError):
-    """Whether a key is good cannot be told just now, so nobody is let in."""
+    """Keys cannot be checked at the moment, so every caller is refused."""
 
 
 class VirtualKeyError(RemitError):

@@ -5,13 +5,13 @@ from __future__ import annotations
 __all__ = ["MAX_TOKEN_CHARS", "token_from_headers"]
 
 MAX_TOKEN_CHARS = 512
-"""No token that Remit makes is longer; what is longer is not looked at."""
+"""No token that Remit makes is longer; what is longer is ignored."""
 
 _SCHEME = "bearer"
 
 
 def token_from_headers(authorization: str | None, x_api_key: str | None) -> str | None:
-    """The token as it was handed out, or ``None`` where there is none to speak of.
+    """The token as it was issued, or ``None`` without a usable one.
 
     ``Authorization: Bearer TOKEN`` (RFC 6750; the scheme in any case) counts before
     ``x-api-key: TOKEN``. A header that holds no usable token (another scheme, nothing behind it,

@@ -1,4 +1,4 @@
-"""Identities, what they may do, and the port that tells them (SPEC 6)."""
+"""Identities, what they may do, and the port that authenticates them (SPEC 6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 ROLES: dict[str, frozenset[str]] = {
-    # An admin changes things through governed verbs only, never by a key of its own making.
+    # An admin changes things through ADMIN's governed tools only, never by a key it makes.
     "admin": frozenset({"call", "read", "verify"}),
     "operator": frozenset({"call", "read", "verify", "manage_keys", "manage_budgets"}),
     "agent": frozenset({"call"}),
@@ -49,7 +49,7 @@ class Identity:
         expires_at: ISO 8601, UTC; empty for never.
         session_id: the one session, and ``work_order_id`` the one order, that a token was made
             for; empty for any.
-        within: the identity that handed on a part of what it may; nobody has more than that one.
+        within: the identity on whose behalf it acts, and whose limits hold as well.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Identity:
 
 
 class AuthProvider(Protocol):
-    """Tells who a token belongs to."""
+    """Authenticates tokens."""
 
     def authenticate(self, token: str | None) -> Identity:
         """The identity behind ``token``, else :class:`AuthenticationError`."""

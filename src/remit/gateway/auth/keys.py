@@ -12,9 +12,7 @@ from typing import Any, Self
 
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError, VirtualKeyError
 from remit.gateway.auth.identity import Identity
-from remit.gateway.auth.limits import AuthLimits
-from remit.gateway.auth.live_keys import LiveKeys
-from remit.gateway.auth.refusals import Refusals
+from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter
 from remit.gateway.auth.virtual_key import (
     KEY_CHARS,
     KeyRow,
@@ -41,17 +39,17 @@ _Keys = list[VirtualKey]  # within the class, `list` is the method
 class KeyStore:
     """Makes, revokes and checks virtual keys.
 
-    Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects what people can
-    remember; these secrets are 256 random bits, which no hash rate can search, and each call
-    has to be checked within microseconds.
+    Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects passwords; these secrets
+    are 256 random bits, which cannot be searched, and every call has to be checked within
+    microseconds.
 
-    Every change is one transaction with its ledger entry. A change counts at once in the process
-    that makes it, and within ``limits.revocation_s`` in every other.
+    Every change is one transaction with its ledger entry. A change takes effect at once in the
+    process that makes it, and within ``limits.revocation_s`` in every other.
 
     Args:
         ledger: where keys are kept and their making is recorded.
-        limits: how fresh the view of the keys must be. Left out, the store manages keys and
-            lets nobody in: no thread watches the database.
+        limits: how fresh the cache of the keys must be. Left out, the store only manages keys:
+            it authenticates nobody, and no thread watches the database.
 
     Raises:
         LedgerError: the database cannot be used.
@@ -59,10 +57,10 @@ class KeyStore:
 
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
         self._ledger = ledger
-        self._live: LiveKeys | None = None
-        self._refusals = Refusals(limits.refused_log_s if limits else math.inf)
+        self._cache: KeyCache | None = None
+        self._refusals = RefusalCounter(limits.refused_log_s if limits else math.inf)
         if limits is not None:
-            self._live = LiveKeys(ledger, limits, self._refusals.tell)
+            self._cache = KeyCache(ledger, limits, self._refusals.log)
 
     def __repr__(self) -> str:
         return f"KeyStore({self._ledger.location!r})"
@@ -79,27 +77,24 @@ class KeyStore:
         self.close()
 
     def close(self) -> None:
-        """Let nobody in any more and end the thread. Closing twice is harmless.
+        """Refuse every key from now on and end the thread. Closing twice is harmless.
 
         The ledger stays open; close it after the store.
         """
-        if self._live is not None:
-            self._live.close()
-            self._refusals.tell(closing=True)
-
-    # -- checking ----------------------------------------------------------------------
+        if self._cache is not None:
+            self._cache.close()
+            self._refusals.log(closing=True)
 
     def authenticate(self, token: str | None) -> Identity:
-        """Who calls with this key. Waits for nothing and writes nothing.
+        """The owner of this key. Waits for nothing and writes nothing.
 
         Raises:
-            AuthenticationError: nobody does, or not any more; which of these is not told.
-            AuthUnavailableError: it cannot be told, since the database could not be read for
-                ``limits.stale_after_s``.
+            AuthenticationError: the key is unknown, expired or revoked; which is not said.
+            AuthUnavailableError: the database could not be read for ``limits.stale_after_s``.
         """
-        live = self._watched()
+        cache = self._require_cache()
         if isinstance(token, str) and len(token) == KEY_CHARS and token.isascii():
-            identity = live.of_secret(hashlib.sha256(token.encode("ascii")).digest())
+            identity = cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
             if identity is not None:
                 return identity
         self._refusals.count()
@@ -111,8 +106,8 @@ class KeyStore:
         raise _refused()
 
     def identity_of(self, key_id: str) -> Identity:
-        """Who has the key of this id, when it counts now. Raises as :meth:`authenticate`."""
-        identity = self._watched().of_id(key_id)
+        """The owner of the valid key with this id. Raises as :meth:`authenticate`."""
+        identity = self._require_cache().by_id(key_id)
         if identity is None:
             self._refusals.count()
             raise _refused()
@@ -122,8 +117,6 @@ class KeyStore:
     def refused(self) -> int:
         """How many calls were refused since the store was opened."""
         return self._refusals.total
-
-    # -- managing ----------------------------------------------------------------------
 
     def create(
         self,
@@ -188,7 +181,7 @@ class KeyStore:
         return NewKey(made.key_id, name, secret)
 
     def list(self, include_revoked: bool = False) -> _Keys:
-        """Keys by name; those that expired are among them, those that were revoked if asked."""
+        """Keys by name, expired ones included; revoked ones with ``include_revoked``."""
         condition = "" if include_revoked else "WHERE revoked = ''"
         rows = self._ledger.select(f"{KeyRow.SELECT} {condition} ORDER BY name, created")
         return [KeyRow.of(row).key for row in rows]
@@ -204,8 +197,8 @@ class KeyStore:
     def revoke(self, name_or_id: str, reason: str = "", *, requested_by: str = "operator") -> str:
         """End a key for good; returns the id of its ``KEY_REVOKED`` entry.
 
-        A key that is revoked already stays as it is: the entry of that time is returned, and no
-        other is written, so whoever is not sure can ask twice.
+        A key that is revoked already stays as it is, and the id of that entry is returned, so a
+        caller that is not sure can revoke twice.
 
         Args:
             name_or_id: which key.
@@ -270,21 +263,19 @@ class KeyStore:
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
 
-    # -- inside ------------------------------------------------------------------------
-
     def _change(self, call: Callable[[Transaction], KeyRow]) -> KeyRow:
         row = self._ledger.transact(call)
-        if self._live is not None:
-            self._live.apply([row])
+        if self._cache is not None:
+            self._cache.apply([row])
         return row
 
-    def _watched(self) -> LiveKeys:
-        if self._live is None:
+    def _require_cache(self) -> KeyCache:
+        if self._cache is None:
             raise AuthUnavailableError(
                 "This key store only manages keys; it was opened without limits.",
                 next_step="Open it as KeyStore(ledger, AuthLimits(…)).",
             )
-        return self._live
+        return self._cache
 
 
 def _record(
@@ -296,7 +287,7 @@ def _record(
     requested_by: str,
     more: dict[str, Any] | None = None,
 ) -> str:
-    """Append what happened to a key. Neither secret nor hash can get here: a key has none."""
+    """Append what happened to a key. A :class:`VirtualKey` has neither secret nor hash."""
     metadata: dict[str, Any] = {
         "key_id": key.key_id,
         "name": key.name,

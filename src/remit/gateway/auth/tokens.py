@@ -1,4 +1,4 @@
-"""Signed tokens that let an agent call in its own name, for a while (SPEC 4.1, ``auth_token``)."""
+"""Signed tokens by which an agent calls in its own name, for a time (SPEC 4.1, ``auth_token``)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TEXTS = {"sub": "agent_id", "wo": "work_order_id", "ses": "session_id",
 
 @dataclass(frozen=True, slots=True)
 class AgentClaims:
-    """What a token says.
+    """The claims of a token.
 
     Attributes:
         agent_id: in whose name its bearer calls.
@@ -89,7 +89,7 @@ class AgentTokens:
         """A token for ``agent_id``; the other values as in :class:`AgentClaims`.
 
         Args:
-            ttl_s: seconds for which it counts, above 0.
+            ttl_s: seconds for which it is valid, above 0.
 
         Raises:
             InvalidInputError: a value cannot be used, or the token would be too long.
@@ -117,10 +117,10 @@ class AgentTokens:
         return token
 
     def verify(self, token: str | None) -> AgentClaims:
-        """What a token says, when this secret signed it and it has not expired.
+        """The claims of a token that this secret signed and that has not expired.
 
         Raises:
-            AuthenticationError: garbled, another's, or expired; which of these is not told.
+            AuthenticationError: malformed, signed by another, or expired; which is not said.
         """
         if (
             not isinstance(token, str)
@@ -130,7 +130,7 @@ class AgentTokens:
         ):
             raise _refused()
         signed, _, signature = token.rpartition(".")
-        # As text: two texts of base64 can stand for the same bytes, and only one was issued.
+        # As text: several base64 texts decode to the same bytes, and only one was issued.
         if not hmac.compare_digest(self._signature(signed), signature):
             raise _refused()
         claims = _claims(signed[len(_KIND) :])
@@ -143,10 +143,10 @@ class AgentTokens:
 
 
 class KeyIdentities(Protocol):
-    """What knows virtual keys by their id: :class:`~remit.gateway.auth.KeyStore`."""
+    """Finds virtual keys by their id: :class:`~remit.gateway.auth.KeyStore`."""
 
     def identity_of(self, key_id: str) -> Identity:
-        """Who has that key, when it counts now, else :class:`AuthenticationError`."""
+        """The owner of a valid key, else :class:`AuthenticationError`."""
         ...
 
 
@@ -154,8 +154,8 @@ class AgentTokenProvider:
     """Authenticates agents by their tokens.
 
     Args:
-        tokens: what checks them.
-        keys: what knows virtual keys. With it a token made on behalf of a key ends with that
+        tokens: checks them.
+        keys: finds virtual keys. With it a token made on behalf of a key ends with that
             key, and allows no more than the key does; without it such tokens are refused.
     """
 
@@ -167,8 +167,8 @@ class AgentTokenProvider:
         """The agent that the token names.
 
         Raises:
-            AuthenticationError: the token, or the key behind it, does not count.
-            AuthUnavailableError: whether the key counts cannot be told.
+            AuthenticationError: the token, or the key behind it, is not valid.
+            AuthUnavailableError: the key cannot be checked.
         """
         claims = self._tokens.verify(token)
         key: Identity | None = None
@@ -217,7 +217,7 @@ def _encode(data: bytes) -> str:
 
 
 def _claims(encoded: str) -> AgentClaims:
-    """Claims that were signed; of another shape only where the secret served another use."""
+    """Claims that were signed; another shape means that the secret signed something else."""
     try:
         read = orjson.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
         texts = {field: read.get(name, "") for name, field in _TEXTS.items()}

@@ -1,4 +1,4 @@
-"""A virtual key as it lies in the database; the secret itself does not."""
+"""A virtual key as it is stored; its secret is not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KEY_CHARS = len(_PREFIX) + 43
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key just made: the one time that its secret is told.
+    """A key just made: the only time that its secret is shown.
 
     Attributes:
         key_id: names it for good; not secret.
@@ -74,7 +74,7 @@ class VirtualKey:
         created: when it was made.
         expires: from when on it is refused.
         rotated: when it last got a new secret.
-        old_until: until when the secret before that one still counts.
+        old_until: until when the secret before that one is still valid.
         revoked: when it was revoked.
         revoked_entry: id of the ``KEY_REVOKED`` entry.
     """
@@ -105,7 +105,7 @@ class VirtualKey:
 
     @property
     def identity(self) -> Identity:
-        """Who calls with it."""
+        """The identity of its callers."""
         return Identity(
             name=self.name,
             role=self.role,
@@ -182,7 +182,7 @@ class KeyRow:
         """A row that :attr:`SELECT` gave.
 
         Raises:
-            AuthUnavailableError: it is damaged. Whom it let in, and until when, nobody can tell.
+            AuthUnavailableError: it is damaged, so whom it authenticates is unknown.
         """
         given = dict(zip(_COLUMNS, row, strict=True))
         hash_, old_hash, changed = (given.pop(name) for name in ("hash", "old_hash", "changed"))
@@ -205,13 +205,13 @@ class KeyRow:
         """The key of that id or name; of several of one name the live one, else the latest.
 
         Args:
-            run: what asks the database, inside a transaction or outside.
-            name_or_id: which.
+            run: runs a query, inside a transaction or outside.
+            name_or_id: which key.
 
         Raises:
             VirtualKeyNotFoundError: there is none.
         """
-        # What is not printable is nobody's name, and some engines refuse to look for it.
+        # No name has unprintable characters, and some engines refuse to search for them.
         rows = (
             run(
                 f"{cls.SELECT} WHERE key_id = ? OR name = ? "
@@ -281,14 +281,14 @@ def check_text(what: str, value: object, longest: int = _MAX_CHARS) -> None:
 
 
 def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
-    """A list without what stands in it twice, in its order."""
+    """A list without duplicates, in its order."""
     if isinstance(values, str):
         raise InvalidInputError(f"The key's {what} is one text, not a list of texts.")
     return tuple(dict.fromkeys(values))
 
 
 def now_text() -> str:
-    """The time as keys have it."""
+    """The current time as keys store it."""
     return time_text(datetime.now(UTC))
 
 
@@ -312,5 +312,5 @@ def time_text(moment: str | datetime | None) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """A time that :func:`time_text` gave, in seconds since 1970; endless for an empty one."""
+    """A time from :func:`time_text`, in seconds since 1970; infinite for an empty one."""
     return datetime.fromisoformat(text).timestamp() if text else math.inf

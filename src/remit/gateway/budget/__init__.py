@@ -1,9 +1,9 @@
 """Budgets: reserve an upper bound, then settle what was used (SPEC 5)."""
 
-from remit.gateway.budget.book import Book, Hold
+from remit.gateway.budget.accounts import Accounts, Hold
+from remit.gateway.budget.audit import BudgetAudit, Difference, audit_budgets
 from remit.gateway.budget.budgeter import TokenBudgeter
 from remit.gateway.budget.errors import BudgetError, BudgetRefusedError
-from remit.gateway.budget.rebuilding import BudgetAudit, Difference, audit_budgets
 from remit.kernel.budget import (
     Amount,
     BudgetCheckResult,
@@ -18,8 +18,8 @@ from remit.kernel.budget import (
 )
 
 __all__ = [
+    "Accounts",
     "Amount",
-    "Book",
     "BudgetAudit",
     "BudgetCheckResult",
     "BudgetError",

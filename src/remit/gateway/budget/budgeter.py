@@ -1,4 +1,4 @@
-"""Budgets, kept in the ledger's own database so that both change together or not at all."""
+"""Budgets, in the ledger's own database so that both change together or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.gateway.budget.book import FIELDS, Book, Hold, read_accounts, refusal
+from remit.gateway.budget.accounts import FIELDS, Accounts, Hold, read_accounts, refusal
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.kernel.budget import (
     Amount,
@@ -25,11 +25,11 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 __all__ = ["TokenBudgeter"]
 
-_SECONDS = 60
+_MINUTE_S = 60
 
 
 class TokenBudgeter:
-    """Reserves, settles and reports what sessions, work orders, agents and keys may use.
+    """Reserves, settles and reports the budgets of sessions, work orders, agents and keys.
 
     Limits hold under any concurrency: a reservation is checked and taken under the ledger's
     write lock, in the transaction that also writes the ``DISPATCH``.
@@ -43,9 +43,9 @@ class TokenBudgeter:
         self._ledger = ledger
         self._allow_unpriced = allow_unpriced
 
-    def book(self, tx: Transaction) -> Book:
-        """The accounts as ``tx`` sees them; whoever asks for it writes it back."""
-        return Book(tx, allow_unpriced=self._allow_unpriced)
+    def accounts(self, tx: Transaction) -> Accounts:
+        """The accounts in a transaction; the caller writes them back."""
+        return Accounts(tx, allow_unpriced=self._allow_unpriced)
 
     def allocate(
         self,
@@ -74,31 +74,19 @@ class TokenBudgeter:
             return _allocate(tx, entry, row)
         return self._ledger.transact(lambda tx: _allocate(tx, entry, row))
 
-    async def aallocate(
-        self,
-        scope: BudgetScope,
-        token_limit: int | None = None,
-        *,
-        turn_limit: int | None = None,
-        limits: BudgetLimits | None = None,
-    ) -> str:
-        """:meth:`allocate` without blocking the event loop."""
-        entry, row = _allocation(scope, token_limit, turn_limit, limits)
-        return await self._ledger.submit(lambda tx: _allocate(tx, entry, row))
-
     def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
         """:meth:`allocate` before whatever is written later, without waiting for it."""
         entry, row = _allocation(scope, None, None, limits)
         return self._ledger.submit(lambda tx: _allocate(tx, entry, row))
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
-        """Whether a call of this size would be allowed just now. Holds nothing.
+        """Whether a call of this size would be allowed now. Holds nothing.
 
         Args:
-            scope: who asks; ``requested_tokens`` is the size when ``amount`` is left out.
+            scope: whose budgets; ``requested_tokens`` is the size when ``amount`` is left out.
             amount: the size.
         """
-        return self.check_path(scope.path, amount or _amount(scope))
+        return self.check_path(scope.path, amount or Amount(scope.requested_tokens))
 
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
         """:meth:`check` for the accounts named, the narrowest last."""
@@ -109,7 +97,7 @@ class TokenBudgeter:
             return BudgetCheckResult(
                 False, None, f"NOT_ALLOCATED: no budget was allocated for {path[-1]}"
             )
-        minute = int(time.time()) // _SECONDS
+        minute = int(time.time()) // _MINUTE_S
         for state in states:
             if minute > state.minute:
                 state = replace(state, minute=minute, minute_requests=0, minute_tokens=0)
@@ -132,7 +120,7 @@ class TokenBudgeter:
 
         Args:
             scope: path and amount.
-            reservation_id: what settles or releases it later.
+            reservation_id: names it for :meth:`settle` and :meth:`release`.
             amount: instead of ``scope.requested_tokens``.
             tx: the transaction to join; its own when left out.
             turns: model calls to count; 0 for a retry of one already counted.
@@ -143,10 +131,10 @@ class TokenBudgeter:
         """
 
         def call(tx: Transaction) -> None:
-            book = self.book(tx)
-            wanted = amount or _amount(scope)
-            hold = book.reserve(scope.path, wanted, turns=turns, enforce=enforce)
-            book.write()
+            accounts = self.accounts(tx)
+            size = amount or Amount(scope.requested_tokens)
+            hold = accounts.reserve(scope.path, size, turns=turns, enforce=enforce)
+            accounts.write()
             tx.execute("INSERT INTO holds VALUES (?, ?)", (reservation_id, hold.encode()))
 
         if tx is not None:
@@ -166,13 +154,13 @@ class TokenBudgeter:
             if not rows:
                 return DebitResult(False, None, 0)
             hold = Hold.decode(rows[0][0])
-            book = self.book(tx)
-            book.settle(hold, usage)
-            book.write()
-            states = book.statuses(hold.scopes)
+            accounts = self.accounts(tx)
+            accounts.settle(hold, usage)
+            accounts.write()
+            states = accounts.statuses(hold.scopes)
             spent = states[-1].spent_tokens if states else 0
             cost = usd_of(usage.cost_nano or 0)
-            return DebitResult(True, book.remaining(hold.scopes), spent, cost)
+            return DebitResult(True, accounts.remaining(hold.scopes), spent, cost)
 
         return call(tx) if tx is not None else self._ledger.transact(call)
 
@@ -183,7 +171,7 @@ class TokenBudgeter:
     def debit(self, scope: BudgetScope, usage: TokenUsage) -> DebitResult:
         """Charge tokens that were spent outside the gateway; writes a ``BUDGET_DEBIT``.
 
-        What goes through the gateway is debited there, once, and recorded by its ``EXCHANGE``.
+        Calls through the gateway are debited there, once, and recorded by their ``EXCHANGE``.
 
         Raises:
             BudgetRefusedError: no budget was allocated for the scope.
@@ -206,16 +194,16 @@ class TokenBudgeter:
         )
 
         def call(tx: Transaction) -> DebitResult:
-            book = self.book(tx)
-            states = book.charge(scope.path, usage)
+            accounts = self.accounts(tx)
+            states = accounts.charge(scope.path, usage)
             if not states:
                 raise BudgetRefusedError(
                     "NOT_ALLOCATED", f"no budget was allocated for {scope.path[-1]}", None
                 )
-            book.write()
+            accounts.write()
             return DebitResult(
                 True,
-                book.remaining(scope.path),
+                accounts.remaining(scope.path),
                 states[-1].spent_tokens,
                 usd_of(usage.cost_nano or 0),
                 tx.append(entry),
@@ -232,7 +220,7 @@ class TokenBudgeter:
         return [BudgetStatus(*found[key]) for key in path if key in found]
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
-        """Every account, by name; those whose name begins with ``prefix``."""
+        """The accounts whose name begins with ``prefix``, by name."""
         sql = f"SELECT {', '.join(FIELDS)} FROM budgets"
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"
@@ -286,10 +274,6 @@ def _allocate(tx: Transaction, entry: LedgerEntry, row: tuple[Any, ...]) -> str:
         row,
     )
     return tx.append(entry)
-
-
-def _amount(scope: BudgetScope) -> Amount:
-    return Amount(scope.requested_tokens)
 
 
 def _names(scope: BudgetScope) -> dict[str, str]:

@@ -6,7 +6,7 @@ __all__ = ["BudgetError", "BudgetRefusedError"]
 
 
 class BudgetError(RemitError):
-    """Base of what goes wrong with a budget."""
+    """Base of the errors of budgets."""
 
 
 class BudgetRefusedError(BudgetError):
@@ -15,9 +15,9 @@ class BudgetRefusedError(BudgetError):
     Attributes:
         code: ``BUDGET_EXHAUSTED``, ``TURN_LIMIT``, ``RATE_LIMITED``, ``NOT_ALLOCATED``,
             ``UNPRICED`` (a limit in US dollars, and no price) or ``UNBOUNDED`` (a limit, and no
-            end to what the call may use).
+            bound to what the call may use).
         remaining: tokens left on the scope that refused; ``None`` where it has no token limit.
-        retry_after_s: when it may be tried again, in seconds; ``None`` when waiting is no help.
+        retry_after_s: when to try again, in seconds; ``None`` when waiting does not help.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""What an operator watches: metrics, traces and logs of the calls (SPEC 12).
+"""Metrics, traces and logs of the calls, for operators (SPEC 12).
 
-Everything here is told of a call when it has ended, as an observer of the gateway. Nothing here
-changes a call, and the record is the ledger, not these.
+Each is an observer of the gateway, called when a call has ended. None changes a call, and none
+replaces the record, which is the ledger.
 """
 
 from remit.server.telemetry.logs import CallLog, SecretFilter, set_up_logging

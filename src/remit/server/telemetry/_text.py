@@ -1,4 +1,4 @@
-"""Texts that others chose, made fit to be shown to an operator."""
+"""Makes texts that clients chose safe to show to an operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from remit.gateway import MAX_ID_CHARS
 
 __all__ = ["name_of", "one_line"]
 
-# Whatever ends a line somewhere, moves a terminal's cursor, or turns the direction of writing.
+# What ends a line somewhere, moves a terminal's cursor, or changes the direction of writing.
 _HARMFUL = (
     *range(0x20),
     *range(0x7F, 0xA0),
@@ -24,7 +24,7 @@ _ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for cod
 
 
 def one_line(text: str) -> str:
-    """``text`` with an escape that can be read for whatever is harmful in a line of a log."""
+    """``text`` with readable escapes for what is harmful in a line of a log."""
     return text if text.isascii() and text.isprintable() else text.translate(_ESCAPES)
 
 
@@ -34,6 +34,5 @@ def name_of(value: Any) -> str:
     A rejected request was never checked: its ids may be of any type, length and content.
     """
     text = value if isinstance(value, str) else "" if value is None else str(value)
-    if len(text) > MAX_ID_CHARS:
-        text = text[:MAX_ID_CHARS]
+    text = text[:MAX_ID_CHARS]
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

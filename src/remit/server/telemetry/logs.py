@@ -1,7 +1,7 @@
 """Structured logs on standard error (SPEC 12): what happened, never what was said.
 
-No content, no key and no token is logged; what looks like a secret is blotted out wherever it
-comes from, and no text that somebody chose can begin a line of its own.
+No content, key or token is logged; what looks like a secret is redacted wherever it comes from,
+and no text that a client chose can begin a line of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _STANDARD = frozenset(
 
 
 class SecretFilter(logging.Filter):
-    """Blots secrets out of a record's message, exception and extra fields, for any handler.
+    """Redacts secrets in a record's message, exception and extra fields, for any handler.
 
-    The record itself is changed: no later handler sees what was there.
+    The record itself is changed: no later handler sees the secret.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -72,16 +72,16 @@ def _cleaned(value: Any) -> Any:
 def set_up_logging(
     level: str, form: Literal["text", "json"] = "text", *, stream: IO[str] | None = None
 ) -> logging.Handler:
-    """Log what the logger ``remit`` and those below it say, a line a record.
+    """Log the records of the logger ``remit`` and those below it, a line each.
 
-    Called again, it replaces what it set up before.
+    A second call replaces the handler of the first.
 
     Args:
-        level: the least that is logged: ``debug``, ``info``, ``warning``, ``error``; case does
-            not count.
-        form: ``text`` for people; ``json`` gives objects with ``time`` (ISO 8601, UTC),
+        level: the lowest level that is logged: ``debug``, ``info``, ``warning``, ``error``, in
+            any case.
+        form: ``text`` for people; ``json`` writes objects with ``time`` (ISO 8601, UTC),
             ``level``, ``logger``, ``message``, the record's extra fields, and ``exception``.
-        stream: where to; standard error when left out.
+        stream: standard error when left out.
 
     Raises:
         InvalidInputError: no such level or form.
@@ -107,11 +107,11 @@ def set_up_logging(
 class CallLog:
     """One line at INFO for each call that has ended; an observer of the gateway.
 
-    Its fields are ids, numbers and codes. What an error says is not among them: it may quote what
-    was sent. The ledger has it.
+    Its fields are ids, numbers and codes. The text of an error is not among them, as it may quote
+    what was sent; the ledger has it.
 
     Args:
-        logger: where to; ``remit.calls`` when left out.
+        logger: ``remit.calls`` when left out.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
@@ -148,12 +148,12 @@ class CallLog:
 
 
 class _Handler(logging.StreamHandler[IO[str]]):
-    """Ours: what a second call of :func:`set_up_logging` finds and replaces."""
+    """The handler that a second call of :func:`set_up_logging` replaces."""
 
 
 def _time(record: logging.LogRecord) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{whole}.{int(record.msecs):03d}Z"
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class _JsonFormatter(logging.Formatter):
-    """A JSON object in ASCII: whatever a text holds, the line ends where the record does."""
+    """A JSON object in ASCII: no text in it can end the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -171,7 +171,7 @@ class _JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         for name, value in _extra(record).items():
-            line.setdefault(name, value)  # no field passes for one of the record's own
+            line.setdefault(name, value)  # a field cannot replace one of the record's own
         if record.exc_text:
             line["exception"] = record.exc_text
         if record.stack_info:
@@ -180,7 +180,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """``time LEVEL logger: message key=value …``; tracebacks below it, set in."""
+    """``time LEVEL logger: message key=value …``; tracebacks below it, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{_time(record)} {record.levelname} {record.name}: "

@@ -25,9 +25,9 @@ try:
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError:  # the extra is not installed
-    _there = False
+    _installed = False
 else:
-    _there = True
+    _installed = True
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
@@ -44,11 +44,11 @@ _parent: ContextVar[Any] = ContextVar("remit_trace_parent", default=None)
 
 
 def context_from_headers(traceparent: str | None, tracestate: str | None = None) -> object | None:
-    """The caller's trace, as its W3C headers tell it, for :func:`with_parent`.
+    """The caller's trace, from its W3C headers, for :func:`with_parent`.
 
-    ``None`` without headers, with headers that mean nothing, and without OpenTelemetry.
+    ``None`` without headers, with invalid headers, and without OpenTelemetry.
     """
-    if not traceparent or not _there:
+    if not traceparent or not _installed:
         return None
     carrier = {"traceparent": traceparent}
     if tracestate:
@@ -59,7 +59,7 @@ def context_from_headers(traceparent: str | None, tracestate: str | None = None)
 
 @contextmanager
 def with_parent(context: object | None) -> Iterator[None]:
-    """Calls routed within belong to that trace; ``None`` leaves it as it is.
+    """Make calls routed in the block part of that trace; ``None`` changes nothing.
 
     Args:
         context: what :func:`context_from_headers` gave, or any OpenTelemetry context.
@@ -74,24 +74,16 @@ def with_parent(context: object | None) -> Iterator[None]:
         _parent.reset(token)
 
 
-def set_up_tracing(
-    endpoint: str,
-    service_name: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    resource: Mapping[str, str] | None = None,
-) -> SdkTracerProvider:
+def set_up_tracing(endpoint: str, service_name: str) -> SdkTracerProvider:
     """A tracer provider that sends spans to an OTLP/HTTP endpoint, in batches, from a thread.
 
-    It is Remit's own, not the process's global one. One is needed in each process, made after a
-    fork; its ``shutdown()`` sends what still waits. ``OTEL_…`` variables set what is not named
-    here (sampling, batches, timeouts).
+    It is Remit's own, not the process's global one. Each process needs one, made after a fork;
+    its ``shutdown()`` sends what is still queued. ``OTEL_…`` variables set the rest (headers,
+    attributes of the resource, sampling, batches, timeouts).
 
     Args:
         endpoint: URL; ``/v1/traces`` is added when it has no path.
         service_name: ``service.name`` of the spans.
-        headers: sent with each batch, say for a key.
-        resource: further attributes of the resource.
 
     Raises:
         ConfigError: the endpoint is no HTTP URL, or the extra ``otel`` is not installed.
@@ -114,9 +106,8 @@ def set_up_tracing(
     if parts.path in ("", "/"):
         endpoint = parts._replace(path=_TRACES_PATH).geturl()
     attributes = {"service.name": service_name, "service.version": __version__}
-    provider = TracerProvider(resource=Resource.create({**attributes, **(resource or {})}))
-    exporter = OTLPSpanExporter(endpoint=endpoint, headers=dict(headers) if headers else None)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider = TracerProvider(resource=Resource.create(attributes))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     return provider
 
 
@@ -127,13 +118,13 @@ def tracing_observer(
 
     Args:
         tracer_provider: where spans go; the process's global provider when left out.
-        capture_content: put prompts, answers and the texts of errors on the spans. What has left
-            Remit no erasure reaches.
+        capture_content: put prompts, answers and the texts of errors on the spans. No erasure
+            reaches what has left Remit.
 
     Returns:
         ``None``, and a warning in the log, without OpenTelemetry.
     """
-    if not _there:
+    if not _installed:
         _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
         return None
     tracer = _trace.get_tracer("remit", __version__, tracer_provider)
@@ -150,7 +141,7 @@ def tracing_observer(
         )
         if span.is_recording():
             if response.outcome is not RouteOutcome.SUCCESS:
-                # What an error says may quote what was sent.
+                # The text of an error may quote what was sent.
                 about = _plain(response.error_message or "") if capture_content else ""
                 status = _trace.Status(_trace.StatusCode.ERROR, about or _error_type(response))
                 span.set_status(status)
@@ -165,7 +156,7 @@ def tracing_observer(
 
 def _attributes(report: CallReport, model: str) -> dict[str, Any]:
     request, response = report.request, report.response
-    told: dict[str, Any] = {"gen_ai.operation.name": "chat", "remit.attempts": report.attempts}
+    found: dict[str, Any] = {"gen_ai.operation.name": "chat", "remit.attempts": report.attempts}
     for key, text in (
         ("gen_ai.provider.name", response.provider_id),
         ("gen_ai.request.model", model),
@@ -181,31 +172,29 @@ def _attributes(report: CallReport, model: str) -> dict[str, Any]:
         ("remit.cost_certainty", response.cost_certainty),
     ):
         if text:
-            told[key] = name_of(text)
+            found[key] = name_of(text)
     if isinstance(request.max_tokens, int):
-        told["gen_ai.request.max_tokens"] = request.max_tokens
+        found["gen_ai.request.max_tokens"] = request.max_tokens
     if isinstance(request.temperature, (int, float)):
-        told["gen_ai.request.temperature"] = float(request.temperature)
+        found["gen_ai.request.temperature"] = float(request.temperature)
     if response.outcome is RouteOutcome.SUCCESS:
-        told["gen_ai.response.model"] = name_of(response.model_id)
-        told["gen_ai.response.finish_reasons"] = (name_of(response.finish_reason),)
+        found["gen_ai.response.model"] = name_of(response.model_id)
+        found["gen_ai.response.finish_reasons"] = (name_of(response.finish_reason),)
     else:
-        told["error.type"] = _error_type(response)
-    if response.replayed:  # whoever adds up usage must not count this one again
-        told["remit.replayed"] = True
+        found["error.type"] = _error_type(response)
+    if response.replayed:  # its usage must not be added up again
+        found["remit.replayed"] = True
     elif response.outcome is not RouteOutcome.REJECTED:
-        told["gen_ai.usage.input_tokens"] = response.input_tokens
-        told["gen_ai.usage.output_tokens"] = response.output_tokens
+        found["gen_ai.usage.input_tokens"] = response.input_tokens
+        found["gen_ai.usage.output_tokens"] = response.output_tokens
         if response.cost_certainty not in ("", "unpriced"):
-            told["remit.cost_usd"] = response.cost_incurred
-    return told
+            found["remit.cost_usd"] = response.cost_incurred
+    return found
 
 
 def _error_type(response: PromptResponse) -> str:
     return name_of(response.error_code) or "_OTHER"
 
-
-# -- content, where it is asked for ------------------------------------------------------------
 
 _FINISHED = {"tool_use": "tool_call"}  # the conventions' word for it
 
@@ -258,5 +247,5 @@ def _json(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without lone surrogates: one would cost the exporter the whole batch."""
+    """Without lone surrogates: one would make the exporter drop the whole batch."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

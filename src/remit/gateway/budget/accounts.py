@@ -1,4 +1,4 @@
-"""The accounts of budgets, as one transaction sees and changes them."""
+"""The accounts of budgets, read and changed in one transaction."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from remit.gateway.budget.errors import BudgetRefusedError
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
 from remit.ledger import Transaction
 
-__all__ = ["FIELDS", "MOST", "Book", "Hold", "read_accounts", "refusal"]
+__all__ = ["FIELDS", "MAX_COUNT", "Accounts", "Hold", "read_accounts", "refusal"]
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
 
-MOST = 1 << 62
-"""The most that an account counts."""
+MAX_COUNT = 1 << 62
+"""Counts stop here: it fits the columns."""
 
 _CHANGING = (
     "spent_tokens", "reserved_tokens", "turns", "spent_nano", "reserved_nano", "unpriced_calls",
     "minute", "minute_requests", "minute_tokens", "closed",
 )  # fmt: skip
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
-_SECONDS = 60
+_MINUTE_S = 60
 _MAX_MARKS = 256
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
@@ -34,11 +34,11 @@ _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What one call holds, on every account named; carried beside the call until it ends.
+    """What one call holds on each of its accounts until it ends.
 
     Attributes:
-        nano: ``None`` when the model had no price.
-        minute: when it was taken, for the limits per minute.
+        nano: cost in billionths of a US dollar; ``None`` when the model had no price.
+        minute: since 1970, for the limits per minute.
     """
 
     scopes: tuple[str, ...]
@@ -49,19 +49,19 @@ class Hold:
     bounded: bool = True
 
     def exceeded_by(self, usage: TokenUsage) -> list[str]:
-        """In what a bill went above this bound: ``tokens``, ``cost``."""
+        """Which of ``tokens`` and ``cost`` went above this bound."""
         if not self.bounded:
             return []
         cost_over = self.nano is not None and (usage.cost_nano or 0) > self.nano
         return ["tokens"] * (usage.total > self.tokens) + ["cost"] * cost_over
 
     def encode(self) -> str:
-        """As a column keeps it."""
+        """JSON, for a column."""
         return orjson.dumps(self).decode()
 
     @classmethod
     def read(cls, text: str) -> Hold | None:
-        """From a column that may hold anything; ``None`` of what is no hold."""
+        """From a column; ``None`` for what is not a hold."""
         try:
             return cls.decode(text)
         except (ValueError, TypeError, KeyError):
@@ -70,8 +70,8 @@ class Hold:
     @classmethod
     def decode(cls, text: str) -> Hold:
         """From :meth:`encode`."""
-        known = orjson.loads(text)
-        return cls(**{**known, "scopes": tuple(known["scopes"])})
+        fields = orjson.loads(text)
+        return cls(**{**fields, "scopes": tuple(fields["scopes"])})
 
 
 class _Account:
@@ -92,23 +92,23 @@ class _Account:
         return BudgetStatus(*[getattr(self, name) for name in FIELDS])
 
     def spend(self, usage: TokenUsage) -> None:
-        """Charge what was used; a sum beyond all measure stays at the most a column holds."""
-        self.spent_tokens = min(self.spent_tokens + usage.total, MOST)
+        """Charge what was used."""
+        self.spent_tokens = min(self.spent_tokens + usage.total, MAX_COUNT)
         if usage.cost_nano is None:
             self.unpriced_calls += usage.total > 0
         else:
-            self.spent_nano = min(self.spent_nano + usage.cost_nano, MOST)
+            self.spent_nano = min(self.spent_nano + usage.cost_nano, MAX_COUNT)
 
-    def enter(self, minute: int) -> None:
-        """Begin a new minute; a clock that was set back begins none."""
+    def start_minute(self, minute: int) -> None:
+        """Reset the counts of a minute that has passed; a clock set back resets nothing."""
         if minute > self.minute:
             self.minute, self.minute_requests, self.minute_tokens = minute, 0, 0
 
 
-class Book:
+class Accounts:
     """Loads accounts, reserves and settles on them, and writes them back once.
 
-    All of it under the ledger's write lock: nobody comes in between.
+    All under the ledger's write lock, so no other process changes them in between.
 
     Args:
         tx: the transaction.
@@ -121,7 +121,7 @@ class Book:
         self._accounts: dict[str, _Account | None] = {}
 
     def load(self, scopes: Iterable[str]) -> None:
-        """Read those accounts that are not known yet."""
+        """Read the accounts that are not loaded yet."""
         missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
         if not missing:
             return
@@ -132,18 +132,18 @@ class Book:
     def reserve(
         self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
     ) -> Hold:
-        """Hold ``amount`` on every account of ``path`` that there is, or on none.
+        """Hold ``amount`` on every existing account of ``path``, or on none.
 
         Raises:
             BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
         """
         self.load(path)
         accounts = [account for key in path if (account := self._accounts[key]) is not None]
-        minute = int(time.time()) // _SECONDS
+        minute = int(time.time()) // _MINUTE_S
         if enforce and (refused := self.refusal(path, amount, turns)) is not None:
             raise refused
         for account in accounts:
-            account.enter(minute)
+            account.start_minute(minute)
             account.reserved_tokens += amount.tokens
             account.reserved_nano += amount.nano or 0
             account.turns += turns
@@ -160,21 +160,21 @@ class Book:
         )
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
-        """Why a reservation would be refused just now, if it would."""
+        """Why a reservation would be refused now; ``None`` when it would not."""
         self.load(path)
-        minute = int(time.time()) // _SECONDS
+        minute = int(time.time()) // _MINUTE_S
         accounts = [account for key in path if (account := self._accounts[key]) is not None]
         if not accounts:
             message = f"no budget was allocated for {path[-1]}"
             return BudgetRefusedError("NOT_ALLOCATED", message, None)
         for account in accounts:
-            account.enter(minute)
+            account.start_minute(minute)
             if (found := refusal(account, amount, turns, self._allow_unpriced)) is not None:
                 return found
         return None
 
     def cancel(self, hold: Hold) -> None:
-        """Take back a hold of this transaction as if it had never been."""
+        """Undo a hold of this transaction."""
         for key in hold.scopes:
             account = self._accounts[key]
             if account is not None:
@@ -210,14 +210,14 @@ class Book:
             account.dirty = True
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
-        """Charge what nothing was held for; gives the accounts that there are."""
+        """Charge usage without a hold; returns the existing accounts of ``scopes``."""
         self.load(scopes)
-        minute = int(time.time()) // _SECONDS
+        minute = int(time.time()) // _MINUTE_S
         charged = []
         for key in scopes:
             account = self._accounts[key]
             if account is not None:
-                account.enter(minute)
+                account.start_minute(minute)
                 account.spend(usage)
                 account.minute_tokens += usage.total
                 account.dirty = True
@@ -225,13 +225,13 @@ class Book:
         return charged
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
-        """Those accounts of ``scopes`` that there are, in that order."""
+        """The existing accounts of ``scopes``, in that order."""
         wanted = list(scopes)
         self.load(wanted)
         return [account.status() for key in wanted if (account := self._accounts[key]) is not None]
 
     def remaining(self, scopes: Iterable[str]) -> int | None:
-        """Tokens left on the narrowest token limit; ``None`` where there is none."""
+        """Fewest tokens left under any token limit; ``None`` without one."""
         left = []
         for key in scopes:
             account = self._accounts[key]
@@ -240,13 +240,13 @@ class Book:
         return min(left) if left else None
 
     def write(self) -> None:
-        """Write the accounts that changed since the last time."""
+        """Write the accounts that changed since the last write."""
         changed = [account for account in self._accounts.values() if account and account.dirty]
         if changed:
             self._tx.execute_many(
                 _UPDATE,
                 [
-                    (*[min(getattr(account, name), MOST) for name in _CHANGING], account.scope)
+                    (*[min(getattr(account, name), MAX_COUNT) for name in _CHANGING], account.scope)
                     for account in changed
                 ],
             )
@@ -255,11 +255,11 @@ class Book:
 
 
 def read_accounts(execute: _Execute, scopes: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Rows of those of ``scopes`` that there are."""
+    """The rows of ``scopes``; one that has no account has no row."""
     rows: list[tuple[Any, ...]] = []
     for start in range(0, len(scopes), _MAX_MARKS):
         part = scopes[start : start + _MAX_MARKS]
-        # Few sizes of statement, so that they stay prepared; the last name fills the rest.
+        # Few statement sizes, so that they stay prepared; the last name fills the rest.
         size = 1 << (len(part) - 1).bit_length()
         marks = ", ".join("?" * size)
         rows += execute(
@@ -272,13 +272,13 @@ def read_accounts(execute: _Execute, scopes: Sequence[str]) -> list[tuple[Any, .
 def refusal(
     account: Any, amount: Amount, turns: int, allow_unpriced: bool
 ) -> BudgetRefusedError | None:
-    """Why ``account`` refuses ``amount``, if it does. It must be in the current minute."""
+    """Why ``account``, in its current minute, refuses ``amount``; ``None`` when it does not."""
     scope, left = account.scope, None
     if account.token_limit is not None:
         left = account.token_limit - account.spent_tokens - account.reserved_tokens
     if account.closed:
         message = (
-            f"{scope} is closed: a bill went above its bound. Allocate the budget anew to open it"
+            f"{scope} is closed: a bill went above its bound. Allocate the budget again to open it"
         )
         return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
     if account.turn_limit is not None and account.turns + turns > account.turn_limit:
@@ -324,4 +324,4 @@ def refusal(
 
 def _wait_s() -> float:
     """Seconds until the next minute begins."""
-    return _SECONDS - time.time() % _SECONDS
+    return _MINUTE_S - time.time() % _MINUTE_S

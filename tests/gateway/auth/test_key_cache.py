@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.auth import AuthenticationError, AuthLimits, AuthUnavailableError, KeyStore
-from remit.gateway.auth.refusals import Refusals
+from remit.gateway.auth.key_cache import RefusalCounter
 from remit.gateway.auth.virtual_key import KeyRow, VirtualKey, new_key_id, new_secret, now_text
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
@@ -104,8 +104,8 @@ def test_an_older_row_does_not_bring_a_key_back(target: str) -> None:
         made = keys.create("k")
         (row,) = ledger.select(KeyRow.SELECT)
         keys.revoke("k")
-        assert keys._live is not None
-        keys._live.apply([KeyRow.of(row)])  # read before, arriving after
+        assert keys._cache is not None
+        keys._cache.apply([KeyRow.of(row)])  # read before, arriving after
         assert not _lets_in(keys, made.key)
 
 
@@ -283,7 +283,7 @@ def test_refusals_are_told_as_a_number(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_no_refusal_is_lost_between_threads() -> None:
-    refusals = Refusals(60)
+    refusals = RefusalCounter(60)
 
     def work() -> None:
         for _ in range(5000):

@@ -1,4 +1,4 @@
-"""The keys that count now, in memory, never long behind the database."""
+"""The valid keys in memory, never long behind the database."""
 
 from __future__ import annotations
 
@@ -9,17 +9,79 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from remit.gateway.auth.errors import AuthUnavailableError
 from remit.gateway.auth.identity import Identity
-from remit.gateway.auth.limits import AuthLimits
 from remit.gateway.auth.virtual_key import KeyRow, now_text, seconds_of
+from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerClosedError
 
-__all__ = ["LiveKeys"]
+__all__ = ["AuthLimits", "KeyCache", "RefusalCounter"]
 
 _log = logging.getLogger("remit.auth")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthLimits:
+    """Settings of ``[auth]``, all in seconds and above 0.
+
+    Attributes:
+        revocation_s: a change by another process takes effect here within this time; the
+            database is read twice as often.
+        stale_after_s: when the database could not be read for this long, every key is refused.
+        refused_log_s: least time between two log lines that say how many calls were refused.
+    """
+
+    revocation_s: float
+    stale_after_s: float
+    refused_log_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("revocation_s", "stale_after_s", "refused_log_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InvalidInputError(f"[auth] {name} is not a number of seconds above 0.")
+        if self.stale_after_s < self.revocation_s:
+            raise InvalidInputError(
+                "[auth] stale_after_s is below revocation_s, so keys would be refused between "
+                "two looks at the database."
+            )
+
+
+class RefusalCounter:
+    """Counts refused calls in memory alone: without a key nobody makes the disk work (SPEC 6).
+
+    Args:
+        log_s: seconds between two lines of the log.
+    """
+
+    def __init__(self, log_s: float) -> None:
+        self._log_s = log_s
+        self._lock = threading.Lock()
+        self._total = 0
+        self._logged = 0
+        self._logged_at = -math.inf
+
+    @property
+    def total(self) -> int:
+        """How many there were since the start of this process."""
+        return self._total
+
+    def count(self) -> None:
+        """Count one more."""
+        with self._lock:
+            self._total += 1
+
+    def log(self, *, closing: bool = False) -> None:
+        """Log how many there were since the last line, if any and if it is time."""
+        now = time.monotonic()
+        with self._lock:
+            new = self._total - self._logged
+            if not new or (now < self._logged_at + self._log_s and not closing):
+                return
+            self._logged, self._logged_at = self._total, now
+        _log.warning("%d calls without a valid key were refused", new)
 
 
 class _Secret(NamedTuple):
@@ -33,48 +95,50 @@ class _Known(NamedTuple):
     secrets: tuple[_Secret, ...]
 
 
-class LiveKeys:
-    """A view of all keys that are neither revoked nor expired, kept up by a thread of its own.
+class KeyCache:
+    """All keys that are neither revoked nor expired, kept up to date by a thread of its own.
 
-    Who asks never waits for the database: the thread looks at one number there, the epoch, and
-    fetches what changed since. When it could not look for too long, nobody is let in.
+    A lookup never waits for the database: the thread reads one number there, the epoch, and
+    fetches what changed since. When it could not read for too long, every key is refused.
 
     Args:
         ledger: where the keys are.
-        limits: how often to look, and how long to go without.
-        also: called by the thread each time it looks.
+        limits: how often to read, and how long to go without.
+        on_refresh: called by the thread after each read.
 
     Raises:
         LedgerError: the keys cannot be read.
     """
 
-    def __init__(self, ledger: LedgerClient, limits: AuthLimits, also: Callable[[], None]) -> None:
+    def __init__(
+        self, ledger: LedgerClient, limits: AuthLimits, on_refresh: Callable[[], None]
+    ) -> None:
         self._ledger = ledger
         self._limits = limits
-        self._also = also
+        self._on_refresh = on_refresh
         self._by_digest: dict[bytes, _Secret] = {}
         self._by_id: dict[str, _Known] = {}
-        self._epoch = -1  # all up to it was fetched
-        self._newest = -1  # the greatest that any row told
+        self._epoch = -1  # all changes up to it were fetched
+        self._newest = -1  # the greatest of any row
         self._good_until = -math.inf
         self._pid = os.getpid()
         self._changing = threading.Lock()
         self._refreshing = threading.Lock()
         self._stop = threading.Event()
         self.refresh()
-        self._thread = threading.Thread(target=self._work, name="remit-auth", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="remit-auth", daemon=True)
         self._thread.start()
 
-    def of_secret(self, digest: bytes) -> Identity | None:
-        """Whose secret has this SHA-256 digest.
+    def by_secret(self, digest: bytes) -> Identity | None:
+        """The owner of the secret with this SHA-256 digest.
 
         Raises:
-            AuthUnavailableError: what is known is too old, or belongs to a process forked from.
+            AuthUnavailableError: the cache is too old, or was made before a fork.
         """
         self._require_fresh()
         found = self._by_digest.get(digest)
-        # The look-up goes by a digest that nobody can steer towards another's: how long it takes
-        # tells nothing of a secret. That it is this very one is still compared in constant time.
+        # The lookup goes by a digest, which nobody can steer towards another key's, so its time
+        # reveals nothing about a secret. The match is still compared in constant time.
         if (
             found is not None
             and hmac.compare_digest(found.digest, digest)
@@ -83,8 +147,8 @@ class LiveKeys:
             return found.identity
         return None
 
-    def of_id(self, key_id: str) -> Identity | None:
-        """Whose key has this id, when it counts now. Raises as :meth:`of_secret`."""
+    def by_id(self, key_id: str) -> Identity | None:
+        """The owner of a valid key. Raises as :meth:`by_secret`."""
         self._require_fresh()
         known = self._by_id.get(key_id)
         if known is None or not known.secrets or time.time() >= known.secrets[0].not_after:
@@ -92,7 +156,7 @@ class LiveKeys:
         return known.secrets[0].identity
 
     def refresh(self) -> None:
-        """Fetch what changed since the last time."""
+        """Fetch what changed since the last refresh."""
         with self._refreshing:
             began, newest = time.monotonic(), self._newest
             ((epoch,),) = self._ledger.select(KeyRow.EPOCH)
@@ -103,7 +167,7 @@ class LiveKeys:
                 with self._changing:
                     self._by_digest, self._by_id, self._newest = {}, {}, epoch
                     self._put(rows)
-                # Read before the rows: what came in between is read once more.
+                # Read before the rows: what was written in between is read once more.
                 self._epoch = epoch
             elif epoch != self._epoch:
                 rows = self._rows("WHERE changed > ?", self._epoch)
@@ -112,12 +176,12 @@ class LiveKeys:
             self._good_until = began + self._limits.stale_after_s
 
     def apply(self, rows: Iterable[KeyRow]) -> None:
-        """Take in rows that were written, by this process or another; older ones change nothing."""
+        """Apply rows that this process or another wrote; older ones change nothing."""
         with self._changing:
             self._put(rows)
 
     def close(self) -> None:
-        """Let nobody in any more, and end the thread."""
+        """Refuse every key from now on, and end the thread."""
         self._stop.set()
         self._good_until = -math.inf
         if self._pid == os.getpid():
@@ -133,7 +197,7 @@ class LiveKeys:
             )
         raise AuthUnavailableError(
             "Keys cannot be checked: the database has not answered for "
-            f"{self._limits.stale_after_s:g} s, so nobody is let in.",
+            f"{self._limits.stale_after_s:g} s, so every key is refused.",
             next_step="Check that the ledger's database can be reached; then try again.",
         )
 
@@ -155,10 +219,10 @@ class LiveKeys:
             for secret in before.secrets:
                 if secret.digest not in kept:
                     self._by_digest.pop(secret.digest, None)
-            # Of a revoked key the epoch stays, so that no older row brings it back.
+            # The epoch of a revoked key stays, so that no older row brings it back.
             self._by_id[key_id] = _Known(row.changed, now)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         down = False
         while not self._stop.wait(self._limits.revocation_s / 2):
             try:
@@ -166,7 +230,7 @@ class LiveKeys:
             except LedgerClosedError:
                 self._good_until = -math.inf
                 return
-            except Exception as error:  # noqa: BLE001 - it must look again, whatever it was
+            except Exception as error:  # noqa: BLE001 - it must try again, whatever it was
                 if not down:
                     _log.error("keys cannot be read (%s)", type(error).__name__)
                 down = True
@@ -176,7 +240,7 @@ class LiveKeys:
                 down = False
             if self._stop.is_set():
                 self._good_until = -math.inf
-            self._also()
+            self._on_refresh()
 
 
 def _secrets(row: KeyRow) -> tuple[_Secret, ...]:

@@ -1,0 +1,258 @@
+"""Budgets added up from the ledger alone, and compared with the live state (SPEC 5)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import takewhile
+from operator import itemgetter
+from typing import Any
+
+import orjson
+
+from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, Hold
+from remit.kernel.budget import BudgetScope, nano_of
+from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Transaction, parse_entry_id
+
+__all__ = ["BudgetAudit", "Difference", "audit_budgets"]
+
+_EVENTS = (
+    "BUDGET_ALLOCATED", "KEY_CREATED", "EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT",
+)  # fmt: skip
+_COMPARED = (
+    "token_limit", "nano_limit", "turn_limit", "requests_per_minute", "tokens_per_minute",
+    "spent_tokens", "spent_nano", "turns", "unpriced_calls", "closed",
+)  # fmt: skip
+_RESERVED = ("reserved_tokens", "reserved_nano")
+_OWNERS = ("user_id", "team_id", "organisation_id")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One figure of one account that differs between the live state and the ledger."""
+
+    scope: str
+    field: str
+    live: int | None
+    ledger: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetAudit:
+    """The live state beside the ledger.
+
+    Attributes:
+        scopes: how many accounts there are.
+        differences: empty when both are equal.
+        held_tokens: held by calls in flight, and by nothing else.
+        held_calls: how many those are.
+    """
+
+    scopes: int
+    differences: list[Difference]
+    held_tokens: int
+    held_calls: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are equal."""
+        return not self.differences
+
+
+@dataclass(slots=True)
+class _Account:
+    """One account by the ledger: its columns, and the entry that made it."""
+
+    since: int
+    columns: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
+
+
+class _Accounts:
+    """Adds up the ledger, entry by entry."""
+
+    def __init__(self) -> None:
+        self.by_scope: dict[str, _Account] = {}
+        self._owners: dict[str, dict[str, str]] = {}
+
+    def add(self, seq: int, entry: LedgerEntry) -> None:
+        metadata = entry.metadata
+        match entry.event_type:
+            case "KEY_CREATED":
+                owners = {name: metadata.get(name) or "" for name in _OWNERS}
+                self._owners[metadata["key_id"]] = owners
+            case "BUDGET_ALLOCATED":
+                self._allocate(seq, metadata)
+            case "EXCHANGE" if "price_version" in metadata:
+                self._charge_call(metadata, metadata["input_tokens"] + metadata["output_tokens"])
+            case "EXCHANGE_ORPHANED" if "cost_certainty" in metadata:
+                self._charge_call(metadata, metadata["settled_tokens"])
+            case "BUDGET_DEBIT":
+                tokens = metadata["input_tokens"] + metadata["output_tokens"]
+                self._charge(seq, metadata, tokens, turns=False)
+
+    def _allocate(self, seq: int, metadata: dict[str, Any]) -> None:
+        usd = metadata.get("usd_limit")
+        account = self.by_scope.setdefault(metadata["scope"], _Account(seq))
+        account.columns |= {
+            "scope": metadata["scope"],
+            "token_limit": metadata["token_limit"],
+            "turn_limit": metadata["turn_limit"],
+            "nano_limit": None if usd is None else nano_of(usd),
+            "requests_per_minute": metadata.get("requests_per_minute"),
+            "tokens_per_minute": metadata.get("tokens_per_minute"),
+            "closed": 0,
+        }
+
+    def _charge_call(self, metadata: dict[str, Any], tokens: int) -> None:
+        first_attempt = metadata.get("attempt", 1) == 1
+        self._charge(_seq(metadata["dispatch_entry_id"]), metadata, tokens, turns=first_attempt)
+
+    def _charge(self, began: int, metadata: dict[str, Any], tokens: int, *, turns: bool) -> None:
+        key_id = metadata.get("key_id")
+        owners = self._owners.get(key_id or "", {})
+        scope = BudgetScope(
+            metadata.get("session_id") or "",
+            metadata.get("work_order_id") or None,
+            metadata.get("agent_id") or None,
+            key_id=key_id,
+            user_id=metadata.get("user_id") or owners.get("user_id"),
+            team_id=metadata.get("team_id") or owners.get("team_id"),
+            organisation_id=metadata.get("organisation_id") or owners.get("organisation_id"),
+        )
+        usd = metadata.get("cost_usd")
+        over = metadata.get("over_bound", ())
+        for key in scope.path:
+            account = self.by_scope.get(key)
+            if account is None or account.since > began:
+                continue  # it did not exist yet when the call was sent
+            columns = account.columns
+            columns["spent_tokens"] = min(columns["spent_tokens"] + tokens, MAX_COUNT)
+            columns["turns"] += turns
+            if usd is None:
+                columns["unpriced_calls"] += tokens > 0
+            else:
+                columns["spent_nano"] = min(columns["spent_nano"] + round(usd * 1e9), MAX_COUNT)
+            if ("tokens" in over and columns["token_limit"] is not None) or (
+                "cost" in over and columns["nano_limit"] is not None
+            ):
+                columns["closed"] = 1
+
+
+def audit_budgets(
+    ledger: LedgerClient, *, repair: bool = False, progress: Progress | None = None
+) -> BudgetAudit:
+    """Compare the live state of all budgets, but for what is held, with the ledger.
+
+    What is written meanwhile is read in a second round, inside a transaction of its own, so that
+    the answer is exact on a busy ledger too.
+
+    Args:
+        ledger: has both in its database.
+        repair: make the live state equal to the ledger, in one transaction.
+        progress: called now and then with ``(done, total)``.
+    """
+    accounts = _Accounts()
+    total = ledger.count()
+    head = ledger.head()
+    last = -1 if head is None else head[0]
+    for number, (seq, entry) in enumerate(_entries_until(ledger, last)):
+        accounts.add(seq, entry)
+        if progress is not None and number % 1000 == 0:
+            progress(last, total)
+
+    has_calls = _has_calls(ledger)
+
+    def finish(tx: Transaction) -> BudgetAudit:
+        for seq, entry in _entries_after(tx, last):
+            accounts.add(seq, entry)
+        return _compare(tx, accounts.by_scope, has_calls=has_calls, repair=repair)
+
+    return ledger.transact(finish)
+
+
+def _seq(entry_id: str) -> int:
+    seq = parse_entry_id(entry_id)
+    return -1 if seq is None else seq
+
+
+def _entries_until(ledger: LedgerClient, last: int) -> Iterable[tuple[int, LedgerEntry]]:
+    """The entries that count, up to ``last``: each kind by its index, in the ledger's order."""
+    streams = (
+        ((_seq(entry.id), entry) for entry in ledger.query(event_type=event, with_content=False))
+        for event in _EVENTS
+    )
+    # What is written meanwhile would be in one stream and not in another.
+    return takewhile(lambda pair: pair[0] <= last, merge(*streams, key=itemgetter(0)))
+
+
+def _entries_after(tx: Transaction, last: int) -> Iterable[tuple[int, LedgerEntry]]:
+    marks = ", ".join("?" * len(_EVENTS))
+    rows = tx.execute(
+        f"SELECT seq, event_type, record FROM entries WHERE seq > ? AND event_type IN ({marks}) "
+        "ORDER BY seq",
+        (last, *_EVENTS),
+    )
+    for seq, event_type, stored in rows:
+        record = orjson.loads(stored if isinstance(stored, (str, bytes)) else bytes(stored))
+        yield (
+            seq,
+            LedgerEntry(
+                event_type=event_type, submission_id=record["submission_id"],
+                decision=record["decision"], reason="", metadata=record["metadata"],
+            ),
+        )  # fmt: skip
+
+
+def _has_calls(ledger: LedgerClient) -> bool:
+    """Whether a gateway ever worked here: what its calls hold is in a table of its own."""
+    try:
+        ledger.select("SELECT 1 FROM in_flight LIMIT 1")
+    except LedgerError:
+        return False
+    return True
+
+
+def _compare(
+    tx: Transaction, expected: dict[str, _Account], *, has_calls: bool, repair: bool
+) -> BudgetAudit:
+    rows = tx.execute(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope")
+    live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}
+    rows = tx.execute("SELECT hold FROM holds")
+    if has_calls:
+        rows += tx.execute("SELECT hold FROM in_flight WHERE hold <> ''")
+    holds = [hold for row in rows if (hold := Hold.read(row[0])) is not None]
+    held: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for hold in holds:
+        for scope in hold.scopes:
+            held[scope].update(
+                reserved_tokens=hold.tokens, reserved_nano=hold.nano or 0, turns=hold.turns
+            )
+    for scope, account in expected.items():
+        account.columns["turns"] += held[scope]["turns"]  # calls in flight count from their start
+    differences = []
+    for scope in sorted(live.keys() | expected.keys()):
+        here = live.get(scope, {})
+        there = expected[scope].columns if scope in expected else {}
+        there = {**there, **{name: held[scope][name] for name in _RESERVED}}
+        for name in (*_COMPARED, *_RESERVED):
+            if here.get(name) != there.get(name):
+                differences.append(Difference(scope, name, here.get(name), there.get(name)))
+    if repair and differences:
+        _repair(tx, expected, held)
+    return BudgetAudit(len(live), differences, sum(hold.tokens for hold in holds), len(holds))
+
+
+def _repair(
+    tx: Transaction, expected: dict[str, _Account], held: defaultdict[str, Counter[str]]
+) -> None:
+    tx.execute("DELETE FROM budgets")
+    rows = []
+    for scope, account in expected.items():
+        columns = {**account.columns, **{name: held[scope][name] for name in _RESERVED}}
+        rows.append([columns[name] for name in FIELDS])
+    if rows:
+        marks = ", ".join("?" * len(FIELDS))
+        tx.execute_many(f"INSERT INTO budgets ({', '.join(FIELDS)}) VALUES ({marks})", rows)
