@@ -30,6 +30,7 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 _OTHER = "other"
 _MODEL = ("provider", "model")
+_TOKEN_TYPES = ("input", "output", "cached_input", "reasoning")
 _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 # Part of the public interface, as the names are: dashboards rely on them.
 _DURATIONS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
@@ -232,7 +233,10 @@ class CallMetrics:
             if pair not in self._models and answered and len(self._models) < self._max:
                 self._models[pair] = (name_of(provider_id), name_of(model_id))
             # Something was sent, so the provider is one of those that an operator registered.
-            return self._models.get(pair, (name_of(provider_id), _OTHER))
+            labels = self._models.get(pair, (name_of(provider_id), _OTHER))
+        for kind in _TOKEN_TYPES:
+            self._tokens(*labels, kind)  # shown as 0 before the first token
+        return labels
 
     def _bounded_code(self, code: str) -> str:
         """``code``, or ``other`` when a provider makes up too many."""
