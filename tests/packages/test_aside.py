@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from remit.kernel.root import Root
-from remit.packages.aside import ASIDE_FOLDER
+from remit.packages.shipped import ASIDE_FOLDER
 from remit.runtime import Runtime, make_root
 
 _CONTRACT = "HO1/contracts/PRC-EXECUTE-001.json"

@@ -39,7 +39,7 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
     from remit.kernel.installed import InstalledFiles
     from remit.kernel.root import Root, find_root
-    from remit.packages.aside import ASIDE_FOLDER
+    from remit.packages.shipped import ASIDE_FOLDER
     from remit.runtime import make_root
 
     if bare and new_ledger:

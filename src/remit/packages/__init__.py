@@ -8,15 +8,19 @@ from remit.packages.errors import (
     PackError,
     SignatureError,
 )
-from remit.packages.founding import found_packages, install_shipped
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
 from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.package_key import PackageKey
 from remit.packages.paths import path_problem
-from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Owner, Registry
-from remit.packages.settling import require_ownership
-from remit.packages.shipped import shipped_archives
+from remit.packages.registry import (
+    REGISTRY_FOLDER,
+    InstalledPackage,
+    Owner,
+    Registry,
+    require_ownership,
+)
+from remit.packages.shipped import found_packages, install_shipped, shipped_archives
 from remit.packages.signing import add_signature, sign
 from remit.packages.trust import TrustPolicy, check_envelope, read_trust
 from remit.packages.versions import in_range, precedence

@@ -15,7 +15,6 @@ from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.files import Step, disk_errors, holds
-from remit.packages.gating import check_before, check_whole
 from remit.packages.installation import Installation
 from remit.packages.journal import Operation
 from remit.packages.lock import package_lock
@@ -31,6 +30,7 @@ from remit.packages.plan import (
     manifests,
     plan_install,
 )
+from remit.packages.preconditions import check_before, check_whole
 from remit.packages.receipts import archive_path, envelope_path
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import ShippedPackages

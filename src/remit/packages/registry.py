@@ -1,20 +1,30 @@
-"""What is installed, as the ledger tells it (SPEC 10)."""
+"""What is installed, derived from the ledger (SPEC 10)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.installed import OWNERSHIP_FILE
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.errors import PackageError
+from remit.packages.lock import package_lock
 from remit.packages.manifest import Manifest
 
-__all__ = ["REGISTRY_FOLDER", "SHIPPED_SOURCE", "InstalledPackage", "Owner", "Registry"]
+__all__ = [
+    "REGISTRY_FOLDER",
+    "SHIPPED_SOURCE",
+    "InstalledPackage",
+    "Owner",
+    "Registry",
+    "require_ownership",
+]
 
 REGISTRY_FOLDER = "HOT/registries"
 SHIPPED_SOURCE = "distribution "
@@ -23,7 +33,7 @@ SHIPPED_SOURCE = "distribution "
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package as its ``INSTALLED`` entry tells it.
+    """A package as its ``INSTALLED`` entry records it.
 
     Attributes:
         manifest_json: the manifest's bytes as they were installed.
@@ -68,20 +78,20 @@ class InstalledPackage:
         """The package of an ``INSTALLED`` entry.
 
         Raises:
-            PackageError: ``registry_damaged``: the entry does not tell of a package.
+            PackageError: ``registry_damaged``: the entry does not describe a package.
         """
-        told = entry.metadata
+        data = entry.metadata
         try:
-            manifest_json = told["manifest"].encode()
+            manifest_json = data["manifest"].encode()
             manifest = Manifest.recorded(manifest_json)
             found = cls(
-                manifest, manifest_json, told["archive_sha256"], entry.id, told["operation"],
-                told["operation_id"], told["source"], told["signature"], told["approved_by"],
+                manifest, manifest_json, data["archive_sha256"], entry.id, data["operation"],
+                data["operation_id"], data["source"], data["signature"], data["approved_by"],
                 entry.timestamp,
             )  # fmt: skip
         except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
             raise _damaged(entry, "it holds no manifest that can be read") from error
-        if manifest.package_id != entry.submission_id or manifest.digest != told["manifest_sha256"]:
+        if manifest.package_id != entry.submission_id or manifest.digest != data["manifest_sha256"]:
             raise _damaged(entry, "its manifest is another package's")
         return found
 
@@ -97,7 +107,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Registry:
-    """The installed whole. Derived from ``INSTALLED`` and ``REMOVED`` entries and nothing else.
+    """All that is installed. Derived from ``INSTALLED`` and ``REMOVED`` entries and nothing else.
 
     Attributes:
         packages: by id, in the order of their ids.
@@ -216,6 +226,41 @@ class Registry:
         return f"sha256:{sha256_hex(b''.join(self.documents().values()))}"
 
 
+def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
+    """Make sure that ``ownership.json``, by which files are read, is what the ledger says.
+
+    Args:
+        root: the root's directory.
+        ledger: its record.
+        wait_s: how long to wait for an operation that is about to write the registry, in seconds.
+
+    Raises:
+        PackageError: ``registry_differs``, or ``registry_damaged``.
+    """
+    if _ownership_is_right(root, ledger):
+        return
+    with package_lock(root, wait_s):
+        if _ownership_is_right(root, ledger):
+            return
+    raise PackageError(
+        "registry_differs",
+        f"{root / OWNERSHIP_FILE}, which says whose each file is, is not what the ledger says.",
+        next_step="Run `remit gate check --all`; `remit package registry --rebuild` writes it "
+        "again.",
+    )
+
+
+def _ownership_is_right(root: Path, ledger: LedgerClient) -> bool:
+    registry = Registry.from_ledger(ledger)
+    if not registry.packages:
+        return True  # nothing is installed, and nothing will be read
+    try:
+        stored = (root / OWNERSHIP_FILE).read_bytes()
+    except OSError:
+        return False
+    return stored == registry.documents()[OWNERSHIP_FILE.rpartition("/")[2]]
+
+
 def _seq(entry: LedgerEntry) -> int:
     return int(entry.id.removeprefix("LED-"), 16)
 
@@ -223,7 +268,7 @@ def _seq(entry: LedgerEntry) -> int:
 def _damaged(entry: LedgerEntry, problem: str) -> PackageError:
     return PackageError(
         "registry_damaged",
-        f"{entry.id}, which tells that {entry.submission_id} was {entry.event_type.lower()}, "
+        f"{entry.id}, by which {entry.submission_id} was {entry.event_type.lower()}, "
         f"cannot be understood: {problem}.",
         next_step="Run `remit ledger verify`; restore the ledger from a copy if it is damaged.",
     )

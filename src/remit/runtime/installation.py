@@ -99,14 +99,14 @@ def make_root(
         LedgerError: the ledger cannot be made or opened.
     """
     from remit.packages import install_shipped
-    from remit.packages.aside import set_aside, shipped_files
+    from remit.packages.shipped import move_aside
 
     if bare:
         with _open(root, flags):
             return False
     with _founding(root, flags, by, step, new_ledger=new_ledger) as (manager, _, editable):
         if not manager.registry().packages:
-            set_aside(root.path, shipped_files())
+            move_aside(root.path)
         install_shipped(manager)
     return editable
 

@@ -126,8 +126,8 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 
 MODULES = (
     "manager", "journal", "files", "lock", "offer", "changes", "placement", "dependencies",
-    "gating", "shipped", "founding", "receipts", "registry", "waivers", "plan", "installation",
-    "settling", "aside", "permissions",
+    "preconditions", "shipped", "receipts", "registry", "waivers", "plan", "installation",
+    "permissions",
 )  # fmt: skip
 
 

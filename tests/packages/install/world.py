@@ -16,7 +16,7 @@ from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
 from remit.packages import Offer, PackageManager, Registry, found_packages
 from remit.packages.checks.files import RootDisk
-from remit.packages.gating import check_before
+from remit.packages.preconditions import check_before
 from remit.packages.receipts import archive_path, receipt_bytes, receipt_path
 from remit.runtime import package_manager
 from tests.support.packages import archive_of, manifest_of
