@@ -25,10 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from remit.kernel.errors import InvalidInputError
 from remit.packages import Manifest, pack
-from remit.packages.envelope import read_envelope, read_statement
 from remit.packages.errors import PackageKeyError, SignatureError
 from remit.packages.package_key import PackageKey, public_key
-from remit.packages.signing import add_signature, sign
+from remit.packages.signing import add_signature, read_envelope, read_statement, sign
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 
 MANIFEST = Manifest.parse(encoded(manifest_of(FILES)))
@@ -299,7 +298,7 @@ def test_a_statement_is_read_as_it_was_signed(tmp_path: Path) -> None:
     expires = datetime(2031, 1, 1, tzinfo=UTC)
     signed = read_envelope(sign(DIGEST, MANIFEST, key, expires=expires, source={"a": "b"}))
     said = read_statement(signed.payload)
-    assert (said.package_id, said.version) == ("PKG-EXAMPLE-001", "1.2.0")
-    assert (said.archive_digest, said.manifest_digest) == (DIGEST, MANIFEST.digest)
-    assert (said.expires, said.source) == (expires, {"a": "b"})
-    assert os.path.basename(said.name) == said.name
+    assert (said.predicate.package_id, said.predicate.version) == ("PKG-EXAMPLE-001", "1.2.0")
+    assert (said.archive_digest, said.predicate.manifest_sha256) == (DIGEST, MANIFEST.digest)
+    assert (said.predicate.expires, said.predicate.source) == (expires, {"a": "b"})
+    assert os.path.basename(said.subject[0].name) == said.subject[0].name

@@ -22,7 +22,8 @@ from remit.packages import Manifest
 from remit.packages.errors import PackageKeyError, SignatureError, TrustError
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import add_signature, sign
-from remit.packages.trust import Signed, TrustPolicy, check_envelope
+from remit.packages.trust import TrustPolicy
+from remit.packages.verification import Signed, check_envelope
 from tests.packages.making import FILES, encoded, manifest_of, sha256
 from tests.packages.test_signing import key_of
 

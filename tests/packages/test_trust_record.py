@@ -20,7 +20,7 @@ from remit.packages.trust import (
     record_trust_change,
     recorded_trust,
     restore_trust,
-    settle_trust,
+    sync_trust,
     trust_problem,
 )
 from tests.packages.making import sha256
@@ -116,7 +116,7 @@ def test_a_file_that_was_changed_by_hand_is_not_believed(
     ledger: LedgerClient, path: Path, key: PackageKey, other: PackageKey
 ) -> None:
     path.write_bytes(TrustPolicy().with_key(other.public, "ben").encoded())
-    for call in (read_trust, settle_trust):
+    for call in (read_trust, sync_trust):
         assert code(call, path, ledger) == "trust_changed"
     assert code(restore_trust, path, ledger) == "nothing_recorded"
     assert "was not made by Remit" in trust_problem(path, ledger)
@@ -129,7 +129,7 @@ def test_a_file_that_was_changed_by_hand_is_not_believed(
         path.write_bytes(content)
         assert entry in trust_problem(path, ledger)
         assert code(read_trust, path, ledger) == "trust_changed"
-        assert code(settle_trust, path, ledger) == "trust_changed"
+        assert code(sync_trust, path, ledger) == "trust_changed"
         assert code(add, path, ledger, other) == "trust_changed"
         assert path.read_bytes() == content
         assert restore_trust(path, ledger).keys
@@ -150,7 +150,7 @@ def test_an_older_file_or_none_never_counts(
     assert path.read_bytes() == older
     path.unlink()
     assert "is missing" in trust_problem(path, ledger)
-    assert settle_trust(path, ledger) == newest
+    assert sync_trust(path, ledger) == newest
     assert (TrustPolicy.load(path), trust_problem(path, ledger)) == (newest, "")
     path.write_bytes(older)
     assert change_trust(path, ledger, lambda policy: policy, "me").policy == newest
@@ -197,7 +197,7 @@ def test_a_process_that_is_killed_leaves_what_the_next_one_finishes(
         if where != "after the file":
             assert path.read_bytes() == before
             assert "was not finished" in trust_problem(path, ledger)
-        settle_trust(path, ledger)
+        sync_trust(path, ledger)
         assert len(TrustPolicy.load(path).keys) == 2
         assert trust_problem(path, ledger) == ""
         assert [file.name for file in path.parent.iterdir()] == ["trust.json"]

@@ -22,7 +22,8 @@ from remit.packages.registry import (
 )
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
 from remit.packages.signing import add_signature, sign
-from remit.packages.trust import TrustPolicy, check_envelope, read_trust
+from remit.packages.trust import TrustPolicy, read_trust
+from remit.packages.verification import check_envelope
 from remit.packages.versions import in_range, precedence
 from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 

@@ -28,7 +28,7 @@ from remit.packages.paths import path_problem
 from remit.packages.placement import is_reserved
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Registry
-from remit.packages.trust import TrustPolicy, settle_trust
+from remit.packages.trust import TrustPolicy, sync_trust
 
 __all__ = ["Installation", "documents"]
 
@@ -76,7 +76,7 @@ class Installation:
                 envelope.read_bytes() if envelope.is_file() else b"",
                 package.source,
             ),
-            settle_trust(self._root / TrustPolicy.FILE, self._ledger),
+            sync_trust(self._root / TrustPolicy.FILE, self._ledger),
             ArchiveLimits.from_settings(self._settings),
             dev=bool(package.signature["waived"]),
             installed=True,

@@ -34,7 +34,7 @@ from remit.packages.preconditions import check_before, check_whole
 from remit.packages.receipts import archive_path, envelope_path
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import ShippedPackages
-from remit.packages.trust import TrustPolicy, settle_trust
+from remit.packages.trust import TrustPolicy, sync_trust
 
 __all__ = ["PackageManager"]
 
@@ -121,7 +121,7 @@ class PackageManager:
             PackageError: one cannot be installed; nothing was changed.
         """
         with self._locked() as registry:
-            policy = settle_trust(self._root.path / TrustPolicy.FILE, self._ledger)
+            policy = sync_trust(self._root.path / TrustPolicy.FILE, self._ledger)
             candidates = [
                 admit(
                     offer,

@@ -13,7 +13,8 @@ from remit.packages.archive import Archive, ArchiveLimits, read_archive
 from remit.packages.errors import PackageError, SignatureError
 from remit.packages.manifest import Manifest
 from remit.packages.registry import SHIPPED_SOURCE
-from remit.packages.trust import TrustPolicy, check_envelope
+from remit.packages.trust import TrustPolicy
+from remit.packages.verification import check_envelope
 
 if TYPE_CHECKING:
     from remit.packages.shipped import ShippedPackages

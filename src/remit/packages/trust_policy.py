@@ -21,7 +21,7 @@ from remit.packages.json_text import parse_json
 from remit.packages.package_key import key_name_problem, public_key
 from remit.packages.paths import shown
 
-__all__ = ["TRUST_FILE", "KeyStatus", "TrustPolicy", "TrustedKey", "moment"]
+__all__ = ["TRUST_FILE", "KeyStatus", "TrustPolicy", "TrustedKey", "format_time"]
 
 TRUST_FILE = "trust.json"
 """Its place in a root, beside ``remit.toml``."""
@@ -124,12 +124,12 @@ class TrustPolicy:
 
     def encoded(self) -> bytes:
         """The file's bytes: indented JSON in UTF-8; the same policy, the same bytes."""
-        told = {
+        value = {
             "schema_version": _VERSION,
             "threshold": self.threshold,
             "keys": [asdict(key) for key in self.keys],
         }
-        return json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n"
+        return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
     @property
     def digest(self) -> str:
@@ -300,7 +300,7 @@ class TrustPolicy:
         return replace(self, keys=tuple(sorted([*others, key], key=lambda one: one.key_id)))
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """A time as policies and signatures bear it: UTC, whole seconds, ``2027-01-31T12:00:00Z``.
 
     Raises:
@@ -314,7 +314,7 @@ def moment(at: datetime) -> str:
 
 
 def _now(at: datetime | None) -> str:
-    return moment(datetime.now(UTC) if at is None else at)
+    return format_time(datetime.now(UTC) if at is None else at)
 
 
 def _check(keys: tuple[TrustedKey, ...]) -> None:

@@ -16,7 +16,8 @@ from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry
-from remit.packages.trust import TRUST_FILE, TrustPolicy, check_envelope, read_trust, trust_problem
+from remit.packages.trust import TRUST_FILE, TrustPolicy, read_trust, trust_problem
+from remit.packages.verification import check_envelope
 
 __all__ = ["check_attestation"]
 

@@ -16,8 +16,8 @@ from tuf.api.metadata import TargetFile
 
 from remit.kernel.settings import PackageSettings
 from remit.packages.archive import ArchiveLimits, read_archive
-from remit.packages.envelope import read_envelope, read_statement
 from remit.packages.errors import PackageIndexError
+from remit.packages.signing import read_envelope, read_statement
 from remit.packages.versions import precedence
 
 __all__ = ["ARCHIVE", "ENVELOPE", "Listed", "list_packages", "package_targets", "target_path"]
