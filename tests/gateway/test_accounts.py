@@ -33,8 +33,8 @@ from remit.gateway.budget import (
     Hold,
     TokenBudgeter,
     TokenUsage,
+    accounts,
     audit_budgets,
-    book,
     budgeter,
 )
 from remit.gateway.inflight import Begin
@@ -157,7 +157,7 @@ class Accounts(RuleBasedStateMachine):
         self.clock = _Clock()
         self.patches = [
             mock.patch.object(module, "time", SimpleNamespace(time=self.clock.time))
-            for module in (book, budgeter)
+            for module in (accounts, budgeter)
         ]
         for patch in self.patches:
             patch.start()
@@ -414,7 +414,7 @@ def test_whatever_is_done_the_accounts_are_right(ledger: LedgerClient) -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     one = _Clock()
-    for module in (book, budgeter):
+    for module in (accounts, budgeter):
         monkeypatch.setattr(module, "time", SimpleNamespace(time=one.time))
     return one
 
