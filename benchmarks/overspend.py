@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.support.roots import new_root
 from tests.support.upstream import Upstream, upstream
 
 from benchmarks.machine import describe_machine
@@ -178,7 +179,7 @@ class Installation:
             "ANTHROPIC_BASE_URL": upstream_url,
             **({"REMIT_DATABASE_URL": database} if database else {}),
         }
-        self._run("init", str(directory))
+        new_root(directory, database=database)
         made = self.told("key", "create", "--name", _KEY_NAME, "--budget-usd", str(cap_usd))
         self.key, self.key_id = str(made["key"]), str(made["id"])
 

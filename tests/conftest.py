@@ -57,6 +57,12 @@ def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         run_blocking(client.aclose())
 
 
+def _quick() -> str | None:
+    """Memory, where there is enough: a server that must call fsync waits for the disk a lot."""
+    memory = "/dev/shm"
+    return memory if os.path.isdir(memory) and shutil.disk_usage(memory).free > 4 << 30 else None
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One server for all tests that do not harm it.
@@ -64,7 +70,7 @@ def postgres() -> Iterator[PostgresServer]:
     Not below pytest's own directory: the server is another user, and each pytest that starts
     shuts everybody else out of there.
     """
-    directory = Path(tempfile.mkdtemp(prefix="remit-postgres-"))
+    directory = Path(tempfile.mkdtemp(prefix="remit-postgres-", dir=_quick()))
     server = PostgresServer(directory)
     yield server
     server.stop()
@@ -72,12 +78,15 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where a new ledger may be made: a test that asks for it runs on both stores."""
     if request.param == "sqlite":
-        return str(tmp_path / "ledger.db")
+        yield str(tmp_path / "ledger.db")
+        return
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.database()
+    url = server.database()
+    yield url
+    server.drop(url)
 
 
 @pytest.fixture

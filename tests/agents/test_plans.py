@@ -71,7 +71,7 @@ def test_plans_that_make_no_sense(steps: tuple[PlanStep, ...], answer: str) -> N
 def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def look(what: str) -> Any:
         both.wait()

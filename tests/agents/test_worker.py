@@ -183,7 +183,7 @@ def test_the_same_over_the_openai_wire(ledger: LedgerClient, root: Root) -> None
 
 
 def test_tools_of_one_answer_run_side_by_side(ledger: LedgerClient, root: Root) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     with serve(
         message(tool_use("meet", {}, "1"), tool_use("meet", {}, "2")), message("met")
     ) as server:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from remit.cli import main
+from tests.support.commands import run_remit
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -25,25 +24,13 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def remit(work: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def remit(work: Path) -> Run:
     """Runs ``remit ARGUMENTS`` in this process; keyword ``stdin``, others are the environment."""
 
     def run(
         *arguments: str | Path, stdin: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
-        code: str | int | None = 0
-        with (
-            monkeypatch.context() as patch,
-            CliRunner().isolation(stdin, env=env) as (out, error, _),
-        ):
-            patch.chdir(work)
-            try:
-                main([str(argument) for argument in arguments])
-            except SystemExit as leave:
-                code = leave.code
-            texts = [stream.getvalue().decode() for stream in (out, error)]
-        assert isinstance(code, int | None)
-        return subprocess.CompletedProcess(arguments, code or 0, *texts)
+        return run_remit(*arguments, cwd=work, stdin=stdin, environment=env)
 
     return run
 

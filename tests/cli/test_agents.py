@@ -24,6 +24,7 @@ from remit.agents.approvals import ApprovalQueue
 from remit.ledger import LedgerClient
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
+from tests.support.roots import new_root
 from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
 
 TOP = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def refund(order: int, note: str = "") -> str:
         file.write(f"{order}\\n")
     return "paid back"
 
-with Runtime.open(root, create=True) as runtime:
+with Runtime.open(root) as runtime:
     agent = runtime.agent(name, tools=[refund], approve=["refund"])
     if what == "begin":
         conversation = agent.session()
@@ -128,7 +129,7 @@ def clerk(remit: Run, tmp_path: Path) -> Iterator[Callable[..., Clerk]]:
 
         def make(*script: Step) -> Clerk:
             server = stack.enter_context(serve(*(script or (ASKS, PAID))))
-            return Clerk(tmp_path / "root", tmp_path / "counter", server, remit)
+            return Clerk(new_root(tmp_path / "root"), tmp_path / "counter", server, remit)
 
         yield make
 
@@ -217,14 +218,14 @@ def test_only_the_program_of_an_agent_goes_on_with_its_turn(clerk: Callable[...,
 def test_the_shells_own_session_goes_on_at_once(
     remit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "root"
+    root = new_root(tmp_path / "root")
     script = _by_kind(
         anthropic_answer(tool_use("list_sessions", {})), anthropic_answer("There is one.")
     )
     with serve(script) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
-        with Runtime.open(root, create=True) as runtime:
+        with Runtime.open(root) as runtime:
             tools = ["list_sessions"]
             agent = runtime.agent("admin-001", tools=tools, approve=tools)
             turn = agent.session().turn("which sessions are there?")

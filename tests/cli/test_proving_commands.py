@@ -1,13 +1,11 @@
-"""``remit ledger`` as operators and auditors use it: each command in a process of its own."""
+"""``remit ledger`` as operators and auditors use it."""
 
 from __future__ import annotations
 
 import http.server
 import json
-import os
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
+from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.stores import conversation
 
@@ -26,12 +25,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def remit(tmp_path: Path) -> Run:
     def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("REMIT_")}
-        return subprocess.run(
-            [sys.executable, "-m", "remit", *map(str, arguments)],
-            capture_output=True, text=True, timeout=120, cwd=tmp_path,
-            env={**kept, "REMIT_ROOT": str(tmp_path / "root"), **environment},
-        )  # fmt: skip
+        root = {"REMIT_ROOT": str(tmp_path / "root")}
+        return run_remit(*arguments, cwd=tmp_path, environment={**root, **environment})
 
     made = run("init", "--bare", tmp_path / "root")
     assert made.returncode == 0, made.stderr

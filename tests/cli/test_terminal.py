@@ -22,6 +22,7 @@ from remit.ledger import Erased
 from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
 from tests.cli.test_agents import PROMPT, Terminal
+from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, serve, tool_use
 
 EVIL = "one\ttwo\nthree \x1b]0;T\x07\x1b[2J\x1b]52;c;ZXZpbA==\x07 \x9b2J \x7f \u202eend"
@@ -38,7 +39,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         anthropic_answer(tool_use("read_file", {"path": "notes.txt"})),
         anthropic_answer(EVIL),
     )
-    place = tmp_path / "root"
+    place = new_root(tmp_path / "root")
     with serve(script) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
@@ -160,7 +161,7 @@ def test_an_approval_cannot_be_disguised(root: Path, remit: Run, at_terminal: At
     evil = {"$erased": "LED-00000001", "to": "mallory\x1b[2J"}
     with serve(_by_kind(anthropic_answer(tool_use("pay", evil)))) as server:
         os.environ["ANTHROPIC_BASE_URL"] = server.url  # put back by the fixture
-        with Runtime.open(root, create=True) as runtime:
+        with Runtime.open(root) as runtime:
             tool = Tool("pay", "Pays.", {"type": "object"}, lambda **_: None)
             turn = runtime.agent("clerk", tools=[tool], approve=["pay"]).session().turn("pay")
             (waiting,) = turn.waiting_for

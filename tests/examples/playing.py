@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import LedgerClient, LedgerEntry
+from tests.support.commands import run_remit
 from tests.support.wire import (
     Raw,
     completion,
@@ -28,7 +29,7 @@ from tests.support.wire import (
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIALECTS = ("anthropic", "openai")
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 
 Use = tuple[str, Mapping[str, Any]]
 """A tool that the model wants, with its arguments."""
@@ -194,11 +195,7 @@ def kill(program: subprocess.Popen[str]) -> None:
 
 def remit(place: Path, *arguments: str, status: int = 0) -> str:
     """Run a command on the root; what it printed on standard output."""
-    command = [sys.executable, "-m", "remit", *arguments, "--root", "root"]
-    done = subprocess.run(
-        command, cwd=place, capture_output=True, text=True, timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = run_remit(*arguments, "--root", "root", cwd=place)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 

@@ -37,7 +37,7 @@ from remit.providers import MockProvider, ProviderError, ProviderRequest, Provid
 from remit.providers.prices import PriceTable, Usage
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.requests import prompt_request
-from tests.support.stores import outside
+from tests.support.stores import empty, outside
 
 SESSION = BudgetScope("SES-TESTTEST")
 CHEAP, DEAR = "gpt-4o-mini", "gpt-4"
@@ -410,6 +410,15 @@ def _dead_owner() -> str:
     suppress_health_check=list(HealthCheck),
 )
 def test_the_ledger_alone_tells_what_was_spent(
+    target: str, mode: str, unpriced: bool, policy: Any,
+    script: list[tuple[str, int]], steps: list[tuple[str, int, Any]], column: str,
+) -> None:  # fmt: skip
+    empty(target)  # an audit reads it all, and there is one after each step
+    with LedgerClient(target) as ledger:
+        _spend_and_audit(ledger, target, mode, unpriced, policy, script, steps, column)
+
+
+def _spend_and_audit(
     ledger: LedgerClient, target: str, mode: str, unpriced: bool, policy: Any,
     script: list[tuple[str, int]], steps: list[tuple[str, int, Any]], column: str,
 ) -> None:  # fmt: skip

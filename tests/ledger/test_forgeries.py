@@ -82,7 +82,7 @@ def test_a_row_far_away_neither_passes_nor_stops_verification(talked: str) -> No
     report = _verify(talked)
     assert report.first_bad_seq == 1
     assert any(problem.seq == 20 and problem.kind == "gap" for problem in report.problems)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_a_tree_hash_put_in_beforehand_does_not_stop_the_ledger(target: str) -> None:

@@ -308,7 +308,7 @@ def test_a_hostile_archive_is_refused(name: str) -> None:
     assert error.next_step
     assert str(error).isprintable()
     assert peak < 3 * (LIMITS.compressed_bytes + LIMITS.unpacked_bytes)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 SAFE: dict[str, Callable[[], bytes]] = {

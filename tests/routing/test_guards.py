@@ -56,12 +56,12 @@ def test_a_stream_that_still_talks_is_neither_cut_nor_ill(
 def test_a_stream_that_does_not_begin_in_time_is_passed_over(
     ledger: LedgerClient, upstream: Upstream
 ) -> None:
-    models = (candidate("a", 90, "delay=5"), candidate("b", 10))
+    models = (candidate("a", 90, "delay=60"), candidate("b", 10))
     with gateway_to(ledger, upstream, models) as gateway:
         began = time.monotonic()
         options = RouteOptions(gateway, models, model_timeout_s=0.5, on_text=lambda _: None)
         assert route_request("Hello", options).model_id == "b"
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 50
 
 
 class _Stubborn:

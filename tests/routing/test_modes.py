@@ -152,14 +152,14 @@ def test_an_ensemble_is_judged(
 def test_who_is_late_does_not_count_and_is_on_record(
     ledger: LedgerClient, upstream: Upstream
 ) -> None:
-    models = (candidate("a", 90, "delay=5"), candidate("b", 80), candidate("c", 70, "status=500"))
+    models = (candidate("a", 90, "delay=60"), candidate("b", 80), candidate("c", 70, "status=500"))
     with gateway_to(ledger, upstream, models) as gateway:
         options = emitting(
             ledger, gateway, models, mode="ensemble", ensemble=EnsembleOptions(timeout_s=1.0)
         )
         began = time.monotonic()
         result = route_request("Hello", options)
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 50
     assert result.model_id == "b"
     assert ledger.orphans() == []
     assert len(ledger.read_by_event_type("EXCHANGE")) == 3
@@ -321,7 +321,7 @@ def test_pipelines_that_are_none(ledger: LedgerClient) -> None:
 def test_a_cancelled_ensemble_leaves_whole_pairs(ledger: LedgerClient, upstream: Upstream) -> None:
     from remit.routing import aroute_request
 
-    models = (candidate("a", 90, "delay=5"), candidate("b", 80, "delay=5"))
+    models = (candidate("a", 90, "delay=60"), candidate("b", 80, "delay=5"))
 
     async def cut() -> None:
         with gateway_to(ledger, upstream, models) as gateway:

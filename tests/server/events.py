@@ -49,7 +49,7 @@ def streaming(
     token: str | None = None, headers: Mapping[str, str] | None = None, **more: Any,
 ) -> Iterator[Events]:  # fmt: skip
     """One streamed call; leaving the block hangs up."""
-    connection = http.client.HTTPConnection(*served.address, timeout=30)
+    connection = http.client.HTTPConnection(*served.address, timeout=60)
     body = {"model": model, "max_tokens": 50, "stream": True,
             "messages": [{"role": "user", "content": text}], **more}  # fmt: skip
     sent = {"authorization": f"Bearer {token or served.token}", **(headers or {})}

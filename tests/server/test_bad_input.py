@@ -167,7 +167,7 @@ def test_numbers_that_no_record_holds_exactly(strict: Served, dialect: str) -> N
 
 @dialects
 def test_a_body_that_is_too_long(strict: Served, dialect: str) -> None:
-    with closing(socket.create_connection(strict.address, timeout=20)) as connection:
+    with closing(socket.create_connection(strict.address, timeout=60)) as connection:
         connection.sendall(_head(strict, PATHS[dialect], "content-length: 104857600"))
         assert _statuses(received(connection)) == [413]
 
@@ -194,7 +194,7 @@ def test_a_hundred_megabytes_are_not_kept(strict: Served, dialect: str) -> None:
 
 @dialects
 def test_a_chunked_body_is_counted(strict: Served, dialect: str) -> None:
-    with closing(socket.create_connection(strict.address, timeout=20)) as connection:
+    with closing(socket.create_connection(strict.address, timeout=60)) as connection:
         connection.sendall(_head(strict, PATHS[dialect], "transfer-encoding: chunked"))
         for _ in range(11):
             connection.sendall(b"186a0\r\n" + b"x" * 100_000 + b"\r\n")
@@ -300,20 +300,20 @@ def test_lengths_that_can_be_read_in_two_ways(
 
 
 def test_headers_that_come_slowly(strict: Served) -> None:
-    began = time.monotonic()
-    with closing(socket.create_connection(strict.address, timeout=10)) as connection:
+    sent, slow = 0, b"GET /healthz HTTP/1.1\r\nx-slow: " + b"x" * 600
+    with closing(socket.create_connection(strict.address, timeout=60)) as connection:
         with suppress(OSError):
-            for byte in b"GET /healthz HTTP/1.1\r\nx-slow: " + b"x" * 200:
-                connection.send(bytes([byte]))
+            for byte in slow:
+                sent += connection.send(bytes([byte]))
                 time.sleep(0.05)
         assert _statuses(received(connection)) == []
-    assert time.monotonic() - began < 9  # of the 11 seconds that the whole would take
+    assert sent < len(slow)
 
 
 def test_connections_that_say_nothing(strict: Served) -> None:
     with ExitStack() as opened:
         idle = [
-            opened.enter_context(closing(socket.create_connection(strict.address, timeout=15)))
+            opened.enter_context(closing(socket.create_connection(strict.address, timeout=60)))
             for _ in range(50)
         ]
         assert strict.ask("GET", "/healthz")[0] == 200
@@ -323,7 +323,7 @@ def test_connections_that_say_nothing(strict: Served) -> None:
 
 @dialects
 def test_a_body_that_comes_slowly(strict: Served, dialect: str) -> None:
-    with closing(socket.create_connection(strict.address, timeout=15)) as connection:
+    with closing(socket.create_connection(strict.address, timeout=60)) as connection:
         connection.sendall(_head(strict, PATHS[dialect], "content-length: 1000"))
         with suppress(OSError):
             for _ in range(30):
@@ -338,7 +338,7 @@ def test_a_body_that_comes_slowly(strict: Served, dialect: str) -> None:
 def test_too_many_connections(serve: Serve) -> None:
     with serve(toml="\n[server]\nmax_connections = 12\n") as served, ExitStack() as opened:
         for _ in range(40):
-            connection = socket.create_connection(served.address, timeout=10)
+            connection = socket.create_connection(served.address, timeout=60)
             opened.enter_context(closing(connection))
         statuses = set()
         with suppress(OSError):
@@ -417,7 +417,7 @@ def test_a_whole_url_as_target_goes_nowhere(strict: Served, upstream: Upstream) 
 def test_a_client_that_waits_to_be_asked_for_its_body(strict: Served, session: str) -> None:
     body = json.dumps({"model": "gpt-4o-mini", "max_tokens": 9,
                        "messages": [{"role": "user", "content": "hi"}]}).encode()  # fmt: skip
-    with closing(socket.create_connection(strict.address, timeout=10)) as connection:
+    with closing(socket.create_connection(strict.address, timeout=60)) as connection:
         connection.sendall(
             _head(strict, "/v1/chat/completions", "expect: 100-continue", "connection: close",
                   f"content-length: {len(body)}", f"x-remit-session: {session}")

@@ -70,7 +70,7 @@ def test_the_end_of_the_headers_may_come_in_two_packets(served: Served) -> None:
         f"x-remit-session: {new_session()}\r\nconnection: close\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     ).encode()
-    with closing(socket.create_connection(served.address, timeout=20)) as connection:
+    with closing(socket.create_connection(served.address, timeout=60)) as connection:
         connection.sendall(head[:-2])
         time.sleep(0.2)
         connection.sendall(head[-2:] + body)
@@ -87,7 +87,7 @@ def test_an_empty_line_behind_a_body_ends_nothing(serve: Serve) -> None:
             f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
             f"authorization: Bearer {served.token}\r\ncontent-length: {len(body)}\r\n\r\n"
         ).encode()
-        with closing(socket.create_connection(served.address, timeout=20)) as connection:
+        with closing(socket.create_connection(served.address, timeout=60)) as connection:
             connection.sendall(head + body)
             time.sleep(0.2)
             connection.sendall(b"\r\n")

@@ -15,6 +15,7 @@ from openai import OpenAI
 from remit.routing import explain, replay
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session
+from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
@@ -307,7 +308,6 @@ def test_the_command_line_tells_why(routed: Served, session: str) -> None:
 
 def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     root = new_root(tmp_path / "root")
-    command = [sys.executable, "-m", "remit"]
     plain = (root / "remit.toml").read_text()
     for toml, said in (
         ('[routing.routes.x]\nmodels = ["nobody"]', "nobody"),
@@ -323,7 +323,6 @@ def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
         ("[routing.models.x]\nabilities = { code = 20 }", "provider"),
     ):
         (root / "remit.toml").write_text(f"{plain}\n{toml}\n")
-        run = subprocess.run([*command, "route", "status", "--root", str(root)],
-                             capture_output=True, text=True, check=False)  # fmt: skip
+        run = run_remit("route", "status", "--root", root)
         assert run.returncode == 1
         assert said in run.stderr, run.stderr

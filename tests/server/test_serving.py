@@ -123,19 +123,19 @@ def test_the_time_to_the_first_answer(serve: Serve, tmp_path: Path) -> None:
 def test_calls_end_before_the_server_does(serve: Serve, dialect: str) -> None:
     session, whole = new_session(), new_session()
     with serve() as served, ThreadPoolExecutor(1) as pool:
-        text = "[[tokens=30 slow=0.1]]"
+        text = "[[tokens=60 slow=0.1]]"
         other = pool.submit(served.call, dialect, "late [[delay=2]]", session=whole)
         with streaming(served, dialect, text, session=session) as it:
             data = iter(it)
             next(data)
             until(lambda: len(served.entries("DISPATCH", whole)) == 1)
             served.process.send_signal(signal.SIGTERM)
-            until(lambda: _refuses(served), within_s=2.5)
+            until(lambda: _refuses(served), within_s=5)
             values = [v if v == "[DONE]" else json.loads(v) for v in data]
             assert ended_well(values)
-            assert len(said(values).split()) >= 29
+            assert len(said(values).split()) >= 59
         assert other.result()[0] == 200
-        assert served.process.wait(20) in (0, -signal.SIGTERM)
+        assert served.process.wait(60) in (0, -signal.SIGTERM)
         assert served.exchange(session).metadata["outcome"] == "success"
         assert served.exchange(whole).metadata["outcome"] == "success"
 
@@ -148,7 +148,7 @@ def test_what_does_not_end_in_time_is_ended_on_record(serve: Serve) -> None:
     ):
         next(iter(it))
         served.process.send_signal(signal.SIGTERM)
-        assert served.process.wait(20) in (0, -signal.SIGTERM)
+        assert served.process.wait(60) in (0, -signal.SIGTERM)
         told = served.exchange(session).metadata
         assert (told["outcome"], told["cost_certainty"]) == ("error", "estimated")
         assert told["output_tokens"] > 0
@@ -169,7 +169,7 @@ def test_killed_in_the_midst_of_calls(serve: Serve, tmp_path: Path, dialect: str
         with streaming(served, dialect, "[[tokens=900 slow=0.1]]", session=session) as it:
             next(iter(it))
             served.process.kill()
-            served.process.wait(10)
+            served.process.wait(60)
         assert len(served.ledger.orphans()) == 1
         served.stop = lambda: None  # type: ignore[method-assign]
     with serve(root=root, toml="") as again:
@@ -221,7 +221,7 @@ def _kill_one(served: Served, victim: int) -> None:
         found = served.ledger.query(event_type="EXCHANGE_ORPHANED")
         return sorted(e.metadata["dispatch_entry_id"] for e in found) == sorted(lost)
 
-    until(settled, within_s=7)
+    until(settled)
     for thread in threads:
         thread.join(30)
     assert settled()

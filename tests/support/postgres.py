@@ -10,6 +10,7 @@ import uuid
 import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -53,6 +54,10 @@ class PostgresServer:
         self.execute(f"CREATE DATABASE {name}")
         return str(self._server.get_uri(database=name))
 
+    def drop(self, url: str) -> None:
+        """Remove a database, whoever has it open."""
+        self.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
+
     def kill(self) -> None:
         """``kill -9`` of the whole server."""
         os.kill(self._server.get_pid(), signal.SIGKILL)
@@ -60,7 +65,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it again after :meth:`kill`; it recovers by itself."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while True:  # children of the killed one may hold its shared memory for a moment
             try:
                 with self._server._lock:
@@ -81,7 +86,7 @@ def run_sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
     """Run statements as an outsider would; returns the rows of the last."""
 
     async def run() -> list[tuple[Any, ...]]:
-        connection = await asyncpg.connect(url, timeout=10)
+        connection = await asyncpg.connect(url, timeout=60)
         try:
             rows: list[Any] = []
             for statement in statements:

@@ -10,7 +10,7 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.tlog import Signer
 from tests.support.postgres import run_sql
 
-__all__ = ["SIGNER", "conversation", "files_hold", "outside"]
+__all__ = ["SIGNER", "conversation", "empty", "files_hold", "outside"]
 
 SIGNER = Signer.generate("example.com/log")
 
@@ -28,6 +28,15 @@ def outside(target: str, *statements: str) -> list[tuple[Any, ...]]:
         return rows
     finally:
         connection.close()
+
+
+def empty(target: str) -> None:
+    """Remove a ledger that nobody has open; there need not be one."""
+    if target.startswith("postgresql://"):
+        run_sql(target, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+    else:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{target}{suffix}").unlink(missing_ok=True)
 
 
 def conversation(client: LedgerClient, session: str, turns: int, *, subject: str = "") -> list[str]:

@@ -105,12 +105,12 @@ def serve(*script: Step) -> Iterator[WireServer]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
 
 
 # -- the Anthropic Messages API ------------------------------------------------------------

@@ -193,7 +193,7 @@ def test_a_server_that_never_answers() -> None:
             server.tools()
         assert server._process is not None
         assert server._process._child.returncode is not None  # ended here, not left behind
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_a_server_that_lists_for_ever() -> None:
@@ -225,7 +225,7 @@ def test_a_server_that_dies_in_a_call_starts_again_for_the_next(server: McpServe
     first = dispatcher.execute("by_hand__pid", {}).output
     began = time.monotonic()
     died = dispatcher.execute("by_hand__die", {})
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert died.status == "error"
     assert "may still have happened" in died.error
     again = dispatcher.execute("by_hand__pid", {})
@@ -243,7 +243,7 @@ def test_calls_that_run_when_it_dies_end_at_once(server: McpServer) -> None:
 
     began = time.monotonic()
     assert [one.status for one in run_blocking(both())] == ["error"] * 4
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_server_killed_from_outside(server: McpServer) -> None:
@@ -270,7 +270,7 @@ def test_a_message_that_is_too_long() -> None:
     with McpServer("s", _settings(max_message_bytes=1_000_000)) as server:
         began = time.monotonic()
         result = _use(server, "huge")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         assert result.status == "error"
         assert "more than 1,000,000 bytes" in result.error
         assert _use(server, "pid").status == "ok"

@@ -98,7 +98,7 @@ def test_a_server_that_dies_and_comes_back() -> None:
             began = time.monotonic()
             assert dispatcher.execute("web__die", {}).status == "error"
             assert dispatcher.execute("web__add", {"a": 2, "b": 3}).status == "error"
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 60
         with _running(port):
             results = [dispatcher.execute("web__add", {"a": 2, "b": 3}) for _ in range(2)]
             assert results[1].output == {"result": 5}

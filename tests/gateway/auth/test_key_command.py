@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,9 @@ import pytest
 
 from remit.gateway.auth import AuthenticationError, AuthLimits, KeyStore
 from remit.ledger import LedgerClient
+from tests.support.commands import run_remit
+from tests.support.roots import new_root
 
-_MAIN = (
-    "from remit.cli.main import _COMMANDS, main; "
-    "_COMMANDS.setdefault('key', 'remit.cli.key:key'); main()"
-)
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
 
 
@@ -27,17 +23,10 @@ class Shell:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.remit("init", str(root))
+        new_root(root)
 
     def remit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", _MAIN, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={**os.environ, "USER": "ann", "LOGNAME": "ann"},
-        )
+        return run_remit(*arguments, environment={"USER": "ann", "LOGNAME": "ann"})
 
     def key(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.remit("key", *arguments, "--root", str(self.root))

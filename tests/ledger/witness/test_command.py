@@ -20,24 +20,16 @@ from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 from remit.ledger.witness import WitnessConflictError, WitnessError, request_cosignature
 from tests.ledger.witness.logs import Log
-
-# As `python -m remit`, with the command in its place.
-_REMIT = """
-import importlib
-main = importlib.import_module("remit.cli.main")
-main._COMMANDS.setdefault("witness", "remit.cli.witness:witness")
-main.main()
-"""
+from tests.support.commands import run_remit
 
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", _REMIT, "witness", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_remit("witness", *arguments)
 
 
 @contextlib.contextmanager
 def _server(directory: Path, *arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-c", _REMIT, "witness", "run", "--dir", directory, *arguments]
+    command = [sys.executable, "-m", "remit", "witness", "run", "--dir", directory, *arguments]
     with subprocess.Popen(
         [str(part) for part in command], stderr=subprocess.PIPE, text=True
     ) as process:

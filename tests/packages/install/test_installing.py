@@ -365,7 +365,7 @@ def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -
 
     with managing(small, look) as manager:
         manager.install([Offer(one(scratch, "2.0.0"))], dev=True)
-    assert readers[0].communicate(timeout=30)[0] == "2.0.0\n"
+    assert readers[0].communicate(timeout=120)[0] == "2.0.0\n"
 
 
 def test_a_changed_file_is_not_read(small: Path, scratch: Path) -> None:

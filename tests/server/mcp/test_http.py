@@ -237,7 +237,7 @@ def test_a_revoked_key_ends_within_its_session(served: Served) -> None:
     session = begun(served, key.key)
     assert ask(served, token=key.key, headers={SESSION: session})[0] == 200
     served.revoke(key)
-    until(lambda: ask(served, token=key.key, headers={SESSION: session})[0] == 401, within_s=10)
+    until(lambda: ask(served, token=key.key, headers={SESSION: session})[0] == 401)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> 
                     asyncio.ensure_future(client.call_tool("router_route", {"prompt": "slow"}))
                     for _ in range(10)
                 ]
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     while await state("begun") < before["begun"] + 4:
                         await asyncio.sleep(0.05)
                 # Reads have places of their own; others' calls have theirs.
@@ -321,7 +321,7 @@ async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> 
                 await ok(operator, "router_route", prompt="x")
                 assert await state("begun") == before["begun"] + 4
                 served.revoke(hog)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     while await state("cancelled") < before["cancelled"] + 4:
                         await asyncio.sleep(0.05)
                     for call in slow:
@@ -343,7 +343,7 @@ def test_a_key_has_a_share_of_sessions_which_ends_with_it(tmp_path: Path) -> Non
         begun(served)
         assert ask(served, INITIALIZE)[0] == 503  # there are three
         parts = urlsplit(served.url)
-        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        stream = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
         stream.request("GET", "/mcp", headers={
             "accept": "text/event-stream", "authorization": f"Bearer {hog.key}",
             SESSION: sessions[0]})  # fmt: skip
@@ -387,7 +387,7 @@ def test_who_dawdles_or_talks_without_end(tmp_path: Path) -> None:
 def _raw(served: Served, data: bytes) -> bytes:
     """What comes back until the server closes."""
     parts = urlsplit(served.url)
-    with socket.create_connection((str(parts.hostname), parts.port), timeout=20) as connection:
+    with socket.create_connection((str(parts.hostname), parts.port), timeout=60) as connection:
         connection.sendall(data)
         found = b""
         while more := connection.recv(65536):

@@ -1,0 +1,48 @@
+"""The command line, run in the test's own process."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from remit.cli import main
+
+__all__ = ["run_remit"]
+
+
+def run_remit(
+    *arguments: object,
+    cwd: Path | None = None,
+    stdin: str = "",
+    environment: Mapping[str, str | None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``remit ARGUMENTS``.
+
+    Args:
+        arguments: the command line, without the program.
+        cwd: the directory to run in; the present one when left out.
+        stdin: what is typed.
+        environment: changed variables; ``None`` removes one.
+
+    Returns:
+        Exit code and output, as of a process.
+    """
+    code: str | int | None = 0
+    with (
+        contextlib.chdir(cwd or Path.cwd()),
+        CliRunner().isolation(stdin, env=environment) as (out, error, _),
+    ):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as leave:
+            code = leave.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        texts = [stream.getvalue().decode() for stream in (out, error)]
+    assert isinstance(code, int | None)
+    return subprocess.CompletedProcess(arguments, code or 0, *texts)
