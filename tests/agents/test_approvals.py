@@ -140,16 +140,16 @@ def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
-        desk = runtime.approvals
+        queue = runtime.approvals
         for odd in ("LED-00000000", "LED-7fffffff", "nonsense", ""):
             with pytest.raises(ApprovalError, match="not a request"):
-                desk.decide(odd, granted=True, by="Ann")
-        with pytest.raises(ApprovalError, match="Nobody"):
-            desk.decide(request.request_id, granted=True, by=" ")
+                queue.decide(odd, granted=True, by="Ann")
+        with pytest.raises(ApprovalError, match="name of who decides"):
+            queue.decide(request.request_id, granted=True, by=" ")
         assert session.cancel()
-        assert desk.get(request.request_id).state == "void"
+        assert queue.get(request.request_id).state == "void"
         with pytest.raises(ApprovalError, match="has ended"):
-            desk.decide(request.request_id, granted=True, by="Ann")
+            queue.decide(request.request_id, granted=True, by="Ann")
         (turn,) = runtime.ledger.read_by_event_type("TURN_RECORDED")
         assert turn.metadata["outcome"] == "cancelled"
         assert session.turn("and now?").response == "Done."

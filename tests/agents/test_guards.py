@@ -11,23 +11,17 @@ import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool, ToolError
+from remit.agents.worker.run import Run
 from remit.agents.workorders import WorkOrderState, WorkOrderType
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.ledger import LedgerWriteError
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import TEXT, anthropic_runtime, tools_only
 from tests.support.packages import bring
 from tests.support.wire import Raw, message, tool_use
 
-TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
-
-
-def _uses(*blocks: dict[str, Any], stop: str | None = None) -> dict[str, Any]:
-    answer = message("x", *blocks, stop=stop)
-    answer["content"] = answer["content"][1:]
-    return answer
 
 
 class _Payer:
@@ -50,7 +44,7 @@ def payer() -> _Payer:
 def test_a_rejected_answer_never_repeats_a_payment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
-    pay = _uses(tool_use("pay", {"text": "rent"}, "t1"), tool_use("look", {"text": "a"}, "t2"))
+    pay = tools_only(tool_use("pay", {"text": "rent"}, "t1"), tool_use("look", {"text": "a"}, "t2"))
     with anthropic_runtime(
         tmp_path / "root", monkeypatch, pay, message("  "), message("Paid."), flags=FLAGS
     ) as (runtime, server):
@@ -180,7 +174,7 @@ def test_one_bad_policy_does_not_silence_an_agent(
 def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
-    pay = _uses(tool_use("pay", {"text": "rent"}))
+    pay = tools_only(tool_use("pay", {"text": "rent"}))
     with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("Hello."), flags=FLAGS) as (
         runtime,
         _,
@@ -201,7 +195,7 @@ def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
 def test_a_yes_holds_for_the_call_that_was_asked_about_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
-    pay = _uses(tool_use("pay", {"text": "10"}))
+    pay = tools_only(tool_use("pay", {"text": "10"}))
     with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("ok"), flags=FLAGS) as (
         runtime,
         _,
@@ -211,23 +205,17 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
         (request,) = session.turn("pay").waiting_for
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")
         # The same step asks for something else now, however that came about.
-        run = agent._worker._means
+        services = agent._worker._services
         order = session.unfinished()
         assert order is not None
-        from remit.agents.worker.journal import Journal
-        from remit.agents.worker.recorded import RecordedRun
-        from remit.agents.worker.toolbox import Toolbox
-
         work = order.orders[0].order
-        journal = Journal(run.ledger, work, "ho1-worker", "KERNEL.semantic")
-        recorded = RecordedRun(journal.ledger, session.session_id)
-        box = Toolbox(run.tools, work, journal, recorded, lambda: None, run.config, None)
-        key = next(iter(recorded.requests))[0]
+        run = Run(services, work, None, lambda: None)
+        key = run.history.requests[0].metadata["idempotency_key"]
 
         async def try_it() -> None:
             with pytest.raises(RemitError, match="Waiting"):
-                await box.use("pay", {"text": "1,000,000"}, key)
-            await journal.settle()
+                await run._toolbox.use("pay", {"text": "1,000,000"}, key)
+            await run._journal.flush()
 
         from remit.kernel.loops import run_blocking
 
@@ -239,7 +227,7 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
 def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
-    pay = _uses(tool_use("pay", {"text": "10"}))
+    pay = tools_only(tool_use("pay", {"text": "10"}))
     with anthropic_runtime(
         tmp_path / "root", monkeypatch, pay, message("evil"), message("Paid."), flags=FLAGS
     ) as (runtime, server):
@@ -306,7 +294,7 @@ def test_a_write_that_failed_stops_the_work_before_the_model_is_asked(
 def test_a_tool_call_of_an_answer_that_was_cut_short_does_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
-    cut = _uses(tool_use("pay", {"text": "1"}), stop="max_tokens")
+    cut = tools_only(tool_use("pay", {"text": "1"}), stop="max_tokens")
     with anthropic_runtime(tmp_path / "root", monkeypatch, cut, message("Sorry."), flags=FLAGS) as (
         runtime,
         server,
@@ -351,7 +339,7 @@ def test_limits_that_are_none_are_refused(
 def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
-    pay = _uses(tool_use("pay", {"text": "10"}))
+    pay = tools_only(tool_use("pay", {"text": "10"}))
     with anthropic_runtime(tmp_path / "root", monkeypatch, pay, message("Paid."), flags=FLAGS) as (
         runtime,
         _,
@@ -391,7 +379,7 @@ def test_only_threads_that_a_session_knows_can_be_closed_by_it(
 ) -> None:
     from remit.agents.supervisor import open_threads, thread_tools
 
-    opening = _uses(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
+    opening = tools_only(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
     script = [opening, message("Noted.")]
     with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
         runtime,
@@ -400,7 +388,7 @@ def test_only_threads_that_a_session_knows_can_be_closed_by_it(
         runtime.agent("a", tools=thread_tools()).run("note it")
         (thread,) = open_threads(runtime.ledger)
         assert thread.due == ""
-        closing = _uses(tool_use("close_thread", {"thread_id": thread.ref}))
+        closing = tools_only(tool_use("close_thread", {"thread_id": thread.ref}))
         server.script[:] = [closing, message("Closed.")]
         runtime.agent("b", tools=thread_tools()).run("close it")
         assert [one.ref for one in open_threads(runtime.ledger)] == [thread.ref]

@@ -15,29 +15,14 @@ from remit.kernel.errors import ConfigError, InvalidInputError
 from remit.kernel.root import RootError
 from remit.ledger import EVENTS, LedgerClient
 from remit.runtime import Conversation
-from tests.support.agents import CLASSIFIED, anthropic_runtime
-from tests.support.wire import Raw, Step, message, tool_use
-
-CLASSIFY = message(tool_use("answer", CLASSIFIED))
-
-
-def _by_kind(*answers: Step) -> Step:
-    """Classification requests get a class, others the next answer."""
-    left = list(answers)
-
-    def step(body: dict[str, Any]) -> Any:
-        if body.get("tool_choice"):
-            return CLASSIFY
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        return answer(body) if callable(answer) else answer
-
-    return step
+from tests.support.agents import CLASSIFIED, anthropic_runtime, by_kind
+from tests.support.wire import Raw, message, tool_use
 
 
 def test_a_turn_is_on_record_from_plan_to_delivery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = _by_kind(
+    script = by_kind(
         message("Looking.", tool_use("list_sessions", {})), message("There is one session.")
     )
     with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
@@ -72,7 +57,7 @@ def test_a_turn_is_on_record_from_plan_to_delivery(
 def test_the_trace_hash_can_be_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("hi"))) as (runtime, _):
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("hi"))) as (runtime, _):
         with runtime.session() as conversation:
             conversation.turn("hello")
         (gate,) = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
@@ -90,7 +75,7 @@ def test_the_trace_hash_can_be_computed_again(
 
 def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _by_kind(message("Nice to meet you."))) as (first, _):
+    with anthropic_runtime(root, monkeypatch, by_kind(message("Nice to meet you."))) as (first, _):
         conversation = first.session()
         conversation.turn("my name is Ada")
         session_id = conversation.session_id  # no end: the process just goes away
@@ -99,7 +84,7 @@ def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.M
         said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
         return message(f"You said: {said[-2]}")
 
-    with anthropic_runtime(root, monkeypatch, _by_kind(recall)) as (second, _):
+    with anthropic_runtime(root, monkeypatch, by_kind(recall)) as (second, _):
         with second.session(session_id) as conversation:
             assert conversation.turn_count == 1
             assert conversation.turn("what did I just say?").response == "You said: my name is Ada"
@@ -129,7 +114,7 @@ def test_a_rejected_answer_is_tried_once_more_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Any] = []
-    script = _by_kind(message("  "), message("A real answer."))
+    script = by_kind(message("  "), message("A real answer."))
     with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
         result = runtime.session().turn("hello", on_event=heard.append)
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
@@ -143,7 +128,7 @@ def test_a_rejected_answer_is_tried_once_more_with_the_reason(
 def test_no_answer_is_made_in_the_models_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message(""))) as (runtime, _):
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message(""))) as (runtime, _):
         result = runtime.session().turn("hello")
         (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
     assert not result.quality_gate_passed
@@ -173,7 +158,7 @@ def test_a_broken_loop_degrades_on_record_and_still_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
     heard: list[Any] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("Direct."))) as (
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("Direct."))) as (
         runtime,
         _,
     ):
@@ -250,7 +235,7 @@ def test_ones_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             return message(tool_use("add", {"a": 2, "b": 3}))
         return message(f"It is {last[0]['content']}.")
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(sum_up), tools=[add]) as (
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(sum_up), tools=[add]) as (
         runtime,
         _,
     ):
@@ -258,7 +243,7 @@ def test_ones_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_the_async_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("hi"))) as (runtime, _):
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("hi"))) as (runtime, _):
         conversation: Conversation = runtime.session()
         assert (await conversation.aturn("hello")).response == "hi"
         await runtime.aclose()
@@ -289,7 +274,7 @@ def test_an_unknown_provider_or_model_is_refused_with_advice(
 
 def test_keys_are_nowhere_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _by_kind(message("hi"))) as (runtime, server):
+    with anthropic_runtime(root, monkeypatch, by_kind(message("hi"))) as (runtime, server):
         runtime.session().turn("hello")
         assert server.calls[0].headers["x-api-key"] == "sk-secret"
         assert "sk-secret" not in json.dumps([str(row) for row in runtime.loaded.rows()])
@@ -302,7 +287,7 @@ def test_the_ledger_is_plain_sqlite_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _by_kind(message("The answer."))) as (runtime, _):
+    with anthropic_runtime(root, monkeypatch, by_kind(message("The answer."))) as (runtime, _):
         runtime.session().turn("The question?")
     import sqlite3
 
@@ -328,7 +313,7 @@ def test_the_ledger_is_plain_sqlite_to_others(
 def test_a_full_disk_stops_the_turn_with_a_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _by_kind(message("x" * 9_000))) as (
+    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("x" * 9_000))) as (
         runtime,
         _,
     ):

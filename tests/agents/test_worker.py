@@ -6,14 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.agents.tools import Tool, ToolDispatcher
-from remit.agents.worker import HO1Executor
+from remit.agents.tools import Tool
 from remit.agents.workorders import (
     Actor,
     ApprovalNeeded,
@@ -26,13 +24,9 @@ from remit.agents.workorders import (
     WorkOrderState,
     WorkOrderType,
 )
-from remit.contracts import ContractLoader
-from remit.gateway import LLMGateway, RouterConfig
-from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.kernel.root import Root
-from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerEntry
-from remit.providers import AsyncProvider
+from remit.ledger import LedgerClient
+from tests.support.agents import ORDER, SESSION, WorkerBench
 from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
 from tests.support.wire import (
@@ -44,67 +38,6 @@ from tests.support.wire import (
     serve,
     tool_use,
 )
-
-SESSION = "SES-TESTTEST"
-ORDER = f"WO-{SESSION}-001"
-TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-
-
-class _Bench:
-    """A worker with everything it needs."""
-
-    def __init__(self, ledger: LedgerClient, root: Root, provider: AsyncProvider) -> None:
-        self.ledger = ledger
-        self.root = root
-        self.budgeter = TokenBudgeter(ledger)
-        self.budgeter.allocate(BudgetScope(SESSION), 1_000_000)
-        self.shouted: list[str] = []
-        config = RouterConfig("p", "m", retry_base_ms=1, retry_max_ms=1)
-        gateway = LLMGateway(ledger, self.budgeter, config, dev_mode=True)
-        gateway.register_provider("p", provider)
-        settings = default_settings()
-        tools = [
-            Tool("shout", "Say it loud.", TEXT, self._shout),
-            Tool("forbidden", "Never.", TEXT, self._shout),
-            Tool("fails", "Fails.", {"type": "object"}, self._fail),
-        ]
-        self.executor = HO1Executor(
-            gateway,
-            ledger.scoped(tier="ho1"),
-            self.budgeter,
-            ToolDispatcher(tools, settings.tools),
-            ContractLoader(root.tier("ho1")),
-            settings.worker,
-        )
-
-    def _shout(self, text: str) -> dict[str, str]:
-        self.shouted.append(text)
-        return {"shouted": text.upper()}
-
-    def _fail(self) -> None:
-        raise RuntimeError("out of order")
-
-    def use_tools(self, *tools: Tool) -> None:
-        self.executor._means = replace(
-            self.executor._means, tools=ToolDispatcher(tools, default_settings().tools)
-        )
-
-    def run(self, message: str = "hello", **limits: Any) -> WorkOrder:
-        wo_type = limits.pop("wo_type", WorkOrderType.SYNTHESIZE)
-        context = limits.pop("input_context", {"user_input": message})
-        on_event = limits.pop("on_event", None)
-        limits.setdefault("prompt_contract_id", "PRC-SYNTHESIZE-001")
-        order = WorkOrder(
-            limits.pop("wo_id", ORDER),
-            SESSION,
-            wo_type,
-            input_context=context,
-            constraints=WorkOrderConstraints(**limits),
-        ).moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
-        return self.executor.execute(order, on_event=on_event)
-
-    def events(self) -> list[LedgerEntry]:
-        return [e for e in self.ledger.read_all() if e.submission_id == ORDER]
 
 
 @pytest.fixture
@@ -121,7 +54,7 @@ def test_a_tool_loop_over_the_anthropic_wire(ledger: LedgerClient, root: Root) -
     ]
     heard: list[Any] = []
     with serve(*script) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout",), token_budget=50_000)
         first, second = (call.body for call in server.calls)
     assert done.state is WorkOrderState.COMPLETED
@@ -173,7 +106,7 @@ def test_the_same_over_the_openai_wire(ledger: LedgerClient, root: Root) -> None
         function_call("shout", '{"text":"b"}', "c2"),
     ]
     with serve(completion("", calls), completion("Done.")) as server:
-        bench = _Bench(ledger, root, openai_provider(server.url))
+        bench = WorkerBench(ledger, root, openai_provider(server.url))
         done = bench.run(tools_allowed=("shout",))
         turns = server.calls[1].body["messages"]
     assert done.output_result["text"] == "Done."
@@ -187,7 +120,7 @@ def test_tools_of_one_answer_run_side_by_side(ledger: LedgerClient, root: Root) 
     with serve(
         message(tool_use("meet", {}, "1"), tool_use("meet", {}, "2")), message("met")
     ) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         meet = Tool("meet", "Meet.", {"type": "object"}, lambda: both.wait() >= 0)
         bench.use_tools(meet)
         done = bench.run(tools_allowed=("meet",))
@@ -201,7 +134,7 @@ def test_a_forbidden_tool_is_refused_recorded_and_the_model_is_told(
     ledger: LedgerClient, root: Root
 ) -> None:
     with serve(message(tool_use("forbidden", {"text": "x"})), message("Sorry.")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout",))
         told = server.calls[1].body["messages"][-1]["content"][0]
     assert done.state is WorkOrderState.COMPLETED
@@ -225,7 +158,7 @@ def test_a_tool_that_fails_is_told_to_the_model(
     ledger: LedgerClient, root: Root, use: dict[str, Any], word: str
 ) -> None:
     with serve(message(use), message("I see.")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout", "fails"))
         assert word in server.calls[1].body["messages"][-1]["content"][0]["content"]
     assert done.state is WorkOrderState.COMPLETED
@@ -239,7 +172,7 @@ def test_text_and_tools_are_heard_as_they_come(ledger: LedgerClient, root: Root)
     with serve(
         anthropic_answer(tool_use("shout", {"text": "hi"})), anthropic_answer("It is done.")
     ) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         bench.run(tools_allowed=("shout",), on_event=heard.append)
     assert "".join(e.text for e in heard if isinstance(e, TextDelta)) == "It is done."
     assert [type(e) for e in heard if not isinstance(e, TextDelta)] == [ToolStarted, ToolEnded]
@@ -279,7 +212,7 @@ def test_failure_codes(
         breaks(root)
     slow = Raw(json.dumps(message("late")).encode(), delay_s=0.5)
     with serve(slow) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(**options)
     assert done.state is WorkOrderState.FAILED
     assert done.error is not None
@@ -293,7 +226,7 @@ def test_failure_codes(
 
 def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None:
     with serve(message(tool_use("shout", {"text": "again"}))) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout",), turn_limit=3)
         assert len(server.calls) == 3
     assert done.error is not None
@@ -303,7 +236,7 @@ def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None
 
 def test_a_provider_in_trouble(ledger: LedgerClient, root: Root) -> None:
     with serve(Raw(b"<html>", 502, "text/html")) as server:
-        done = _Bench(ledger, root, anthropic_provider(server.url)).run()
+        done = WorkerBench(ledger, root, anthropic_provider(server.url)).run()
     assert done.error is not None
     assert done.error["code"] == "SERVER_ERROR"
 
@@ -312,7 +245,7 @@ def test_an_answer_off_its_schema(ledger: LedgerClient, root: Root) -> None:
     answers = ["not JSON", '{"speech_act":"shouting","ambiguity":"low"}']
     for text in answers:
         with serve(completion(text)) as server:
-            done = _Bench(ledger, root, openai_provider(server.url)).run(
+            done = WorkerBench(ledger, root, openai_provider(server.url)).run(
                 prompt_contract_id="PRC-CLASSIFY-001", wo_type=WorkOrderType.CLASSIFY
             )
         assert done.error is not None
@@ -321,7 +254,7 @@ def test_an_answer_off_its_schema(ledger: LedgerClient, root: Root) -> None:
 
 def test_a_tool_call_order_asks_no_model(ledger: LedgerClient, root: Root) -> None:
     with serve(message("never")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         context = {"tool_id": "shout", "arguments": {"text": "x"}}
         done = bench.run(
             wo_type=WorkOrderType.TOOL_CALL, input_context=context, tools_allowed=("shout",)
@@ -337,7 +270,7 @@ def test_a_tool_call_order_asks_no_model(ledger: LedgerClient, root: Root) -> No
 
 
 def test_only_a_dispatched_order_is_executed(ledger: LedgerClient, root: Root) -> None:
-    bench = _Bench(ledger, root, anthropic_provider("http://127.0.0.1:9"))
+    bench = WorkerBench(ledger, root, anthropic_provider("http://127.0.0.1:9"))
     with pytest.raises(IllegalTransitionError):
         bench.executor.execute(WorkOrder(ORDER, SESSION, WorkOrderType.EXECUTE))
 
@@ -345,7 +278,7 @@ def test_only_a_dispatched_order_is_executed(ledger: LedgerClient, root: Root) -
 async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root: Root) -> None:
     with serve(Raw(b"{}", delay_s=5)) as server:
         provider = anthropic_provider(server.url)
-        bench = _Bench(ledger, root, provider)
+        bench = WorkerBench(ledger, root, provider)
         order = WorkOrder(
             ORDER,
             SESSION,
@@ -370,14 +303,14 @@ def test_max_tokens_is_never_above_what_the_order_has_left(
 ) -> None:
     use = message(tool_use("shout", {"text": "hi"}))
     with serve(use, message("ok")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(token_budget=6_000, tools_allowed=("shout",))
         allowed = [call.body["max_tokens"] for call in server.calls]
     assert done.state is WorkOrderState.COMPLETED
     assert len(allowed) == 2
     assert all(tokens <= 1_024 for tokens in allowed)
     with serve(message("ok")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(token_budget=1_000, wo_id=f"WO-{SESSION}-002")
         (tokens,) = [call.body["max_tokens"] for call in server.calls]
     assert done.state is WorkOrderState.COMPLETED
@@ -387,11 +320,11 @@ def test_max_tokens_is_never_above_what_the_order_has_left(
 def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Root) -> None:
     overloaded = Raw(b"{}", 529)
     with serve(overloaded, overloaded, message("at last")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run()
     slow = Raw(json.dumps(message("late")).encode(), delay_s=4)
     with serve(slow) as server:
-        late = _Bench(ledger, root, anthropic_provider(server.url)).run(
+        late = WorkerBench(ledger, root, anthropic_provider(server.url)).run(
             timeout_seconds=1, wo_id=f"WO-{SESSION}-002"
         )
     assert (done.state, late.state) == (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
@@ -405,7 +338,7 @@ def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Roo
 def test_a_tool_that_needs_an_approval_parks_the_order(ledger: LedgerClient, root: Root) -> None:
     heard: list[Any] = []
     with serve(message(tool_use("shout", {"text": "x"}))) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         parked = bench.run(
             tools_allowed=("shout",), tools_requiring_approval=("shout",), on_event=heard.append
         )
@@ -421,7 +354,7 @@ def test_a_tool_that_needs_an_approval_parks_the_order(ledger: LedgerClient, roo
 
 def test_a_usd_budget_holds_and_refuses_what_has_no_price(ledger: LedgerClient, root: Root) -> None:
     with serve(message("ok")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(usd_budget=1.0)  # nobody knows what the test's model costs
         assert server.calls == []
     assert done.error is not None
@@ -433,7 +366,9 @@ def test_a_usd_budget_holds_and_refuses_what_has_no_price(ledger: LedgerClient, 
 def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> None:
     name = "user_ssn_123-45-6789" + "x" * 70_000
     with serve(message(tool_use(name, {})), message("Sorry.")) as server:
-        done = _Bench(ledger, root, anthropic_provider(server.url)).run(tools_allowed=("shout",))
+        done = WorkerBench(ledger, root, anthropic_provider(server.url)).run(
+            tools_allowed=("shout",)
+        )
     assert done.state is WorkOrderState.COMPLETED
     (call,) = ledger.read_by_event_type("TOOL_CALL")
     assert call.metadata["tool_id"] == "unknown"
@@ -443,8 +378,8 @@ def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> Non
 
 def test_an_order_never_stays_open_without_a_word(ledger: LedgerClient, root: Root) -> None:
     with serve(message("ok")) as server:
-        bench = _Bench(ledger, root, anthropic_provider(server.url))
-        bench.executor._means.contracts.load = lambda *_: 1 / 0  # type: ignore[method-assign]
+        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
+        bench.executor._services.contracts.load = lambda *_: 1 / 0  # type: ignore[method-assign]
         done = bench.run()
     assert done.error is not None
     assert done.error["code"] == "internal_error"

@@ -22,8 +22,8 @@ import pytest
 from remit import Runtime
 from remit.agents.approvals import ApprovalQueue
 from remit.ledger import LedgerClient
-from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
+from tests.support.agents import by_kind
 from tests.support.roots import new_root
 from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
 
@@ -219,7 +219,7 @@ def test_the_shells_own_session_goes_on_at_once(
     remit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = new_root(tmp_path / "root")
-    script = _by_kind(
+    script = by_kind(
         anthropic_answer(tool_use("list_sessions", {})), anthropic_answer("There is one.")
     )
     with serve(script) as server:
@@ -343,7 +343,7 @@ def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: 
             time.sleep(3)
         return anthropic_answer("Good day.")(body)  # type: ignore[operator]
 
-    with serve(_by_kind(slow)) as server:
+    with serve(by_kind(slow)) as server:
         env = {**os.environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-secret"}
         with subprocess.Popen(
             [sys.executable, "-m", "remit", "chat", "--root", root],

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
-from tests.agents.test_turns import _by_kind
 from tests.cli.conftest import Run
+from tests.support.agents import by_kind
 from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
 
 TOP = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ TOP = Path(__file__).parents[2]
 @pytest.fixture
 def talked(remit: Run, tmp_path: Path) -> Path:
     """A root in which a two-turn conversation took place."""
-    script = _by_kind(
+    script = by_kind(
         anthropic_answer("Hello there!"),
         anthropic_answer("Let me see.", tool_use("list_sessions", {})),
         anthropic_answer("There is one session."),
@@ -134,7 +134,7 @@ def test_a_session_is_resumed_by_another_process(
         said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
         return anthropic_answer(f"Before that: {said[-2]}.")(body)  # type: ignore[operator]
 
-    with serve(_by_kind(recall)) as server:
+    with serve(by_kind(recall)) as server:
         result = remit_process(
             "session",
             "resume",
@@ -147,7 +147,7 @@ def test_a_session_is_resumed_by_another_process(
 
 
 def test_ask(remit: Run) -> None:
-    with serve(_by_kind(anthropic_answer("Four."))) as server:
+    with serve(by_kind(anthropic_answer("Four."))) as server:
         env = {"ANTHROPIC_BASE_URL": server.url}
         plain = remit("ask", "what", "is", "2+2?", **env)
         data = remit("ask", "again", "--json", **env)
@@ -162,7 +162,7 @@ def test_ask(remit: Run) -> None:
 
 
 def test_a_message_that_is_not_utf8_is_still_a_message(tmp_path: Path) -> None:
-    with serve(_by_kind(message("ok"))) as server:
+    with serve(by_kind(message("ok"))) as server:
         result = subprocess.run(
             [sys.executable, "-m", "remit", "chat", "--root", str(tmp_path / "root")],
             input=b"gr\xfc\xdfe\n",

@@ -12,8 +12,7 @@ import pytest
 from remit.agents.admin import admin_tools
 from remit.agents.tools import ToolCall, ToolDispatcher
 from remit.runtime import Runtime
-from tests.agents.test_turns import _by_kind
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import anthropic_runtime, by_kind
 from tests.support.wire import Step
 
 
@@ -53,7 +52,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
     def make(*script: Step, **flags: Any) -> Office:
         root = tmp_path / "root"
-        entered = anthropic_runtime(root, monkeypatch, _by_kind(*script), flags=flags)
+        entered = anthropic_runtime(root, monkeypatch, by_kind(*script), flags=flags)
         runtime, _ = entered.__enter__()
         opened.append(entered)
         return Office(runtime, root)

@@ -141,6 +141,23 @@ def test_a_bad_argument_is_named(change: dict[str, Any], word: str) -> None:
     assert "pydantic.dev" not in result.error
 
 
+def test_a_method_is_a_tool_of_its_object() -> None:
+    class Shop:
+        def __init__(self, stock: int) -> None:
+            self.stock = stock
+
+        @tool(on_unknown="retry")
+        def count(self, tea: str, most: int | None = None) -> int:
+            """Count it."""
+            return self.stock + len(tea)
+
+    first, second = Shop(1), Shop(10)
+    assert first.count.input_schema["properties"] == Shop.count.input_schema["properties"]
+    assert "default" not in first.count.input_schema["properties"]["most"]
+    assert (_use(first.count, tea="x").output, _use(second.count, tea="x").output) == (2, 11)
+    assert first.count("xy") == 3
+
+
 def test_it_can_still_be_called() -> None:
     @tool
     def twice(n: int) -> int:

@@ -15,9 +15,8 @@ from remit.agents.workorders import IllegalTransitionError, plan_of, replay
 from remit.agents.workorders.order import WorkOrder, WorkOrderCost, WorkOrderType
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.gates import GateReport
-from tests.agents.test_turns import _by_kind
 from tests.packages.gates.conftest import House
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import anthropic_runtime, by_kind
 from tests.support.wire import Raw, message, tool_use
 
 ORDER = "WO-SES-1-001"
@@ -90,7 +89,7 @@ def writing(house: House) -> Iterator[Writer]:
 
 
 def test_orders_of_a_real_runtime_pass(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = _by_kind(
+    script = by_kind(
         message("Looking.", tool_use("list_sessions", {})),
         Raw(b"{}", 529),
         message("There is one session."),

@@ -1,14 +1,15 @@
-"""Where requests wait and are decided: once each, by a person with a name."""
+"""The queue of requests for approval: each is decided once, by a person with a name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from remit.agents.approvals.request import Approval
 from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
-__all__ = ["ApprovalError", "ApprovalQueue"]
+__all__ = ["Approval", "ApprovalError", "ApprovalQueue"]
 
 _GRANTED, _DENIED = "APPROVAL_GRANTED", "APPROVAL_DENIED"
 _DECIDED = (
@@ -21,6 +22,38 @@ _ENDED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One request in its present state.
+
+    Attributes:
+        request_id: id of its ``APPROVAL_REQUESTED``.
+        kind: ``approval``: the tool has not run yet; ``unknown_outcome``: it began before a crash,
+            and it is unknown whether it took effect.
+        arguments: what the tool is to be run with.
+        requested_at: time of the request.
+        state: ``pending``, ``granted`` or ``denied``; ``void`` once the order ended without it.
+        decided_by: who decided; empty while it is pending.
+    """
+
+    request_id: str
+    wo_id: str
+    session_id: str
+    agent_id: str
+    tool_id: str
+    arguments: Mapping[str, Any]
+    kind: str
+    requested_at: str
+    state: Literal["pending", "granted", "denied", "void"] = "pending"
+    decided_by: str = ""
+    decision_reason: str = ""
+    decided_at: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
 class ApprovalError(RemitError):
     """There is nothing to decide there, or it is decided already."""
 
@@ -29,14 +62,14 @@ class ApprovalQueue:
     """The approvals of one ledger.
 
     Args:
-        ledger: of the root; the desk is the kernel's, so it sees all.
+        ledger: of the root; the queue is the kernel's, so it sees all entries.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
 
     def pending(self, *, session_id: str | None = None) -> list[Approval]:
-        """What waits for a person, the oldest first.
+        """Pending requests, the oldest first.
 
         Args:
             session_id: only of this session.
@@ -47,27 +80,25 @@ class ApprovalQueue:
                 event_type="APPROVAL_REQUESTED", session_id=session_id, order="asc"
             )
         )
-        return [one for one in found if one.state == "pending"]
+        return [approval for approval in found if approval.state == "pending"]
 
     def list(self, *, session_id: str | None = None, limit: int = 100) -> Iterator[Approval]:
-        """All requests, the latest first, with what became of them."""
+        """All requests, the latest first, with their outcomes."""
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
         ):
             yield self._approval(entry)
 
     def get(self, request_id: str) -> Approval:
-        """One request as it stands.
+        """One request in its present state.
 
         Raises:
             ApprovalError: the ledger has no such request.
         """
-        found = (
-            self._ledger.query(event_type="APPROVAL_REQUESTED", after=_before(request_id), limit=1)
-            if parse_entry_id(request_id) is not None
-            else iter(())
-        )
-        entry = next(found, None)
+        entry = None
+        if (seq := parse_entry_id(request_id)) is not None:
+            found = self._ledger.query(event_type="APPROVAL_REQUESTED", after=seq - 1, limit=1)
+            entry = next(found, None)
         if entry is None or entry.id != request_id:
             raise ApprovalError(
                 f"{request_id!r} is not a request for approval.",
@@ -81,14 +112,16 @@ class ApprovalQueue:
         Args:
             request_id: id of the ``APPROVAL_REQUESTED``.
             granted: whether the tool may run.
-            by: the name of who decides; it stands on the record.
+            by: the name of who decides, for the record.
             reason: a word for the record, and for the model when denied.
 
         Raises:
             ApprovalError: there is no such request, it is decided, or its order has ended.
         """
         if not by.strip():
-            raise ApprovalError("Nobody is named.", next_step="Say who decides, with --by NAME.")
+            raise ApprovalError(
+                "The name of who decides is missing.", next_step="Say who decides, with --by NAME."
+            )
         request = self.get(request_id)
         if request.state == "void":
             raise ApprovalError(f"The order {request.wo_id} has ended; there is nothing to decide.")
@@ -109,7 +142,7 @@ class ApprovalQueue:
                     "session_id": request.session_id,
                     "work_order_id": request.wo_id,
                 },
-                # Pushed down to the worker, who may read nothing else.
+                # Written for the worker, who may read nothing else.
                 "scope": {"tier": "ho1"},
                 "request_id": request_id,
                 "tool_id": request.tool_id,
@@ -133,22 +166,40 @@ class ApprovalQueue:
         return self._ledger.transact(write)
 
     def _approval(self, entry: LedgerEntry) -> Approval:
-        agent_id = self._agent_of(entry.submission_id)
-        for event_type, state in ((_GRANTED, "granted"), (_DENIED, "denied")):
+        request, wo_id = entry.metadata, entry.submission_id
+        found = (
+            decision
+            for event_type in (_GRANTED, _DENIED)
             for decision in self._ledger.query(
                 submission_id=entry.id, event_type=event_type, limit=1
-            ):
-                return Approval.of(entry, state, decision, agent_id)
-        state = "void" if self._has_ended(entry.submission_id) else "pending"
-        return Approval.of(entry, state, None, agent_id)
-
-    def _agent_of(self, wo_id: str) -> str:
-        """The agent that planned the order; the entry itself names the worker."""
-        for entry in self._ledger.query(
+            )
+        )
+        state: Literal["pending", "granted", "denied", "void"]
+        if (decision := next(found, None)) is not None:
+            state = "granted" if decision.event_type == _GRANTED else "denied"
+        else:
+            state = "void" if self._has_ended(wo_id) else "pending"
+        answer = decision.metadata if decision is not None else {}
+        provenance = request["provenance"]
+        # The entry itself names the worker; the agent is who planned the order.
+        plans = self._ledger.query(
             work_order_id=wo_id, event_type="WO_PLANNED", limit=1, with_content=False
-        ):
-            return str((entry.metadata.get("provenance") or {}).get("agent_id", ""))
-        return ""
+        )
+        planned_by = next((plan.metadata.get("provenance") or {} for plan in plans), {})
+        return Approval(
+            request_id=entry.id,
+            wo_id=wo_id,
+            session_id=str(provenance["session_id"]),
+            agent_id=str(planned_by.get("agent_id") or provenance["agent_id"]),
+            tool_id=str(request["tool_id"]),
+            arguments=request["arguments"],
+            kind=str(request["kind"]),
+            requested_at=entry.timestamp,
+            state=state,
+            decided_by=str(answer.get("decided_by", "")),
+            decision_reason=str(answer.get("decision_reason", "")),
+            decided_at=decision.timestamp if decision is not None else "",
+        )
 
     def _has_ended(self, wo_id: str) -> bool:
         return any(
@@ -158,9 +209,3 @@ class ApprovalQueue:
                 work_order_id=wo_id, event_type=event_type, limit=1, with_content=False
             )
         )
-
-
-def _before(request_id: str) -> int:
-    seq = parse_entry_id(request_id)
-    assert seq is not None
-    return seq - 1

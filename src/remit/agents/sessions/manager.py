@@ -1,4 +1,4 @@
-"""One session. Nothing of it is remembered here that the ledger does not say."""
+"""One session, read from the ledger and written to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.sessions.totals import SessionTotals
+from remit.agents.workorders import Usage
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, LedgerPort
 
@@ -24,7 +24,7 @@ class SessionNotFoundError(RemitError):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Both sides of one turn, whole."""
+    """Both sides of one turn."""
 
     turn_number: int
     user_message: str
@@ -68,7 +68,7 @@ class SessionManager:
         self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
         self.session_id = session_id or new_session_id()
         self._turn_count: int | None = None if session_id else 0
-        self._totals = SessionTotals(ledger, self.session_id)
+        self._usage, self._usage_until = Usage(), ""
 
     def exists(self) -> bool:
         """Whether the ledger has this session."""
@@ -120,15 +120,15 @@ class SessionManager:
         return self._turn_count
 
     def refresh(self) -> None:
-        """Read anew what another process may have added; call it while the session is held."""
+        """Read again what another process may have added; call it while the session is held."""
         self._turn_count = None
 
     def add_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
-        """Write ``TURN_RECORDED`` with both sides whole; returns its id.
+        """Write ``TURN_RECORDED`` with both sides; returns its id.
 
         Args:
             user_message: what the user said.
-            response: what was delivered, or a word about why nothing was.
+            response: what was delivered, or why nothing was.
             outcome: ``cancelled`` or ``abandoned`` of a turn that ended without an answer.
         """
         entry_id = self._ledger.write(self._turn_entry(user_message, response, outcome))
@@ -174,12 +174,28 @@ class SessionManager:
         return turns[::-1]
 
     def total_cost(self) -> dict[str, Any]:
-        """What the session's exchanges used, from the ledger.
+        """What the session's exchanges used; each call reads on where the last one stopped.
 
-        ``cost_usd`` is ``None`` as soon as the price of one of them is not known. Read on from
-        where the last call stopped.
+        Returns:
+            ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
+            which is ``None`` as soon as the price of an exchange that used tokens is unknown.
         """
-        return self._totals.read()
+        used = self._usage
+        for entry in self._ledger.query(
+            session_id=self.session_id,
+            event_type="EXCHANGE",
+            after=self._usage_until or None,
+            with_content=False,
+        ):
+            self._usage_until = entry.id
+            used.add(entry)
+        return {
+            "llm_calls": used.calls,
+            "input_tokens": used.input_tokens,
+            "output_tokens": used.output_tokens,
+            "total_tokens": used.input_tokens + used.output_tokens,
+            "cost_usd": used.cost_usd,
+        }
 
     def end(self) -> str:
         """Write ``SESSION_END`` with turn count and cost; returns its id."""

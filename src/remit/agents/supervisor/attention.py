@@ -1,6 +1,6 @@
-"""What a turn is shown of all that is known, within a budget; what is left out is told.
+"""What a turn is shown of all that is known, within a budget; what is left out is recorded.
 
-The conversation's own latest turns come whole and in order. Beside them stand candidates:
+The conversation's own latest turns come complete and in order. Beside them are candidates:
 open threads of the session, and what the tier above pushes down of other sessions and adopted
 policy. They are scored by commitment, time and recency and taken from the best down, as long as
 they fit.
@@ -35,9 +35,9 @@ class Candidate:
 
     Attributes:
         kind: ``policy``, ``thread``, or ``session`` (an open thread of another session).
-        ref: where it stands: an entry id, a thread id, a file.
+        ref: where it is: an entry id, a thread id, a file.
         text: what is shown.
-        commitment: 0 to 1: how much somebody has promised, or is bound by it.
+        commitment: 0 to 1: how binding it is.
         at: when it was said, ISO 8601.
         due: until when it matters most, ISO 8601; empty where there is no such time.
     """
@@ -120,15 +120,15 @@ def choose(
     )
     for score, one in scored:
         tokens = tokens_of(one.text)
-        told = {"kind": one.kind, "ref": one.ref, "score": score, "tokens": tokens}
+        row = {"kind": one.kind, "ref": one.ref, "score": score, "tokens": tokens}
         if score < _MIN_SCORE:
-            left_out.append({**told, "why": "score"})
+            left_out.append({**row, "why": "score"})
         elif tokens > left:
-            left_out.append({**told, "why": "budget"})
+            left_out.append({**row, "why": "budget"})
         else:
             left -= tokens
             chosen.append(one)
-            shown.append(told)
+            shown.append(row)
     more = max(0, len(left_out) - _MOST_LISTED)
     record: dict[str, Any] = {
         "turns_shown": len(kept),

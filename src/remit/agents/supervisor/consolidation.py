@@ -68,16 +68,16 @@ async def _record(
     for number, thread in enumerate(found["open_threads"]):
         if thread["title"] in named:
             continue  # it is open already
-        told: dict[str, Any] = {
+        opened: dict[str, Any] = {
             "thread_id": f"THR-{journal.session_id}-{turn_count:03d}-end-{number}",
             "title": thread["title"],
             "commitment": thread["commitment"],
         }
         if is_date(thread.get("due")):
-            told["due"] = thread["due"]
-        entries.append(journal.entry("THREAD_OPENED", "", told))
+            opened["due"] = thread["due"]
+        entries.append(journal.entry("THREAD_OPENED", **opened))
     entries += [
-        journal.entry("THREAD_CLOSED", "", {"thread_id": named[name]})
+        journal.entry("THREAD_CLOSED", thread_id=named[name])
         for name in found["closed_threads"]
         if name in named
     ]

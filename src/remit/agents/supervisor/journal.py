@@ -5,47 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.workorders import (
+    Journal,
     WorkOrder,
     WorkOrderConstraints,
     plan_of,
     trace_hash,
     work_order_id,
 )
-from remit.ledger import Erased, LedgerEntry, LedgerPort, OrderedWriter, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
 
 __all__ = ["SupervisorJournal"]
 
 
-class SupervisorJournal:
-    """Writes plans, checks and ends of one session; numbers its work orders.
+class SupervisorJournal(Journal):
+    """The journal of one session's supervisor, who also numbers its work orders.
 
     Args:
         ledger: a handle of tier ``ho2``.
         session_id: whose.
         agent_id: who supervises.
         agent_class: of what class.
-
-    Attributes:
-        ledger: the handle.
-        session_id: whose.
-        agent_id: who supervises.
     """
 
     def __init__(
         self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
     ) -> None:
-        self.ledger = ledger
-        self._writer = OrderedWriter(ledger)
+        super().__init__(ledger, "ho2", session_id, agent_id, agent_class)
         self._held: list[LedgerEntry] = []
-        self.session_id = session_id
-        self.agent_id = agent_id
-        self._provenance = {
-            "agent_id": agent_id,
-            "agent_class": agent_class,
-            "session_id": session_id,
-        }
 
     def latest_plan(self) -> LedgerEntry | None:
         """The session's latest ``WO_PLANNED``, without its content."""
@@ -124,43 +114,9 @@ class SupervisorJournal:
             acceptance_criteria=dict(step.acceptance),
         )
 
-    async def write(self, event_type: str, submission_id: str = "", **metadata: Any) -> str:
-        """Append one entry and wait until it, and all before it, is durable; returns its id."""
-        return (await self._writer.write([self.entry(event_type, submission_id, metadata)]))[-1]
-
-    async def write_all(self, entries: Sequence[LedgerEntry]) -> None:
-        """Append entries from :meth:`entry`, all or none, and wait for them."""
-        await self._writer.write(entries)
-
-    def soon(self, entries: Sequence[LedgerEntry]) -> None:
-        """Append entries, all or none, before whatever is written later, without waiting."""
-        self._writer.submit(entries)
-
-    async def settle(self) -> None:
-        """Wait for what was handed over.
-
-        Raises:
-            LedgerWriteError: some of it could not be written.
-        """
-        await self._writer.flush()
-
-    def entry(self, event_type: str, submission_id: str, metadata: dict[str, Any]) -> LedgerEntry:
-        """An entry, not yet written."""
-        subject = submission_id or self.session_id
-        provenance = dict(self._provenance)
-        if submission_id.startswith("WO-"):
-            provenance["work_order_id"] = submission_id
-        return LedgerEntry(
-            event_type=event_type,
-            submission_id=subject,
-            decision=event_type,
-            reason=f"{event_type} for {subject}",
-            metadata={"provenance": provenance, "scope": {"tier": "ho2"}, **metadata},
-        )
-
-    def planned(self, order: WorkOrder, about: dict[str, Any]) -> LedgerEntry:
-        """That an order was written, whole, with its place in the plan."""
-        return self.entry("WO_PLANNED", order.wo_id, {**plan_of(order), **about})
+    def planned(self, order: WorkOrder, **about: Any) -> LedgerEntry:
+        """The ``WO_PLANNED`` of an order, with its place in the plan."""
+        return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **about)
 
     async def checked(
         self,
@@ -173,16 +129,16 @@ class SupervisorJournal:
     ) -> None:
         """Close a chain of orders and put the verdict on its result on record.
 
-        What is accepted is held back until the turn is recorded, and stands in one transaction
-        with it: see :meth:`take_held`.
+        An accepted verdict is held back until the turn is recorded, and written in one
+        transaction with it: see :meth:`take_held`.
         """
         trace = {"work_order_ids": ids, "trace_hash": trace_hash(self.ledger, ids)}
         chain = {**trace, "cost": cost, "outcome": str(last.state)}
         verdict = "reject" if reasons else "accept"
         gate = {**trace, "verdict": verdict, "reasons": reasons, "attempt": attempt}
         entries = [
-            self.entry("WO_CHAIN_COMPLETE", last.wo_id, chain),
-            self.entry("WO_QUALITY_GATE", last.wo_id, gate),
+            self.entry("WO_CHAIN_COMPLETE", last.wo_id, **chain),
+            self.entry("WO_QUALITY_GATE", last.wo_id, **gate),
             *further,
         ]
         if reasons:
@@ -195,18 +151,10 @@ class SupervisorJournal:
         held, self._held = self._held, []
         return held
 
-    def forget(self) -> None:
-        """Begin anew: what failed in an earlier turn was told there."""
-        self._writer = OrderedWriter(self.ledger)
+    @override
+    def reset(self) -> None:
+        super().reset()
         self._held = []
-
-    def check(self) -> None:
-        """Make sure that nothing which was handed over has failed so far.
-
-        Raises:
-            LedgerWriteError: something has.
-        """
-        self._writer.check()
 
     def has(self, event_type: str, submission_id: str) -> bool:
         """Whether an entry of that type is on record."""
@@ -236,29 +184,3 @@ class SupervisorJournal:
                 answer = exchange.metadata["response"]
                 return "" if isinstance(answer, Erased) else str(answer)
         return ""
-
-    def tool_results(self, wo_id: str) -> list[dict[str, Any]]:
-        """What tools that ran gave to an order, its failures included, as the record tells it."""
-        found = {
-            entry.metadata["idempotency_key"]: {
-                "tool_id": entry.metadata["tool_id"],
-                "status": "unknown",
-                "output": None,
-                "error": "it began, and nobody knows whether it took effect",
-            }
-            for entry in self.ledger.query(
-                work_order_id=wo_id, event_type="TOOL_INTENT", with_content=False
-            )
-        }
-        if not found:
-            return []
-        for entry in self.ledger.query(work_order_id=wo_id, event_type="TOOL_CALL"):
-            told = entry.metadata
-            if told["idempotency_key"] in found:
-                found[told["idempotency_key"]] = {
-                    "tool_id": told["tool_id"],
-                    "status": told["status"],
-                    "output": None if isinstance(told["result"], Erased) else told["result"],
-                    "error": "" if isinstance(told["tool_error"], Erased) else told["tool_error"],
-                }
-        return list(found.values())

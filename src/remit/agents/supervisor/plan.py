@@ -32,7 +32,7 @@ class PlanStep:
         tools: ids that it may use.
         approve: of these, the ones that a person must release first.
         depends_on: names of steps that must be completed before; their results become the order's
-            ``prior_results``. Steps that wait for nobody run at once.
+            ``prior_results``. Steps that depend on none run at once.
         acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality`.
 
     Raises:

@@ -12,8 +12,8 @@ from remit.agents.supervisor.attention import Attention, choose
 from remit.agents.supervisor.degradation import LoopFailedError
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.ports import ContextPort
-from remit.agents.supervisor.progress import TurnInProgress
 from remit.agents.supervisor.threads import open_threads
+from remit.agents.supervisor.turn import TurnInProgress
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import SupervisorSettings
@@ -76,14 +76,14 @@ class Planning:
         """
         if self._planner is None:
             return Plan((self._answer,))
-        told = TurnContext(
+        context = TurnContext(
             turn.message, turn.classification, attention.context(), self._answer.tools
         )
         planner = self._planner
         try:
             async with asyncio.timeout(self._config.planner_timeout_s):
-                # In a thread, so that one that takes its time stops nobody else's turn.
-                made = await call_in_thread("remit-planner", lambda: planner(told))
+                # In a thread, so that a slow one does not hold up other turns.
+                made = await call_in_thread("remit-planner", lambda: planner(context))
                 plan = await made if inspect.isawaitable(made) else made
         except TimeoutError as error:
             raise LoopFailedError(

@@ -13,7 +13,7 @@ __all__ = ["ContextPort", "Lease", "LeasePort", "WorkerPort"]
 
 
 class WorkerPort(Protocol):
-    """Someone who executes work orders."""
+    """Executes work orders."""
 
     async def aexecute(
         self,
@@ -23,11 +23,11 @@ class WorkerPort(Protocol):
         guard: Callable[[], None] | None = None,
         fresh: bool = False,
     ) -> WorkOrder:
-        """Do the work of an order, or go on with it."""
+        """Do the work of an order, or resume it."""
         ...
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
-        """End an order that nobody will go on with."""
+        """End an order that will not be resumed."""
         ...
 
 
@@ -36,7 +36,7 @@ class Lease(Protocol):
 
     @property
     def stop_requested(self) -> bool:
-        """Whether somebody asked the holder to stop."""
+        """Whether the holder was asked to stop."""
         ...
 
     def check(self) -> None:

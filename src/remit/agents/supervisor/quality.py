@@ -1,4 +1,4 @@
-"""Is an answer fit to be delivered?
+"""The quality gate: whether an answer may be delivered.
 
 Criteria of a plan, all optional:
 
@@ -69,7 +69,7 @@ def check_criteria(criteria: Mapping[str, Any]) -> None:
 
 
 def answer_text(order: WorkOrder) -> str:
-    """The text of an order's result; data is told as JSON."""
+    """The text of an order's result; data as JSON."""
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
         return str(result["text"]).strip()
@@ -77,7 +77,7 @@ def answer_text(order: WorkOrder) -> str:
 
 
 class QualityGate:
-    """Looks at ended orders.
+    """Checks ended orders.
 
     Args:
         error_markers: texts that mark a failed answer at its start.

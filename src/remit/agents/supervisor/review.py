@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.desk import total_cost
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import PlanStep
-from remit.agents.supervisor.progress import TurnInProgress
 from remit.agents.supervisor.quality import QualityGate, answer_text
+from remit.agents.supervisor.scheduler import total_cost
 from remit.agents.supervisor.threads import proposals
+from remit.agents.supervisor.turn import TurnInProgress
 from remit.agents.workorders import WorkOrder, WorkOrderState
 
 __all__ = ["Review"]
@@ -26,7 +26,7 @@ class Review:
         gate: the rules.
         journal: where the verdict is put on record.
         session: whose turns are looked at.
-        known_threads: tells the ids of threads that the session may close.
+        known_threads: returns the ids of threads that the session may close.
         second_opinion: have what passes the rules judged under PRC-VERIFY-001.
     """
 
@@ -50,21 +50,21 @@ class Review:
 
         A verdict that is on record already is not made again.
         """
-        known = turn.before.verdicts.get(order.wo_id) if turn.before else None
-        if known is not None:
-            return list(known)
+        verdict = turn.before.verdicts.get(order.wo_id) if turn.before else None
+        if verdict is not None:
+            return list(verdict)
         reasons = self._gate.reasons(order)
         if not reasons and self._second_opinion:
             reasons = await self._ask(turn, order, attempt)
-        orders = turn.desk.orders
+        orders = turn.scheduler.orders
         proposed = proposals(
             _tool_results(order), self._session.session_id, self._session.turn_count + 1
         )
-        open_ones = self._known_threads() if proposed else set()
+        known = self._known_threads() if proposed else set()
         threads = [
-            self._journal.entry(event, "", told)
-            for event, told in proposed
-            if event == "THREAD_OPENED" or told["thread_id"] in open_ones
+            self._journal.entry(event, **thread)
+            for event, thread in proposed
+            if event == "THREAD_OPENED" or thread["thread_id"] in known
         ]
         await self._journal.checked(
             order, [one.wo_id for one in orders], total_cost(orders), reasons, attempt,
@@ -80,7 +80,7 @@ class Review:
             "tool_results": _tool_results(order),
             "acceptance_criteria": dict(order.acceptance_criteria),
         }
-        review = await turn.desk.run(PlanStep("verify", _VERIFY), context, attempt=attempt)
+        review = await turn.scheduler.run(PlanStep("verify", _VERIFY), context, attempt=attempt)
         if review.state is not WorkOrderState.COMPLETED:
             error = review.error or {}
             return [f"the review failed: {error.get('code', '')}: {error.get('message', '')}"]

@@ -69,8 +69,8 @@ class SingleOrders:
             step: contract, tools, limits.
             context: joins the step's own input.
             key: names the order within the session. An order with that key that has ended is
-                given back as it ended, one that was interrupted is gone on with.
-            on_event: hears text and tools as they come.
+                returned as it ended, one that was interrupted is resumed.
+            on_event: receives text and tool events.
             same_input: refuse an order of that key that had another input.
             retry_failed: make another attempt, an order of its own, where that of the key failed.
 
@@ -88,8 +88,8 @@ class SingleOrders:
             known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
             if known is None:
                 entries = [
-                    self._journal.planned(order, {"step": step.name}),
-                    self._journal.entry("WO_DISPATCHED", wo_id, {}),
+                    self._journal.planned(order, step=step.name),
+                    self._journal.entry("WO_DISPATCHED", wo_id),
                 ]
                 await self._journal.write_all(entries)
                 known = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
@@ -103,12 +103,12 @@ class SingleOrders:
     async def aresume(
         self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
     ) -> WorkOrder:
-        """Go on with an order that was interrupted or waited, by its id.
+        """Resume an order that was interrupted or waited, by its id.
 
         Args:
             wo_id: of the order.
             step: what its agent may use now.
-            on_event: hears text and tools as they come.
+            on_event: receives text and tool events.
 
         Raises:
             InvalidInputError: this session has no such order by itself.
@@ -118,7 +118,7 @@ class SingleOrders:
             return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
-        """End an order that nobody will go on with.
+        """End an order that will not be resumed.
 
         Raises:
             InvalidInputError: this session has no such order by itself.

@@ -10,21 +10,26 @@ from typing import Any, TypeVar
 
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.degradation import LoopFailedError, as_loop_failure, direct_answer
-from remit.agents.supervisor.desk import OrderDesk
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.planning import Planning
 from remit.agents.supervisor.ports import ContextPort, Lease, LeasePort, WorkerPort
-from remit.agents.supervisor.progress import TurnInProgress
 from remit.agents.supervisor.quality import QualityGate
 from remit.agents.supervisor.review import Review
-from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
+from remit.agents.supervisor.scheduler import Scheduler
+from remit.agents.supervisor.turn import (
+    TurnCancelledError,
+    TurnInProgress,
+    TurnPendingError,
+    TurnResult,
+)
 from remit.agents.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
     Degraded,
     EventSink,
+    OrderHistory,
     OrderRecordError,
     TurnResumed,
     WorkOrder,
@@ -57,7 +62,7 @@ _HOPELESS = frozenset(
     {"budget_exhausted", "turn_limit_exceeded", "cancelled", "tool_outcome_unknown",
      "record_erased"}
 )  # fmt: skip
-"""Failures that trying again cannot mend."""
+"""Failures that another attempt cannot fix."""
 
 _CANCELLED = "(The turn was cancelled before there was an answer.)"
 _ABANDONED = "(The turn was interrupted before there was an answer.)"
@@ -145,7 +150,7 @@ class HO2Supervisor:
 
         Args:
             user_message: what the user said.
-            on_event: hears text, tools and rejections as they come.
+            on_event: receives text, tools and rejections.
 
         Raises:
             InvalidInputError: the message is blank.
@@ -188,7 +193,7 @@ class HO2Supervisor:
                 return None
             if before.erased:
                 raise OrderRecordError(
-                    "What the unfinished turn began with was erased; it cannot be gone on with.",
+                    "What the unfinished turn began with was erased; it cannot be resumed.",
                     next_step="Cancel the turn, or say something new.",
                 )
             if on_event is not None:
@@ -216,7 +221,7 @@ class HO2Supervisor:
         return await self._alone(work)
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """The session's turn that has not ended, as the ledger tells it just now."""
+        """The session's turn that has not ended, as it is on record now."""
         return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
 
     # -- the parts of a turn -----------------------------------------------------------------
@@ -248,14 +253,14 @@ class HO2Supervisor:
     def _still_waiting(
         self, before: UnfinishedTurn, lease: Lease, on_event: EventSink | None
     ) -> TurnResult:
-        """The turn as it waits; nothing was decided, so nothing is done."""
-        turn = TurnInProgress(before.message, self._desk(before, lease), before, on_event)
-        turn.desk.take_up()
+        """The waiting turn, unchanged: nothing was decided, so nothing is done."""
+        turn = TurnInProgress(before.message, self._scheduler(before, lease), before, on_event)
+        turn.scheduler.restore()
         for entry in before.requests:
-            told = entry.metadata
+            data = entry.metadata
             turn.listen(
                 ApprovalNeeded(
-                    entry.id, entry.submission_id, told["tool_id"], told["arguments"], told["kind"]
+                    entry.id, entry.submission_id, data["tool_id"], data["arguments"], data["kind"]
                 )
             )
         turn.park(before.waiting_for)
@@ -264,18 +269,18 @@ class HO2Supervisor:
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
     ) -> None:
-        desk = self._desk(before, lease)
-        desk.take_up()
-        await desk.end_all()
+        scheduler = self._scheduler(before, lease)
+        scheduler.restore()
+        await scheduler.end_all()
         lease.check()
         await self._session.aadd_turn(before.message, response, outcome=outcome)
 
-    def _desk(self, before: UnfinishedTurn | None, lease: Lease) -> OrderDesk:
+    def _scheduler(self, before: UnfinishedTurn | None, lease: Lease) -> Scheduler:
         def guard() -> None:
             lease.check()
             self._journal.check()
 
-        return OrderDesk(
+        return Scheduler(
             self._worker,
             self._journal,
             self._session.turn_count + 1,
@@ -294,8 +299,8 @@ class HO2Supervisor:
         lease: Lease,
         on_event: EventSink | None,
     ) -> TurnResult:
-        self._journal.forget()
-        turn = TurnInProgress(message, self._desk(before, lease), before, on_event)
+        self._journal.reset()
+        turn = TurnInProgress(message, self._scheduler(before, lease), before, on_event)
         try:
             try:
                 await self._loop(turn)
@@ -305,10 +310,10 @@ class HO2Supervisor:
                 lease.check()  # unless the turn is another's now
                 await self._degrade(turn, as_loop_failure(error))
             if not turn.waiting:
-                await turn.desk.end_all()
+                await turn.scheduler.end_all()
         except asyncio.CancelledError:
             lease.check()
-            await turn.desk.end_all()
+            await turn.scheduler.end_all()
             await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled")
             raise
         entry_id = ""
@@ -318,8 +323,8 @@ class HO2Supervisor:
         return turn.result(self._session.session_id, number, entry_id)
 
     async def _recorded(self, turn: TurnInProgress, lease: Lease) -> str:
-        """Put the turn on record; a wish to stop comes too late then."""
-        await self._journal.settle()
+        """Record the turn; a request to stop comes too late then."""
+        await self._journal.flush()
         lease.check()
         recording = asyncio.ensure_future(
             self._session.aadd_turn(turn.message, turn.response, after=self._journal.take_held())
@@ -335,7 +340,7 @@ class HO2Supervisor:
             return entry_id
 
     async def _loop(self, turn: TurnInProgress) -> None:
-        plan = turn.desk.recorded_plan()
+        plan = turn.scheduler.recorded_plan()
         attention = None
         if self._config.classify:
             turn.classification = await self._classify(turn)
@@ -346,7 +351,7 @@ class HO2Supervisor:
         reasons: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
-                order = await turn.desk.run_plan(
+                order = await turn.scheduler.run_plan(
                     plan, context, listen=turn.listen,
                     attention=attention.record if attention else None,
                 )  # fmt: skip
@@ -355,8 +360,8 @@ class HO2Supervisor:
                 again = {**context, "rejected_because": reasons}
                 if done:
                     again["prior_results"] = done
-                order = await turn.desk.run(step, again, attempt=attempt, listen=turn.listen)
-            requests = turn.desk.waiting_for()
+                order = await turn.scheduler.run(step, again, attempt=attempt, listen=turn.listen)
+            requests = turn.scheduler.waiting_for()
             if requests and order.state is not WorkOrderState.FAILED:
                 turn.park(requests)
                 return
@@ -371,10 +376,10 @@ class HO2Supervisor:
             turn.listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
-        last = turn.desk.ids()[-1]
+        last = turn.scheduler.ids()[-1]
         if turn.before is None or not self._journal.has("ESCALATION", last):
             await self._journal.write(
-                "ESCALATION", last, reasons=reasons, work_order_ids=turn.desk.ids()
+                "ESCALATION", last, reasons=reasons, work_order_ids=turn.scheduler.ids()
             )
         turn.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
 
@@ -386,22 +391,23 @@ class HO2Supervisor:
         A tool that must not run twice and has run is not offered again: a rejected text is no
         reason to pay a second time.
         """
-        done = self._journal.tool_results(rejected.wo_id)
+        history = OrderHistory(self._ledger, rejected.wo_id, rejected.session_id)
+        done = history.tool_results()
         if not done:
             return step, []
-        used = {str(one["tool_id"]) for one in done}
+        used = {str(result["tool_id"]) for result in done}
         tools = tuple(
             tool_id for tool_id in step.tools if tool_id not in used or self._repeatable(tool_id)
         )
-        told = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
-                "output": {"tool_results": done}}  # fmt: skip
+        prior = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
+                 "output": {"tool_results": done}}  # fmt: skip
         approve = tuple(tool_id for tool_id in step.approve if tool_id in tools)
-        return replace(step, tools=tools, approve=approve), [told]
+        return replace(step, tools=tools, approve=approve), [prior]
 
     async def _classify(self, turn: TurnInProgress) -> Mapping[str, Any] | None:
         """What kind of message it is. A failure costs the label, not the turn."""
         step = PlanStep("scope", _CLASSIFY, WorkOrderType.CLASSIFY)
-        order = await turn.desk.run(step, {"user_input": turn.message})
+        order = await turn.scheduler.run(step, {"user_input": turn.message})
         return order.output_result if order.state is WorkOrderState.COMPLETED else None
 
     async def _degrade(self, turn: TurnInProgress, failed: LoopFailedError) -> None:
@@ -410,7 +416,7 @@ class HO2Supervisor:
         if turn.before is not None and (known := self._journal.direct_answer(turn.before.first)):
             turn.response = known  # it was asked for and paid for before the turn was interrupted
             return
-        ids = turn.desk.ids()
+        ids = turn.scheduler.ids()
         await self._journal.write(
             "DEGRADATION",
             ids[-1] if ids else "",

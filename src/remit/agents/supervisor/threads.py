@@ -1,84 +1,66 @@
 """Threads: what a conversation leaves open, known to later turns and to other sessions.
 
-A model opens and closes them by tools that only give back what they were asked: writing the
-supervisor's record is the supervisor's own business, once the order that asked has ended.
+A model opens and closes them by tools that only return what they were asked: the supervisor
+writes the entries itself, once the order that asked has ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.tools import Tool
+from remit.agents.tools import Tool, tool
 from remit.ledger import Erased, LedgerPort
 
-__all__ = ["CLOSE_THREAD", "OPEN_THREAD", "is_date", "open_threads", "proposals", "thread_tools"]
+__all__ = ["is_date", "open_threads", "proposals", "thread_tools"]
 
-OPEN_THREAD, CLOSE_THREAD = "open_thread", "close_thread"
 COMMITMENTS: Mapping[str, float] = {"agent": 1.0, "user": 0.7, "none": 0.3}
-"""How binding a thread is: the agent promised, the user promised, nobody did."""
+"""How binding a thread is: the agent promised, the user promised, neither did."""
 
 _MAX_LOOKED_AT = 200
 
 
+@tool(on_unknown="retry")
+def open_thread(
+    title: Annotated[str, Field(min_length=1, max_length=300)],
+    commitment: Literal["agent", "user", "none"] = "agent",
+    due: str = "",
+) -> dict[str, Any]:
+    """Note something that stays open after this conversation: a promise, a question to come
+    back to. Later conversations will know of it.
+
+    Args:
+        commitment: who is bound by it
+        due: ISO 8601 date, if there is one
+    """
+    return {"opened": title, "commitment": commitment, "due": due}
+
+
+@tool(on_unknown="retry")
+def close_thread(thread_id: str) -> dict[str, Any]:
+    """Note that an open thread is settled."""
+    return {"closed": thread_id}
+
+
 def thread_tools() -> list[Tool]:
     """The two tools, for models that can choose tools by themselves."""
-
-    def open_thread(title: str, commitment: str = "agent", due: str = "") -> dict[str, Any]:
-        return {"opened": title, "commitment": commitment, "due": due}
-
-    def close_thread(thread_id: str) -> dict[str, Any]:
-        return {"closed": thread_id}
-
-    return [
-        Tool(
-            OPEN_THREAD,
-            "Note something that stays open after this conversation: a promise, a question to come "
-            "back to. Later conversations will know of it.",
-            {
-                "type": "object",
-                "properties": {
-                    "title": {"type": "string", "minLength": 1, "maxLength": 300},
-                    "commitment": {
-                        "enum": list(COMMITMENTS),
-                        "default": "agent",
-                        "description": "who is bound by it",
-                    },
-                    "due": {"type": "string", "description": "ISO 8601 date, if there is one"},
-                },
-                "required": ["title"],
-                "additionalProperties": False,
-            },
-            open_thread,
-            on_unknown="retry",
-        ),
-        Tool(
-            CLOSE_THREAD,
-            "Note that an open thread is settled.",
-            {
-                "type": "object",
-                "properties": {"thread_id": {"type": "string"}},
-                "required": ["thread_id"],
-                "additionalProperties": False,
-            },
-            close_thread,
-            on_unknown="retry",
-        ),
-    ]
+    return [open_thread, close_thread]
 
 
 def proposals(
     tool_results: Sequence[Mapping[str, Any]], session_id: str, turn_number: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """What an order's tools asked for: event types, and what the entries hold."""
+    """What an order's tools asked for: event types and metadata of the entries."""
     found: list[tuple[str, dict[str, Any]]] = []
     for number, result in enumerate(tool_results):
         output = result.get("output")
         if result.get("status") != "ok" or not isinstance(output, Mapping):
             continue
-        if result["tool_id"] == OPEN_THREAD:
+        if result["tool_id"] == open_thread.tool_id:
             thread: dict[str, Any] = {
                 "thread_id": f"THR-{session_id}-{turn_number:03d}-{number}",
                 "title": str(output["opened"]),
@@ -87,7 +69,7 @@ def proposals(
             if is_date(output.get("due")):
                 thread["due"] = str(output["due"])
             found.append(("THREAD_OPENED", thread))
-        elif result["tool_id"] == CLOSE_THREAD:
+        elif result["tool_id"] == close_thread.tool_id:
             found.append(("THREAD_CLOSED", {"thread_id": str(output["closed"])}))
     return found
 
@@ -107,7 +89,7 @@ def open_threads(
     agent_id: str | None = None,
     most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
-    """Threads that nobody has closed, the latest first.
+    """Open threads, the latest first.
 
     Args:
         ledger: a handle that sees the supervisor's entries.
@@ -135,13 +117,13 @@ def open_threads(
     return [
         Candidate(
             kind="thread",
-            ref=told["thread_id"],
-            text=told["title"],
-            commitment=COMMITMENTS.get(told["commitment"], 0.0),
+            ref=data["thread_id"],
+            text=data["title"],
+            commitment=COMMITMENTS.get(data["commitment"], 0.0),
             at=entry.timestamp,
-            due=str(told.get("due", "")),
+            due=str(data.get("due", "")),
         )
         for entry in opened
-        if (told := entry.metadata)["thread_id"] not in closed
-        and not isinstance(told["title"], Erased)
+        if (data := entry.metadata)["thread_id"] not in closed
+        and not isinstance(data["title"], Erased)
     ]

@@ -1,4 +1,4 @@
-"""A turn that began and has no end, as the ledger tells it."""
+"""A turn that began and has no end, read from the ledger."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents.workorders import WorkOrder, WorkOrderState, recorded_order
+from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderState, recorded_order
 from remit.ledger import Erased, LedgerEntry, LedgerPort
 
 __all__ = ["RecordedOrder", "UnfinishedTurn", "unfinished_turn"]
@@ -14,7 +14,7 @@ __all__ = ["RecordedOrder", "UnfinishedTurn", "unfinished_turn"]
 
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:
-    """An order of a turn, as it stands.
+    """An order of a turn, in its present state.
 
     Attributes:
         step: the name of its step in the plan.
@@ -39,7 +39,7 @@ class UnfinishedTurn:
         orders: in the order in which they were planned.
         verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
         requests: the ``APPROVAL_REQUESTED`` entries that a person has not decided yet.
-        idle: whether nothing was decided since it was last gone on with: nothing can be done.
+        idle: whether it waits for people only, who decided nothing since it was last resumed.
         erased: what it began with was erased: it can be ended, not gone on with.
     """
 
@@ -97,10 +97,10 @@ def unfinished_turn(
     for entry in ledger.query(
         session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
     ):
-        told = entry.metadata.get("turn_number")
-        if told is None:
+        of_turn = entry.metadata.get("turn_number")
+        if of_turn is None:
             continue  # an order by itself, of no turn
-        if told != number:
+        if of_turn != number:
             break
         planned.append(entry)
     if not planned:
@@ -128,51 +128,25 @@ def unfinished_turn(
         for one in orders
         for gate in ledger.query(work_order_id=one.order.wo_id, event_type="WO_QUALITY_GATE")
     }
+    requests: list[LedgerEntry] = []
+    idle = True
+    for one in orders:
+        if one.order.state is WorkOrderState.EXECUTING:
+            history = OrderHistory(ledger, one.order.wo_id, session_id)
+            requests += history.undecided
+            idle = idle and history.waits
+        else:
+            idle = idle and one.order.state is not WorkOrderState.DISPATCHED
     return UnfinishedTurn(
         number,
         "" if isinstance(message, Erased) else str(message),
         tuple(orders),
         verdicts,
-        tuple(request for one in orders for request in _undecided(ledger, one.order)),
-        bool(orders) and all(_is_idle(ledger, one.order) for one in orders),
+        tuple(requests),
+        idle,
         erased,
     )
 
 
-def _is_idle(ledger: LedgerPort, order: WorkOrder) -> bool:
-    """Whether there is nothing to do for an order: ended, not begun, or nothing newly decided."""
-    if order.state is not WorkOrderState.EXECUTING:
-        return order.ended or order.state is WorkOrderState.PLANNED
-
-    def latest(event_type: str) -> int:
-        for entry in ledger.query(
-            work_order_id=order.wo_id, event_type=event_type, order="desc", limit=1,
-            with_content=False,
-        ):  # fmt: skip
-            return int(entry.id[4:], 16)
-        return -1
-
-    taken_up, asked = latest("WO_EXECUTING"), latest("APPROVAL_REQUESTED")
-    decided = max(latest("APPROVAL_GRANTED"), latest("APPROVAL_DENIED"))
-    return decided < taken_up and bool(_undecided(ledger, order)) and asked >= 0
-
-
-def _undecided(ledger: LedgerPort, order: WorkOrder) -> list[LedgerEntry]:
-    """Requests of an order that nobody has decided."""
-    if order.state is not WorkOrderState.EXECUTING:
-        return []
-    asked = list(ledger.query(work_order_id=order.wo_id, event_type="APPROVAL_REQUESTED"))
-    if not asked:
-        return []
-    decided = {
-        entry.submission_id
-        for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED")
-        for entry in ledger.query(
-            work_order_id=order.wo_id, event_type=event_type, with_content=False
-        )
-    }
-    return [request for request in asked if request.id not in decided]
-
-
-def _reasons(told: Any) -> list[str]:
-    return ["its reasons were erased"] if isinstance(told, Erased) else list(told)
+def _reasons(recorded: Any) -> list[str]:
+    return ["its reasons were erased"] if isinstance(recorded, Erased) else list(recorded)

@@ -15,7 +15,7 @@ class ToolCall:
     Attributes:
         tool_id: the tool.
         idempotency_key: the same for every attempt of this call and for no other one: a
-            service that is given it can tell a repetition from a second wish.
+            service that is given it can distinguish a repetition from a second request.
         work_order_id: the order that calls.
         session_id: its session.
     """

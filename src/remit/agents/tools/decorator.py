@@ -79,7 +79,7 @@ def tool(
         ToolError: a parameter has no type, or one that JSON cannot carry; ``*args`` and the
             like; an id or an example that cannot be used.
     """
-    names = sys._getframe(1).f_locals  # types may be local where the decorator stands
+    names = sys._getframe(1).f_locals  # types may be local where the decorator is used
 
     def made(function: _Function) -> Tool:
         signature = _Signature(function, names)

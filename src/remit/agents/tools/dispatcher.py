@@ -201,7 +201,7 @@ class _Run:
     def _shaped(self, output: Any) -> ToolResult:
         if inspect.iscoroutine(output):
             output.close()
-            return self.failed(f"{self._tool.tool_id} gave back a coroutine: make it async.")
+            return self.failed(f"{self._tool.tool_id} returned a coroutine: make it async.")
         try:
             return ToolResult("ok", json_output(output, self._limit))
         except OutputError as error:

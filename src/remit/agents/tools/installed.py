@@ -47,7 +47,7 @@ def _loaded(offer: EntryPoint, tool_id: str) -> Tool:
             raise
         raise ToolError(
             f"{where} cannot be imported: {type(error).__name__}: {error}.",
-            next_step="Mend or uninstall that distribution, or take the tool off the list.",
+            next_step="Fix or uninstall that distribution, or take the tool off the list.",
         ) from error
     if isinstance(found, Tool):
         if found.tool_id != tool_id:

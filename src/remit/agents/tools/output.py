@@ -34,7 +34,7 @@ def json_output(value: Any, limit: int) -> Any:
     JSON has for them. Work and memory are bounded by ``limit``, not by the value.
 
     Args:
-        value: what a tool gave back.
+        value: what a tool returned.
         limit: longest canonical JSON (RFC 8785), bytes.
 
     Raises:
@@ -44,14 +44,14 @@ def json_output(value: Any, limit: int) -> Any:
     try:
         size = len(canonical_json(plain))
     except InvalidInputError as error:
-        raise OutputError(f"gave back no JSON: {error.message}") from error
+        raise OutputError(f"returned no JSON: {error.message}") from error
     if size > limit:
         raise _too_long(limit)
     return plain
 
 
 def _too_long(limit: int) -> OutputError:
-    return OutputError(f"gave back more than {limit:,} bytes, which is the limit.")
+    return OutputError(f"returned more than {limit:,} bytes, which is the limit.")
 
 
 class _Walk:
@@ -68,7 +68,7 @@ class _Walk:
         if value is None or kind is bool or kind is int or kind is float:
             return self._counted(value, 1)
         if isinstance(value, (bytes, bytearray, memoryview)):
-            raise OutputError("gave back bytes, not JSON.")
+            raise OutputError("returned bytes, not JSON.")
         if isinstance(value, dict):
             return self._inside(value, depth, self._members)
         if isinstance(value, (list, tuple)):
@@ -78,7 +78,7 @@ class _Walk:
         for base in (str, int, float):
             if isinstance(value, base):
                 return self.plain(base(value), depth)
-        raise OutputError(f"gave back no JSON: it holds a {kind.__name__}.")
+        raise OutputError(f"returned no JSON: it holds a {kind.__name__}.")
 
     def _counted(self, value: Any, size: int) -> Any:
         self._left -= size
@@ -88,9 +88,9 @@ class _Walk:
 
     def _inside(self, value: Any, depth: int, walk: Any) -> Any:
         if id(value) in self._above:
-            raise OutputError("gave back no JSON: a value holds itself.")
+            raise OutputError("returned no JSON: a value holds itself.")
         if depth >= _MAX_DEPTH:
-            raise OutputError(f"gave back no JSON: it is nested more than {_MAX_DEPTH} deep.")
+            raise OutputError(f"returned no JSON: it is nested more than {_MAX_DEPTH} deep.")
         self._counted(None, 2)
         self._above.add(id(value))
         try:
@@ -104,7 +104,7 @@ class _Walk:
             name = _shown(key)
             if not isinstance(name, str):
                 raise OutputError(
-                    f"gave back no JSON: an object has a key that is a {type(name).__name__}."
+                    f"returned no JSON: an object has a key that is a {type(name).__name__}."
                 )
             found[self._counted(str(name), len(name) + 3)] = self.plain(item, depth)
         return found
@@ -124,7 +124,7 @@ class _Walk:
 
 
 def _shown(value: Any) -> Any:
-    """``value``, or what stands for it in JSON."""
+    """``value``, or its counterpart in JSON."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Enum):

@@ -1,26 +1,18 @@
-"""The model calls of one order: built from its contract, counted, noted."""
+"""The model calls of one order: built from its contract, counted, recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from remit.agents.worker.errors import WorkFailedError, failure_of
-from remit.agents.worker.journal import Journal
-from remit.agents.worker.ports import BudgetPort
-from remit.agents.worker.recorded import Answer, RecordedRun
-from remit.agents.workorders import WorkOrder
+from remit.agents.worker.ports import Execution
+from remit.agents.workorders import Answer
 from remit.contracts import PromptContract
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import (
-    GatewayPort,
-    Message,
-    PromptRequest,
-    RouteOutcome,
-    TextSink,
-)
+from remit.kernel.exchange import Message, PromptRequest, RouteOutcome, TextSink
 
 __all__ = ["ModelCalls"]
 
@@ -29,55 +21,30 @@ class ModelCalls:
     """Asks the gateway on behalf of one order.
 
     Args:
-        gateway: the port.
-        budgeter: tells what the order has left; ``None`` without budgets.
-        order: whose calls these are.
-        journal: where each is noted.
-        recorded: what the order did before.
-        guard: called before a call; raises when the order is no longer this worker's.
-        agent_id: who asks.
-        turn_limit: most calls.
-        model: provider and model where the contract fixes none, or no provider and the name of a
-            route; ``None`` leaves it to the gateway.
+        execution: of the order.
 
     Attributes:
         made: how many calls so far.
     """
 
-    def __init__(
-        self,
-        gateway: GatewayPort,
-        budgeter: BudgetPort | None,
-        order: WorkOrder,
-        journal: Journal,
-        recorded: RecordedRun,
-        guard: Callable[[], None],
-        agent_id: str,
-        turn_limit: int,
-        model: tuple[str, str] | None = None,
-    ) -> None:
-        self._gateway = gateway
-        self._budgeter = budgeter
-        self._order = order
-        self._journal = journal
-        self._agent_id = agent_id
-        self._turn_limit = turn_limit
-        self._recorded = recorded
-        self._guard = guard
-        self._model = model
-        self.made = recorded.llm_calls
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._services = execution.services
+        self._order = execution.order
+        self.made = execution.history.llm_calls
 
     def request(self, contract: PromptContract) -> PromptRequest:
         """The request that ``contract`` makes of this order, still without messages."""
         order, boundary = self._order, contract.boundary
         provider_id, model_id = boundary.provider_id, boundary.model_id
-        if self._model is not None and provider_id is None and model_id is None:
-            provider_id, model_id = self._model[0] or None, self._model[1]
+        model = self._services.model
+        if model is not None and provider_id is None and model_id is None:
+            provider_id, model_id = model[0] or None, model[1]
         return PromptRequest(
             prompt="",
             prompt_pack_id=contract.prompt_pack_id,
             contract_id=contract.contract_id,
-            agent_id=self._agent_id,
+            agent_id=self._services.agent_id,
             agent_class=contract.agent_class,
             framework_id=str(contract.metadata.get("framework_id", "")),
             package_id=str(contract.metadata.get("package_id", "")),
@@ -116,9 +83,10 @@ class ModelCalls:
         Raises:
             WorkFailedError: the call failed, or the order has used its calls.
         """
-        if self.made >= self._turn_limit:
+        limit = self._order.constraints.turn_limit or self._services.config.turn_limit
+        if self.made >= limit:
             raise WorkFailedError(
-                "turn_limit_exceeded", f"the order has used its {self._turn_limit} model calls"
+                "turn_limit_exceeded", f"the order has used its {limit} model calls"
             )
         structured = request.structured_output if schema is None else schema
         request = replace(
@@ -128,11 +96,20 @@ class ModelCalls:
             structured_output=None if tools else structured,
             output_schema=schema or request.output_schema,
         )
-        await self._journal.settle()  # what came before is on record, or the work ends here
-        self._guard()
+        await self._execution.journal.flush()  # what came before is on record, or the work ends
+        self._execution.guard()
         self.made += 1
-        response = await self._gateway.aroute(self._bounded(request), on_text=on_text)
-        self._journal.note_llm_call(response)
+        response = await self._services.gateway.aroute(self._bounded(request), on_text=on_text)
+        self._execution.journal.note(  # the exchange holds its text, and is durable
+            "LLM_CALL",
+            exchange_entry_id=response.exchange_entry_id,
+            dispatch_entry_id=response.dispatch_entry_id,
+            outcome=str(response.outcome),
+            model_id=response.model_id,
+            input_tokens=response.input_tokens,
+            output_tokens=response.output_tokens,
+            latency_ms=response.latency_ms,
+        )
         if response.outcome is not RouteOutcome.SUCCESS:
             raise failure_of(response)
         return Answer(
@@ -142,21 +119,17 @@ class ModelCalls:
             response.exchange_entry_id,
         )
 
-    def recorded(self, contract_id: str) -> Answer | None:
-        """The answer that the order got under a contract before it was interrupted."""
-        return self._recorded.last_answer(contract_id)
-
     def _bounded(self, request: PromptRequest) -> PromptRequest:
         """``max_tokens`` never above what the order has left beside the prompt."""
-        if self._budgeter is None:
+        budgeter, order = self._services.budgeter, self._order
+        if budgeter is None:
             return request
-        order = self._order
-        scope = BudgetScope(order.session_id, order.wo_id, self._agent_id)
-        left = self._budgeter.check(scope).remaining
+        scope = BudgetScope(order.session_id, order.wo_id, self._services.agent_id)
+        left = budgeter.check(scope).remaining
         if left is None:
             return request
         try:
-            left -= self._gateway.input_bound(request)
+            left -= self._services.gateway.input_bound(request)
         except InvalidInputError:
             return request  # the gateway refuses it, with the reason on record
         most = left if request.max_tokens is None else min(request.max_tokens, left)

@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 from remit.agents.tools import ToolError, UnknownToolError
 from remit.agents.worker.errors import WorkFailedError, WorkLostError, WorkParkedError
-from remit.agents.worker.ports import BudgetPort, ContractPort, ToolPort
-from remit.agents.worker.run import Means, Run
+from remit.agents.worker.ports import BudgetPort, ContractPort, Services, ToolPort
+from remit.agents.worker.run import Run
 from remit.agents.workorders import (
     Actor,
     EventSink,
+    OrderRecordError,
     WorkOrder,
     WorkOrderState,
     moved_by,
@@ -31,12 +32,12 @@ _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 
 
 class HO1Executor:
-    """The worker. Everything it uses is handed to it.
+    """The worker. Everything it uses is injected.
 
     Args:
         gateway: where model calls go.
         ledger: its handle on the record; what it writes is of tier ``ho1``.
-        budgeter: tells and allocates what an order may use; ``None`` without budgets.
+        budgeter: checks and allocates what an order may use; ``None`` without budgets.
         tool_dispatcher: runs tools.
         contract_loader: finds contracts and packs.
         config: limits where the order names none.
@@ -56,7 +57,7 @@ class HO1Executor:
         agent_id: str = "ho1-worker",
         model: tuple[str, str] | None = None,
     ) -> None:
-        self._means = Means(
+        self._services = Services(
             gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model
         )
         self._config = config
@@ -73,14 +74,14 @@ class HO1Executor:
         guard: Callable[[], None] | None = None,
         fresh: bool = False,
     ) -> WorkOrder:
-        """Do the work of a dispatched order, or go on with it where the ledger says it stopped.
+        """Do the work of a dispatched order, or resume it where the ledger says it stopped.
 
         What is on record is not done again: answers of models and results of tools are read
         back. A tool call that began and has no end follows the tool's own policy.
 
         Args:
             work_order: in state ``dispatched``, or ``executing`` when it was interrupted.
-            on_event: hears text and tools as they come.
+            on_event: receives text and tool events.
             guard: called before each step that cannot be undone; raises when the order is no
                 longer this caller's to work on.
             fresh: nothing is on record of the order but its plan; the caller has looked.
@@ -96,8 +97,8 @@ class HO1Executor:
                 left to whoever has it now.
         """
         order = _begun(work_order)
-        run = Run(self._means, order, on_event, guard or (lambda: None), fresh=fresh)
-        if (ended := run.recorded.ended()) is not None:
+        run = Run(self._services, order, on_event, guard or (lambda: None), fresh=fresh)
+        if (ended := run.history.ended) is not None:
             return moved_by(order, ended)
         started = time.perf_counter()
         state, output, error = WorkOrderState.COMPLETED, None, None
@@ -112,6 +113,8 @@ class HO1Executor:
             error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
         except WorkFailedError as failed:
             error = failed
+        except OrderRecordError as failed:
+            error = WorkFailedError("record_erased", failed.message)
         except ContractError as failed:
             error = WorkFailedError(failed.code, failed.message)
         except (UnknownToolError, ToolError) as failed:
@@ -121,8 +124,8 @@ class HO1Executor:
             await run.end(WorkOrderState.FAILED, None, _CANCELLED, started)
             raise
         except (LedgerWriteError, WorkLostError):
-            raise  # nothing can or may be recorded: the order stays open, and the caller hears why
-        except Exception as failed:  # noqa: BLE001 - an order never stays open without a word
+            raise  # nothing can or may be recorded: the order stays open
+        except Exception as failed:  # noqa: BLE001 - an order never stays open without a reason
             _log.warning("an order failed unexpectedly: %s", type(failed).__name__)
             _log.debug("where it failed", exc_info=True)
             error = WorkFailedError("internal_error", f"{type(failed).__name__} in the worker")
@@ -132,14 +135,14 @@ class HO1Executor:
         return await run.end(state, output, error, started)
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
-        """End a dispatched or interrupted order that nobody will go on with: ``cancelled``.
+        """End a dispatched or interrupted order that will not be resumed: ``cancelled``.
 
         Raises:
             IllegalTransitionError: the order was never dispatched, or has ended.
         """
         order = _begun(work_order)
-        run = Run(self._means, order, None, lambda: None)
-        if (ended := run.recorded.ended()) is not None:
+        run = Run(self._services, order, None, lambda: None)
+        if (ended := run.history.ended) is not None:
             return moved_by(order, ended)
         await run.begin_anyway()
         return await run.end(WorkOrderState.FAILED, None, _CANCELLED, time.perf_counter())

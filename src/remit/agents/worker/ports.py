@@ -1,16 +1,21 @@
-"""What the worker needs of others, as interfaces: all of it is injected."""
+"""What the worker needs of others, all of it injected; and what one execution shares."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remit.agents.tools import Tool, ToolCall, ToolResult
+from remit.agents.workorders import EventSink, Journal, OrderHistory, WorkOrder
 from remit.contracts import PromptContract, PromptPack
 from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
+from remit.kernel.exchange import GatewayPort
+from remit.kernel.settings import WorkerSettings
+from remit.ledger import LedgerPort
 
-__all__ = ["BudgetPort", "ContractPort", "ToolPort"]
+__all__ = ["BudgetPort", "ContractPort", "Execution", "Services", "ToolPort"]
 
 
 class BudgetPort(Protocol):
@@ -49,3 +54,38 @@ class ToolPort(Protocol):
     ) -> ToolResult:
         """Run one tool; never raises."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a worker uses; see :class:`remit.agents.worker.HO1Executor`."""
+
+    gateway: GatewayPort
+    ledger: LedgerPort
+    budgeter: BudgetPort | None
+    tools: ToolPort
+    contracts: ContractPort
+    config: WorkerSettings
+    agent_id: str
+    model: tuple[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution of one order.
+
+    Attributes:
+        journal: where its steps are recorded.
+        history: what was on record of the order when it was taken up.
+        guard: called before a step that cannot be undone; raises
+            :class:`~remit.agents.worker.errors.WorkLostError` when the order is no longer this
+            worker's.
+        on_event: receives text and tool events.
+    """
+
+    services: Services
+    order: WorkOrder
+    journal: Journal
+    history: OrderHistory
+    guard: Callable[[], None]
+    on_event: EventSink | None

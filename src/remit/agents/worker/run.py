@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.choosing import ToolChooser
 from remit.agents.worker.errors import WorkFailedError, WorkLostError
-from remit.agents.worker.journal import Journal
-from remit.agents.worker.ports import BudgetPort, ContractPort, ToolPort
-from remit.agents.worker.recorded import Answer, RecordedRun
+from remit.agents.worker.ports import Execution, Services
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
+from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
     Actor,
+    Answer,
     EventSink,
+    Journal,
+    OrderHistory,
     TextDelta,
     WorkOrder,
     WorkOrderCost,
@@ -28,75 +29,65 @@ from remit.agents.workorders import (
 from remit.contracts import ContractError, PromptContract, PromptPack
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import GatewayPort, Message, PromptRequest, TextSink
+from remit.kernel.exchange import Message, PromptRequest, TextSink
 from remit.kernel.schemas import first_problem
-from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerPort, utc_now
+from remit.ledger import ScopedLedger, utc_now
 
-__all__ = ["Means", "Run"]
+__all__ = ["Run"]
 
 _CUT_SHORT = ("length", "max_tokens")
 _REFUSALS = ("approval_denied", "tool_not_allowed")
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a worker was given to work with; see :class:`remit.agents.worker.HO1Executor`."""
-
-    gateway: GatewayPort
-    ledger: LedgerPort
-    budgeter: BudgetPort | None
-    tools: ToolPort
-    contracts: ContractPort
-    config: WorkerSettings
-    agent_id: str
-    model: tuple[str, str] | None
-
-
 class Run:
-    """See the module.
+    """One execution of one order.
+
+    Args:
+        services: what the worker uses.
+        order: in state ``executing``.
+        on_event: receives text and tool events.
+        guard: raises when the order is no longer this caller's.
+        fresh: nothing is on record of the order but its plan.
 
     Attributes:
-        recorded: what the order did before.
+        history: what the order did before.
         check: raises :class:`WorkLostError` when the order is no longer this worker's.
     """
 
     def __init__(
         self,
-        means: Means,
+        services: Services,
         order: WorkOrder,
         on_event: EventSink | None,
         guard: Callable[[], None],
         *,
         fresh: bool = False,
     ) -> None:
-        self._means = means
+        self._services = services
         self._order = order
         self._on_event = on_event
-        self._journal = Journal(means.ledger, order, means.agent_id, "KERNEL.semantic")
-        self.recorded = recorded = RecordedRun(self._journal.ledger, order.session_id, fresh=fresh)
+        self._journal = Journal(
+            ScopedLedger(services.ledger, tier="ho1", work_order_id=order.wo_id),
+            "ho1",
+            order.session_id,
+            services.agent_id,
+            "KERNEL.semantic",
+            work_order_id=order.wo_id,
+        )
+        self.history = OrderHistory(
+            self._journal.ledger, order.wo_id, order.session_id, fresh=fresh
+        ).load()
 
-        def guarded() -> None:
+        def check() -> None:
             try:
                 guard()
             except RemitError as error:
                 raise WorkLostError(error.message, next_step=error.next_step) from error
 
-        self.check = guarded
-        self._calls = ModelCalls(
-            means.gateway,
-            means.budgeter,
-            order,
-            self._journal,
-            recorded,
-            guarded,
-            means.agent_id,
-            order.constraints.turn_limit or means.config.turn_limit,
-            means.model,
-        )
-        self._toolbox = Toolbox(
-            means.tools, order, self._journal, recorded, guarded, means.config, on_event
-        )
+        self.check = check
+        self._execution = Execution(services, order, self._journal, self.history, check, on_event)
+        self._calls = ModelCalls(self._execution)
+        self._toolbox = Toolbox(self._execution)
 
     async def work(self) -> Any:
         """Do what is left to do; gives the order's result.
@@ -125,7 +116,6 @@ class Run:
         problem = first_problem(contract.input_schema or {}, dict(order.input_context))
         if problem:
             raise WorkFailedError("input_schema_invalid", problem)
-        self._journal.flush()  # it began before it was given anything
         self._allocate()
         return await self._ask(contract, pack)
 
@@ -135,7 +125,7 @@ class Run:
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
         """Leave the order as it is, waiting."""
-        await self._journal.settle()
+        await self._journal.flush()
         return replace(self._order, waiting_for=request_ids)
 
     async def end(
@@ -146,7 +136,7 @@ class Run:
         started: float,
     ) -> WorkOrder:
         """Put the end on record, with what it cost."""
-        used = self._journal.usage()
+        used = self.history.usage()
         cost = WorkOrderCost(
             used.input_tokens,
             used.output_tokens,
@@ -154,7 +144,7 @@ class Run:
             self._calls.made,
             self._toolbox.calls,
             round((time.perf_counter() - started) * 1000, 3),
-            used.cost_usd,
+            used.cost_usd if used.priced else None,
         )
         if error is None:
             await self._journal.write("WO_COMPLETED", output_result=output, cost=cost.to_dict())
@@ -173,17 +163,13 @@ class Run:
         )
 
     def _begin(self, pinned: Mapping[str, str]) -> None:
-        """Say that the order is worked on; and what is durable but was not told yet."""
-        if self.recorded.began is None:
+        """Record that the order is worked on, and calls that the record does not name yet."""
+        if self.history.began is None:
             self._journal.note("WO_EXECUTING", **pinned)
             return
-        for entry in self.recorded.unnoted:
-            told = entry.metadata
-            self._journal.note(
-                "LLM_CALL",
-                exchange_entry_id=entry.id,
-                **{key: told[key] for key in _TOLD_OF_CALLS},
-            )
+        for entry in self.history.unnoted:
+            data = {name: entry.metadata[name] for name in _OF_CALL}
+            self._journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
         self._journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
@@ -193,9 +179,9 @@ class Run:
             ContractError: it is not there, not usable, or not what the order began with.
         """
         contract_id = self._order.constraints.prompt_contract_id
-        began = self.recorded.began.metadata if self.recorded.began is not None else {}
-        contract = self._means.contracts.load(contract_id, began.get("contract_version"))
-        pack = self._means.contracts.load_pack(contract.prompt_pack_id)
+        began = self.history.began.metadata if self.history.began is not None else {}
+        contract = self._services.contracts.load(contract_id, began.get("contract_version"))
+        pack = self._services.contracts.load_pack(contract.prompt_pack_id)
         for what, digest, then in (
             (contract_id, contract.digest, began.get("contract_digest")),
             (contract.prompt_pack_id, pack.digest, began.get("prompt_pack_digest")),
@@ -230,17 +216,14 @@ class Run:
         tools = self._toolbox.available()
         variables = dict(self._order.input_context)
         history = _history(variables)
-        small = self._means.config.small_model
-        native = self._means.gateway.capabilities(request).native_tools
+        small = self._services.config.small_model
+        native = self._services.gateway.capabilities(request).native_tools
         variables["native_tools"] = native
         if not native:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
             request = replace(request, max_tokens=most)
         if tools and not native:
-            chooser = ToolChooser(
-                self._calls, self._means.contracts, self._toolbox, self._journal,
-                self._order.wo_id,
-            )  # fmt: skip
+            chooser = ToolChooser(self._execution, self._calls, self._toolbox)
             variables["tool_results"] = await chooser.choose(tools, str(variables["user_input"]))
             tools = []
             variables["small_talk"] = not variables["tool_results"]
@@ -266,7 +249,7 @@ class Run:
         definitions: Sequence[Mapping[str, Any]],
     ) -> Answer:
         """Ask, use tools, ask again; from where the record stops."""
-        answer = self._calls.recorded(contract.contract_id)
+        answer = self.history.last_answer(contract.contract_id)
         messages = list(answer.messages) if answer is not None else render()
         while True:
             if answer is None:
@@ -289,7 +272,7 @@ class Run:
         constraints = self._order.constraints
         if not constraints.token_budget and constraints.usd_budget is None:
             return
-        if self._means.budgeter is None:
+        if self._services.budgeter is None:
             if constraints.usd_budget is not None:
                 raise WorkFailedError(
                     "budget_exhausted", "the order has a USD budget, and budgets are off"
@@ -300,7 +283,8 @@ class Run:
             constraints.token_budget or None, None if usd is None else nano_of(usd)
         )
         scope = BudgetScope(self._order.session_id, self._order.wo_id)
-        self._journal.joined(self._means.budgeter.allocate_soon(scope, limits=limits))
+        self._journal.submit()  # it began before it was given anything
+        self._journal.add(self._services.budgeter.allocate_soon(scope, limits=limits))
 
     def _text_sink(self, contract: PromptContract) -> TextSink | None:
         """Streams what people read; a contract with an output schema gives data."""
@@ -310,7 +294,7 @@ class Run:
         return lambda text: listener(TextDelta(text))
 
 
-_TOLD_OF_CALLS = (
+_OF_CALL = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
 )  # fmt: skip
 

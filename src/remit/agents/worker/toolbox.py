@@ -1,22 +1,19 @@
-"""The tools one order may use: intent on record before, result after, refusals told."""
+"""The tools of one order: intent on record before, result after, refusals recorded too."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from remit.agents.tools import Tool, ToolCall, ToolResult
 from remit.agents.worker.errors import WorkFailedError, WorkParkedError
-from remit.agents.worker.journal import Journal
-from remit.agents.worker.ports import ToolPort
-from remit.agents.worker.recorded import RecordedRun
-from remit.agents.workorders import ApprovalNeeded, EventSink, ToolEnded, ToolStarted, WorkOrder
+from remit.agents.worker.ports import Execution
+from remit.agents.workorders import ApprovalNeeded, OrderRecordError, ToolEnded, ToolStarted
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.settings import WorkerSettings
 from remit.ledger import Erased, LedgerEntry
 
 __all__ = ["UNKNOWN_TOOL", "Toolbox", "not_run", "result_text", "sendable"]
@@ -29,56 +26,33 @@ class Toolbox:
     """Runs tools for one order.
 
     Args:
-        tools: the dispatcher.
-        order: whose constraints say which tools there are.
-        journal: where intent and result are noted.
-        recorded: what the order did before.
-        guard: called before a tool runs; raises when the order is no longer this worker's.
-        config: how many may run, and how many at once.
-        on_event: hears of starts and ends.
+        execution: of the order, whose constraints say which tools there are.
 
     Attributes:
         calls: how many tools ran.
     """
 
-    def __init__(
-        self,
-        tools: ToolPort,
-        order: WorkOrder,
-        journal: Journal,
-        recorded: RecordedRun,
-        guard: Callable[[], None],
-        config: WorkerSettings,
-        on_event: EventSink | None,
-    ) -> None:
-        self._port = tools
-        self._order = order
-        self._allowed = order.constraints.tools_allowed
-        self._needs_approval = frozenset(order.constraints.tools_requiring_approval)
-        self._journal = journal
-        self._recorded = recorded
-        self._guard = guard
-        self._limit = config.tool_limit
-        self._at_once = asyncio.Semaphore(config.tools_at_once)
-        self._begun = len(recorded.intents)
-        self._on_event = on_event or (lambda _: None)
+    def __init__(self, execution: Execution) -> None:
+        self._port = execution.services.tools
+        self._order = execution.order
+        self._allowed = execution.order.constraints.tools_allowed
+        self._needs_approval = frozenset(execution.order.constraints.tools_requiring_approval)
+        self._journal = execution.journal
+        self._history = execution.history
+        self._guard = execution.guard
+        self._limit = execution.services.config.tool_limit
+        self._slots = asyncio.Semaphore(execution.services.config.tools_at_once)
+        self._on_event = execution.on_event or (lambda _: None)
+        self._begun = len(self._history.intents)
         self.calls = 0
-        self._told: dict[str, dict[str, Any]] = {}
-        for key, entry in recorded.tool_calls.items():
-            self._count(key, entry.metadata, ran=bool(recorded.intents[key]))
+        self._results: dict[str, dict[str, Any]] = {}
+        for key, entry in self._history.tool_calls.items():
+            self._count(key, entry.metadata, ran=bool(self._history.intents[key]))
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """What tools gave back, as data, in the order in which they were asked for."""
-        return [self._told[key] for key in sorted(self._told, key=_place)]
-
-    def begun(self) -> tuple[str, Any, str] | None:
-        """Tool, arguments and key of the latest call that began or waits; for going on with it."""
-        entry = self._recorded.last_use() if self._recorded.began is not None else None
-        if entry is None or isinstance(entry.metadata["arguments"], Erased):
-            return None
-        told = entry.metadata
-        return told["tool_id"], told["arguments"], told["idempotency_key"]
+        """Results of tools as data, in the order in which they were asked for."""
+        return [self._results[key] for key in sorted(self._results, key=_place)]
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
@@ -93,7 +67,7 @@ class Toolbox:
 
         Raises:
             WorkParkedError: some of them wait for a person.
-            WorkFailedError: one must not be run again, and nobody knows whether it took effect.
+            WorkFailedError: one must not be run again, and it is unknown whether it took effect.
         """
         keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
         outcomes = await asyncio.gather(
@@ -103,7 +77,7 @@ class Toolbox:
             ),
             return_exceptions=True,
         )
-        results = _whole(outcomes)
+        results = _results_or_raise(outcomes)
         return [
             {
                 "type": "tool_result",
@@ -126,7 +100,7 @@ class Toolbox:
             WorkParkedError: it waits for a person.
             WorkFailedError: see :meth:`answer`.
         """
-        if (before := self._recorded.tool_calls.get(key)) is not None:
+        if (before := self._history.tool_calls.get(key)) is not None:
             return _recorded_result(before)
         given = arguments if isinstance(arguments, dict) else {"_unparsed": str(arguments)}
         try:
@@ -141,7 +115,7 @@ class Toolbox:
                 error=f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}.",
             )
             return await self._ended(tool_id, given, size, result, key)
-        if key not in self._recorded.intents:
+        if key not in self._history.intents:
             self._begun += 1
         if self._begun > self._limit:
             result = ToolResult(
@@ -149,18 +123,18 @@ class Toolbox:
                 error=f"tool_limit: this work order may make {self._limit} tool calls, and has.",
             )
             return await self._ended(tool_id, given, size, result, key)
-        barred = await self._barred(tool_id, given, key)
+        barred = await self._refusal(tool_id, given, key)
         if barred is not None:
             return await self._ended(tool_id, given, size, barred, key)
         return await self._run(tool_id, given, size, key)
 
-    async def _barred(self, tool_id: str, given: dict[str, Any], key: str) -> ToolResult | None:
+    async def _refusal(self, tool_id: str, given: dict[str, Any], key: str) -> ToolResult | None:
         """Why the tool must not run; ``None`` when it may."""
         if tool_id in self._needs_approval:
-            denied = await self._asked(tool_id, given, key, "approval")
+            denied = await self._denial(tool_id, given, key, "approval")
             if denied is not None:
                 return ToolResult("refused", error=f"approval_denied: {_by_whom(denied)}")
-        if not self._recorded.intents[key]:
+        if not self._history.intents[key]:
             return None
         (tool,) = self._port.tools([tool_id])
         if tool.on_unknown == "retry":
@@ -168,36 +142,31 @@ class Toolbox:
         if tool.on_unknown == "fail":
             raise WorkFailedError(
                 "tool_outcome_unknown",
-                f"{tool_id} had begun when the process died; nobody knows whether it took effect",
+                f"{tool_id} had begun when the process died; it is unknown whether it took effect",
             )
-        denied = await self._asked(tool_id, given, key, "unknown_outcome")
+        denied = await self._denial(tool_id, given, key, "unknown_outcome")
         if denied is None:
             return None
         return ToolResult(
             "error",
-            error=f"{tool_id} had begun when the process died, and nobody knows whether it took "
+            error=f"{tool_id} had begun when the process died, and it is unknown whether it took "
             f"effect. It was not run again: {_by_whom(denied)}",
         )
 
-    async def _asked(
+    async def _denial(
         self, tool_id: str, given: dict[str, Any], key: str, kind: str
     ) -> LedgerEntry | None:
-        """Ask a person: the denial, or ``None`` when it was granted.
+        """What a person decided: the denial, or ``None`` when it was granted.
 
         Raises:
-            WorkParkedError: nobody has answered yet.
+            WorkParkedError: it is not decided yet.
         """
         # A "yes" to an unknown outcome is one to the attempt that was asked about, not to all.
-        attempt = self._recorded.intents[key] if kind == "unknown_outcome" else 0
-        asked = self._recorded.requests.get((key, kind, attempt), ())
+        attempt = self._history.intents[key] if kind == "unknown_outcome" else 0
         # It holds for this tool with these arguments: what was granted is what runs.
+        wanted = (key, kind, attempt, tool_id, given)
         request_id = next(
-            (
-                entry.id
-                for entry in asked
-                if entry.metadata["tool_id"] == tool_id and entry.metadata["arguments"] == given
-            ),
-            None,
+            (entry.id for entry in self._history.requests if _request(entry) == wanted), None
         )
         if request_id is None:
             request_id = await self._journal.write(
@@ -208,22 +177,22 @@ class Toolbox:
                 kind=kind,
                 **({"attempt": attempt} if attempt else {}),
             )
-        decision = self._recorded.decisions.get(request_id)
+        decision = self._history.decisions.get(request_id)
         if decision is None:
             self._on_event(ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind))
             raise WorkParkedError((request_id,))
         return decision if decision.event_type == "APPROVAL_DENIED" else None
 
     async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
-        attempt = self._recorded.intents[key] + 1
-        again = {"attempt": attempt} if attempt > 1 else {}
-        async with self._at_once:
-            return await self._run_now(tool_id, given, size, key, again)
+        async with self._slots:
+            return await self._run_in_slot(tool_id, given, size, key)
 
-    async def _run_now(
-        self, tool_id: str, given: dict[str, Any], size: int, key: str, again: dict[str, int]
+    async def _run_in_slot(
+        self, tool_id: str, given: dict[str, Any], size: int, key: str
     ) -> ToolResult:
-        await self._journal.settle()
+        attempt = self._history.intents[key] + 1
+        again = {"attempt": attempt} if attempt > 1 else {}
+        await self._journal.flush()
         self._guard()
         await self._journal.write(
             "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
@@ -250,8 +219,8 @@ class Toolbox:
         *,
         ran: bool = False,
     ) -> ToolResult:
-        told = {
-            # A name the model made up is its text, not an id: it stands in tool_error, as content.
+        data = {
+            # A name the model made up is its text, not an id: tool_error holds it, as content.
             "tool_id": tool_id if tool_id in self._allowed else UNKNOWN_TOOL,
             "status": result.status,
             "arguments": given,
@@ -261,53 +230,52 @@ class Toolbox:
             "tool_error": result.error,
             "idempotency_key": key,
         }
-        self._journal.soon("TOOL_CALL", **told)  # the next call of the order waits for it
-        self._count(key, {**told, "tool_id": tool_id}, ran=ran)
+        # The next call of the order waits for this entry.
+        self._journal.submit(self._journal.entry("TOOL_CALL", **data))
+        self._count(key, {**data, "tool_id": tool_id}, ran=ran)
         self._on_event(ToolEnded(tool_id, result.status, result.output, result.error))
         return result
 
-    def _count(self, key: str, told: Mapping[str, Any], *, ran: bool) -> None:
+    def _count(self, key: str, data: Mapping[str, Any], *, ran: bool) -> None:
         self.calls += ran
-        self._told[key] = {
-            "tool_id": told["tool_id"],
-            "status": told["status"],
-            "arguments": _plain(told["arguments"]),
-            "output": _plain(told["result"]),
-            "error": _plain(told["tool_error"]),
+        self._results[key] = {
+            "tool_id": data["tool_id"],
+            "status": data["status"],
+            "arguments": _plain(data["arguments"]),
+            "output": _plain(data["result"]),
+            "error": _plain(data["tool_error"]),
         }
 
 
+def _request(entry: LedgerEntry) -> tuple[Any, ...]:
+    data = entry.metadata
+    return (data["idempotency_key"], data["kind"], data.get("attempt", 0), data["tool_id"],
+            data["arguments"])  # fmt: skip
+
+
 def _place(key: str) -> tuple[str, int]:
-    """Where a call stands: the exchange that asked, and the number in it."""
+    """What calls are sorted by: the exchange that asked, and the number in it."""
     asked_in, _, number = key.rpartition("/")
     return asked_in, int(number)
 
 
-def _whole(outcomes: Sequence[ToolResult | BaseException]) -> list[ToolResult]:
-    """All results, when there are all; else the gravest reason why not."""
-    problems = [one for one in outcomes if isinstance(one, BaseException)]
+def _results_or_raise(outcomes: Sequence[ToolResult | BaseException]) -> list[ToolResult]:
+    """The results; or, where one is missing, the gravest reason is raised."""
+    problems = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     for problem in problems:
         if not isinstance(problem, WorkParkedError):
             raise problem
     if problems:
-        raise WorkParkedError(
-            tuple(
-                request_id
-                for one in problems
-                if isinstance(one, WorkParkedError)
-                for request_id in one.request_ids
-            )
-        )
-    return [one for one in outcomes if isinstance(one, ToolResult)]
+        parked = [problem for problem in problems if isinstance(problem, WorkParkedError)]
+        raise WorkParkedError(tuple(id_ for problem in parked for id_ in problem.request_ids))
+    return [outcome for outcome in outcomes if isinstance(outcome, ToolResult)]
 
 
 def _recorded_result(entry: LedgerEntry) -> ToolResult:
-    told = entry.metadata
-    if isinstance(told["result"], Erased) or isinstance(told["tool_error"], Erased):
-        raise WorkFailedError(
-            "record_erased", f"the order cannot go on: the content of {entry.id} was erased"
-        )
-    return ToolResult(told["status"], told["result"], told["tool_error"])
+    data = entry.metadata
+    if isinstance(data["result"], Erased) or isinstance(data["tool_error"], Erased):
+        raise OrderRecordError(f"The order cannot go on: the content of {entry.id} was erased.")
+    return ToolResult(data["status"], data["result"], data["tool_error"])
 
 
 def _plain(value: Any) -> Any:
@@ -315,10 +283,9 @@ def _plain(value: Any) -> Any:
 
 
 def _by_whom(denied: LedgerEntry) -> str:
-    told = denied.metadata
-    why = told.get("decision_reason")
-    said = f": {why}" if isinstance(why, str) and why else "."
-    return f"{told['decided_by']} said no{said}"
+    why = denied.metadata.get("decision_reason")
+    end = f": {why}" if isinstance(why, str) and why else "."
+    return f"{denied.metadata['decided_by']} said no{end}"
 
 
 def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -340,7 +307,7 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def not_run(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Answers to tool_use blocks of an answer that was cut short: who knows what is missing."""
+    """Answers to tool_use blocks of an answer that was cut short: something may be missing."""
     return [
         {
             "type": "tool_result",
@@ -353,7 +320,7 @@ def not_run(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def result_text(result: ToolResult) -> str:
-    """A tool's result as the model reads it."""
+    """A tool's result as text for the model."""
     if result.status != "ok":
         return f"{result.status}: {result.error}"
     if isinstance(result.output, str):

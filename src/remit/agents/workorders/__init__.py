@@ -11,6 +11,8 @@ from remit.agents.workorders.events import (
     TurnEvent,
     TurnResumed,
 )
+from remit.agents.workorders.history import Answer, OrderHistory, Usage
+from remit.agents.workorders.journal import Journal
 from remit.agents.workorders.order import (
     Actor,
     IllegalTransitionError,
@@ -33,17 +35,21 @@ from remit.agents.workorders.trace import trace_hash
 
 __all__ = [
     "Actor",
+    "Answer",
     "AnswerRejected",
     "ApprovalNeeded",
     "Degraded",
     "EventSink",
     "IllegalTransitionError",
+    "Journal",
+    "OrderHistory",
     "OrderRecordError",
     "TextDelta",
     "ToolEnded",
     "ToolStarted",
     "TurnEvent",
     "TurnResumed",
+    "Usage",
     "WorkOrder",
     "WorkOrderConstraints",
     "WorkOrderCost",

@@ -1,4 +1,4 @@
-"""What a listener hears while a turn is worked on."""
+"""Events of a turn, for listeners."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """A tool ran, or was refused. ``output`` is what it gave back."""
+    """A tool ran, or was refused. ``output`` is what it returned."""
 
     tool_id: str
     status: str

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class WorkOrderState(StrEnum):
-    """Where an order stands."""
+    """The state of an order."""
 
     PLANNED = "planned"
     DISPATCHED = "dispatched"

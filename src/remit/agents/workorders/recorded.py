@@ -1,4 +1,4 @@
-"""Orders as the ledger tells them: what a plan says, and what became of it."""
+"""Orders read from the ledger: what a plan says, and what became of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
 
 
 def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> WorkOrder:
-    """The order that its entries tell of, in ledger order.
+    """The order that its entries make, in ledger order.
 
     Every step goes through the state machine, made by the tier that wrote the entry: an order
     that went a way that does not exist is not an order.
@@ -85,7 +85,7 @@ def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> Wor
 def recorded_order(
     ledger: LedgerPort, wo_id: str, *, allow_erased: bool = False
 ) -> WorkOrder | None:
-    """The order with that id as it stands; ``None`` when it was never planned.
+    """The order with that id in its present state; ``None`` when it was never planned.
 
     Args:
         ledger: a handle that sees the supervisor's and the worker's entries.
@@ -108,31 +108,31 @@ def recorded_order(
 
 
 def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
-    told = dict(entry.metadata)
+    data = dict(entry.metadata)
     erased = [name for name in ("input_context", "acceptance_criteria")
-              if isinstance(told.get(name), Erased)]  # fmt: skip
+              if isinstance(data.get(name), Erased)]  # fmt: skip
     if erased and not allow_erased:
         raise OrderRecordError(
             f"The plan of {entry.submission_id} was erased.",
             next_step="It cannot be worked on any more; cancel it.",
         )
-    told.update({name: {} for name in erased})
+    data.update({name: {} for name in erased})
     try:
-        limits = dict(told["constraints"])
+        limits = dict(data["constraints"])
         for name in ("tools_allowed", "tools_requiring_approval", "domain_tags"):
             limits[name] = tuple(limits.get(name) or ())
-        provenance = told["provenance"]
+        provenance = data["provenance"]
         return WorkOrder(
             wo_id=entry.submission_id,
             session_id=str(provenance["session_id"]),
-            wo_type=WorkOrderType(told["wo_type"]),
-            tier_target=str(told["tier_target"]),
-            parent_wo_id=told.get("parent_wo_id"),
+            wo_type=WorkOrderType(data["wo_type"]),
+            tier_target=str(data["tier_target"]),
+            parent_wo_id=data.get("parent_wo_id"),
             created_at=entry.timestamp,
             created_by=str(provenance["agent_id"]),
-            input_context=told["input_context"],
+            input_context=data["input_context"],
             constraints=WorkOrderConstraints(**limits),
-            acceptance_criteria=told["acceptance_criteria"],
+            acceptance_criteria=data["acceptance_criteria"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise OrderRecordError(
@@ -146,29 +146,29 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
     Raises:
         IllegalTransitionError: the state machine has no such step, or not by that writer.
     """
-    told: Mapping[str, Any] = entry.metadata
+    data: Mapping[str, Any] = entry.metadata
     state = _STATES[entry.event_type]
-    if state is WorkOrderState.EXECUTING and told.get("resumed"):
+    if state is WorkOrderState.EXECUTING and data.get("resumed"):
         if order.state is not WorkOrderState.EXECUTING:
             raise IllegalTransitionError(
                 f"{order.wo_id} is {order.state} and cannot be resumed ({entry.id})."
             )
         return order
-    by = _ACTORS.get(str((told.get("scope") or {}).get("tier")))
+    by = _ACTORS.get(str((data.get("scope") or {}).get("tier")))
     if by is None:
         raise IllegalTransitionError(f"{entry.id} was written by neither supervisor nor worker.")
     changes: dict[str, Any] = {}
     if state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED):
-        cost = told.get("cost") or {}
+        cost = data.get("cost") or {}
         known = {one.name for one in fields(WorkOrderCost)}
         changes = {
             "completed_at": entry.timestamp,
             "cost": WorkOrderCost(**{k: v for k, v in cost.items() if k in known}),
-            "output_result": told.get("output_result"),
+            "output_result": data.get("output_result"),
         }
         if state is WorkOrderState.FAILED:
             changes["error"] = {
-                "code": told.get("error_code", ""),
-                "message": told.get("error_message", ""),
+                "code": data.get("error_code", ""),
+                "message": data.get("error_message", ""),
             }
     return order.moved_to(state, by=by, **changes)

@@ -7,7 +7,7 @@ import logging
 from remit.agents.tools.tool import ToolError
 
 try:
-    import mcp  # noqa: F401 - asked for by name below, so that its absence is told plainly
+    import mcp  # noqa: F401 - asked for by name below, so that its absence is reported plainly
 except ImportError as error:
     raise ToolError(
         "MCP servers need the extra 'mcp', which is not installed.",
@@ -18,7 +18,7 @@ from remit.agents.tools.mcp.server import McpServer
 
 __all__ = ["McpServer"]
 
-# The SDK logs what servers say, and the HTTP client whole addresses: both may be secret.
+# The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.
 for _name, _level in (("mcp", logging.CRITICAL), ("httpx2", logging.WARNING)):
     if logging.getLogger(_name).level == logging.NOTSET:
         logging.getLogger(_name).setLevel(_level)

@@ -1,7 +1,7 @@
 """One connection to a server: a session in a thread and an event loop of its own.
 
 The SDK's cancel scopes belong to the task that opened them, and callers come from any loop and
-from none: so the session has a loop of its own, and callers hand their wishes over.
+from none: so the session has a loop of its own, and callers submit work to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Connection:
 
     Args:
         name: of the server, for the thread and for errors.
-        transport: makes the streams; is handed a function to tell why they ended.
+        transport: makes the streams; takes a function that it calls with the reason why they ended.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Connection:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - told to those who wait
+        except BaseException as error:  # noqa: BLE001 - passed to the callers
             self._finish(error)
         else:
             self._finish(None)
@@ -141,7 +141,7 @@ class Connection:
 
     def _begin(self, future: Future[_T], work: Callable[[Client], Coroutine[Any, Any, _T]]) -> None:
         if self._client is None or future.done():
-            return  # _finish tells whoever still waits
+            return  # _finish reports to whoever still waits
         task = asyncio.ensure_future(self._answer(future, work(self._client)))
 
         def cancelled(done: Future[_T]) -> None:
@@ -156,7 +156,7 @@ class Connection:
             outcome = await work
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+        except BaseException as error:  # noqa: BLE001 - passed to the caller
             if not future.done():
                 future.set_exception(self._ended() if self._over else error)
         else:

@@ -19,8 +19,8 @@ __all__ = ["ServerProcess"]
 _LAST_LINES = 5
 _LINE_CHARS = 300
 _LOOK_S = 0.01
-# Asks Linux to end the server when the thread that started it ends, however it ends: SIGKILL
-# leaves nobody to tidy up. Elsewhere the end of its stdin has to do.
+# Asks Linux to end the server when the thread that started it ends, however it ends: after
+# SIGKILL nothing of ours is left to do it. Elsewhere the end of its stdin has to do.
 _LAUNCH = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)

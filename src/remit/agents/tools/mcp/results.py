@@ -27,13 +27,13 @@ _DIGEST = 8
 def identity(server: str, name: str) -> str:
     """The id of a server's tool: ``{server}__{tool}``, in the characters that providers take.
 
-    One that would be too long ends in the start of a hash of the whole.
+    One that would be too long ends in the start of its hash.
     """
-    whole = f"{server}__{name}"
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", whole)
+    full = f"{server}__{name}"
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)
     if len(plain) <= _LONGEST_ID:
         return plain
-    digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
+    digest = hashlib.sha256(full.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
     return f"{plain[: _LONGEST_ID - _DIGEST - 1]}_{digest}"
 
 

@@ -47,7 +47,7 @@ class McpServer:
 
     It starts when its tools are first asked for. One that died is started again by the next
     call. Nothing that it says of itself is trusted: what may be repeated, and which of its
-    tools are let in, is the operator's to say.
+    tools are admitted, the operator decides.
 
     Args:
         name: of the server; its tools' ids begin with it.
@@ -109,7 +109,7 @@ class McpServer:
         self._connection = None
 
     def _running(self) -> Connection:
-        """The connection that takes calls, made anew when there is none; perhaps not ready."""
+        """The connection that takes calls, a new one when there is none; perhaps not ready."""
         with self._lock:
             if self._closed:
                 raise ToolError(f"The MCP server {self.name!r} is closed.")
@@ -132,7 +132,7 @@ class McpServer:
         except BaseException as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
-            raise self._not_started(self._told(error)) from error
+            raise self._not_started(self._reason(error)) from error
         return connection
 
     def _transport(self) -> Callable[[Ended], AbstractAsyncContextManager[Any]]:
@@ -182,7 +182,9 @@ class McpServer:
         known = {tool.name for tool in offered}
         for name in allowed:
             if name not in known:
-                _log.warning("the MCP server %s has no tool %s, which is let in", self.name, name)
+                _log.warning(
+                    "the MCP server %s has no tool %s, which [mcp] tools names", self.name, name
+                )
         made: dict[str, Tool] = {}
         names: dict[str, str] = {}
         for tool in offered:
@@ -240,17 +242,17 @@ class McpServer:
             return error
         if not (isinstance(error, MCPError) and error.code in _OWN_ERRORS):
             connection.retire()
-        return ToolError(f"The MCP server {self.name!r} failed: {self._told(error)}")
+        return ToolError(f"The MCP server {self.name!r} failed: {self._reason(error)}")
 
     def _not_started(self, why: str) -> ToolError:
-        words = self._process.last_words() if self._process is not None else ""
-        tail = f" Its last words: {self._secrets.blotted(words)}" if words else ""
+        said = self._process.last_words() if self._process is not None else ""
+        tail = f" Its last words: {self._secrets.blotted(said)}" if said else ""
         return ToolError(
             f"The MCP server {self.name!r} did not start. {why}{tail}",
             next_step=f"Check [mcp.{self.name}].",
         )
 
-    def _told(self, error: BaseException) -> str:
+    def _reason(self, error: BaseException) -> str:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, ConnectionEndedError):
@@ -288,7 +290,7 @@ def _close_all() -> None:
 def without_patterns(schema: Any) -> Any:
     """A server's schema without its regular expressions.
 
-    One that backtracks without end would hold up the whole process, and a server is a stranger.
+    One that backtracks without end would block this process, and a server is a stranger.
     It checks what it gets by itself.
     """
     if isinstance(schema, list):

@@ -1,4 +1,8 @@
-"""The stdio transport: one JSON message a line, bounded, with nothing of it in any log."""
+"""The stdio transport: one JSON message a line, bounded, with nothing of it in any log.
+
+The SDK's own transport bounds neither a message nor the time to stop, logs what it cannot parse,
+and leaves children of a server that ends by itself.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,8 @@ async def stdio_streams(
         process: the server.
         limit: longest message from it, bytes.
         patience_s: see :meth:`ServerProcess.stop`.
-        ended: told, once, why no more messages will come; empty when the server closed.
+        ended: called, once, with the reason why no more messages will come; empty when the
+            server closed its stdout.
     """
     send, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     sending, to_send = anyio.create_memory_object_stream[SessionMessage](0)
@@ -50,7 +55,7 @@ async def stdio_streams(
     try:
         yield receive, sending
     finally:
-        await _whole(_end(process, lines, tasks, patience_s))  # it must not outlive us
+        await _uncancelled(_end(process, lines, tasks, patience_s))  # it must not outlive us
         for stream in (send, receive, sending, to_send):
             stream.close()
 
@@ -67,12 +72,12 @@ async def _end(
     finally:
         asyncio.get_running_loop().remove_reader(process.stderr)
         for _ in range(_LAST_READS):
-            if not _hear(process):
+            if not _read_errors(process):
                 break
         process.close()
 
 
-async def _whole(work: Coroutine[Any, Any, None]) -> None:
+async def _uncancelled(work: Coroutine[Any, Any, None]) -> None:
     """Await ``work`` to its end, also when cancelled."""
     task = asyncio.ensure_future(work)
     while not task.done():
@@ -112,16 +117,16 @@ async def _send(number: int, to_send: MemoryObjectReceiveStream[SessionMessage])
                 left = left[os.write(number, left) :]
             except BlockingIOError:
                 writable = loop.create_future()
-                loop.add_writer(number, _settle, writable)
+                loop.add_writer(number, _wake, writable)
                 try:
                     await writable
                 finally:
                     loop.remove_writer(number)
             except OSError:
-                return  # it is gone; the end of its stdout tells everybody
+                return  # it is gone; the end of its stdout says so to everybody
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -194,13 +199,13 @@ def _watch_errors(process: ServerProcess) -> None:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        if _hear(process) is None:
+        if _read_errors(process) is None:
             loop.remove_reader(process.stderr)
 
     loop.add_reader(process.stderr, read)
 
 
-def _hear(process: ServerProcess) -> bool | None:
+def _read_errors(process: ServerProcess) -> bool | None:
     """Read from stderr: true when there was something, ``None`` at its end."""
     try:
         chunk = os.read(process.stderr, _CHUNK)

@@ -16,12 +16,12 @@ import orjson
 
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.journal import Journal
-from remit.agents.worker.narrowing import narrow, narrowed_schema
-from remit.agents.worker.ports import ContractPort
+from remit.agents.worker.candidates import narrow, narrowed_schema
+from remit.agents.worker.ports import Execution
 from remit.agents.worker.toolbox import Toolbox, result_text
 from remit.kernel.exchange import Message
 from remit.kernel.schemas import first_problem
+from remit.ledger import Erased
 
 __all__ = ["ToolChooser"]
 
@@ -37,33 +37,27 @@ class ToolChooser:
     """Finds out which tool a message calls for, and runs it.
 
     Args:
+        execution: of the order.
         calls: asks the model.
-        contracts: where the two contracts are.
         toolbox: runs what was chosen.
-        journal: told which pack is in use.
-        wo_id: of the order.
     """
 
-    def __init__(
-        self,
-        calls: ModelCalls,
-        contracts: ContractPort,
-        toolbox: Toolbox,
-        journal: Journal,
-        wo_id: str,
-    ) -> None:
+    def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
+        self._contracts = execution.services.contracts
+        self._history = execution.history
+        self._journal = execution.journal
+        self._wo_id = execution.order.wo_id
         self._calls = calls
-        self._contracts = contracts
         self._toolbox = toolbox
-        self._journal = journal
-        self._wo_id = wo_id
         self._asked_in = ""
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """At most one tool, run; its result in words for the answer's template."""
-        begun = self._toolbox.begun()
-        if begun is not None:  # what was chosen then stays chosen, whatever tools say now
-            tool_id, arguments, key = begun
+        earlier = self._history.last_tool_use()
+        if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):
+            # What was chosen then stays chosen, whatever tools say now.
+            tool_id, arguments = earlier.metadata["tool_id"], earlier.metadata["arguments"]
+            key = earlier.metadata["idempotency_key"]
             chosen = next((tool for tool in tools if tool.tool_id == tool_id), None)
         else:
             chosen = await self._choice(tools, message)
@@ -84,7 +78,7 @@ class ToolChooser:
         contract = self._contracts.load(_CHOICE)
         given = Counter(tool.label for tool in tools)
         labels = {
-            # A label that two tools share tells nobody which of them is meant.
+            # A label that two tools share does not say which of them is meant.
             tool.tool_id: tool.label if tool.label and given[tool.label] == 1 else tool.tool_id
             for tool in tools
         }
@@ -131,7 +125,7 @@ class ToolChooser:
         schema: Mapping[str, Any],
     ) -> Any:
         """One question; an answer outside the schema counts as none."""
-        answer = self._calls.recorded(contract_id)
+        answer = self._history.last_answer(contract_id)
         if answer is None:
             contract = self._contracts.load(contract_id)
             pack = self._contracts.load_pack(contract.prompt_pack_id)
@@ -152,7 +146,7 @@ class ToolChooser:
 
 
 def _one_line(text: str) -> str:
-    """What a tool says of itself, which a stranger may have written: no lines of its own."""
+    """A tool's description, which a stranger may have written, without line breaks."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
@@ -170,5 +164,5 @@ def _in_words(tool: Tool, result: ToolResult) -> str:
         try:
             return str(tool.describe(result.output))
         except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - the tool has run
-            _log.exception("the tool %s cannot describe what it gave", tool.tool_id)
+            _log.exception("the tool %s cannot describe its output", tool.tool_id)
     return result_text(result)

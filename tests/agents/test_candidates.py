@@ -8,7 +8,7 @@ import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.worker.narrowing import narrow, narrowed_schema
+from remit.agents.worker.candidates import narrow, narrowed_schema
 
 EXAMPLES = {
     "none": ["hello", "thank you"],

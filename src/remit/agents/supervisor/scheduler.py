@@ -24,21 +24,21 @@ from remit.agents.workorders import (
 )
 from remit.ledger import LedgerEntry, utc_now
 
-__all__ = ["OrderDesk", "total_cost"]
+__all__ = ["Scheduler", "total_cost"]
 
 _SHARED = frozenset(
     {"user_input", "classification", "assembled_context", "prior_results", "rejected_because"}
 )
 """What an order has of its turn, not of its step."""
 
-_NOT_BEGUN = {
+_NOT_STARTED = {
     "code": "cancelled",
     "message": "a step that it waits for did not give a result",
 }
 
 
-class OrderDesk:
-    """Has the steps of a turn worked on.
+class Scheduler:
+    """Runs the work orders of one turn, as soon as the orders that they wait for are done.
 
     Args:
         worker: executes the orders.
@@ -79,11 +79,11 @@ class OrderDesk:
 
     @property
     def orders(self) -> list[WorkOrder]:
-        """The turn's orders in the order in which they were planned, as they stand."""
+        """The turn's orders in the order in which they were planned, in their present states."""
         return list(self._orders.values())
 
     def ids(self) -> list[str]:
-        """Their ids."""
+        """Ids of the turn's orders."""
         return list(self._orders)
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -110,19 +110,11 @@ class OrderDesk:
         *,
         attempt: int = 1,
         listen: EventSink | None = None,
-        attention: Mapping[str, Any] | None = None,
     ) -> WorkOrder:
-        """One step: planned and dispatched at once, or gone on with where it stopped."""
+        """One step: planned and dispatched at once, or resumed where it stopped."""
+        order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
-        known = self._before.find(step.name, attempt) if self._before else None
-        if known is not None:
-            order = held_to(known.order, self._agent)
-            self._orders[order.wo_id] = order
-            return order if order.ended else await self._start(order, prior, listen)
-        order = self._order(step, context)
-        about = self._about(step, attempt, attention)
-        entries = [self._journal.planned(order, about)]
-        return await self._dispatch(order, prior, entries, listen)
+        return order if order.ended else await self._work(order, prior, entries, listen)
 
     async def run_plan(
         self,
@@ -132,123 +124,95 @@ class OrderDesk:
         listen: EventSink | None = None,
         attention: Mapping[str, Any] | None = None,
     ) -> WorkOrder:
-        """All steps of a plan; those that wait for nobody at once. Gives the answering order."""
-        orders: dict[str, WorkOrder] = {}
-        waits: dict[str, tuple[str, ...]] = {}
-        entries = []
+        """All steps of a plan, independent ones side by side. Returns the answering order."""
+        entries: list[LedgerEntry] = []
         for step in plan.steps:
-            known = self._before.find(step.name, 1) if self._before else None
-            if known is None:
-                order = self._order(step, context)
-                about = self._about(step, 1, None)
-                if step is plan.answering:
-                    about = self._about(step, 1, attention) | {"answering": True}
-                entries.append(self._journal.planned(order, about))
-            else:
-                order = held_to(known.order, self._agent)
-            orders[step.name] = self._orders[order.wo_id] = order
-            waits[step.name] = step.depends_on
+            about: dict[str, Any] = {}
+            if step is plan.answering:
+                about = {"answering": True}
+                if attention is not None:
+                    about["attention"] = dict(attention)
+            self._steps[step.name], new = self._planned(step, context, 1, **about)
+            entries += new
         if len(plan.steps) > 1 and entries:
-            self._journal.soon(entries)
+            self._journal.submit(*entries)
             entries = []
-        others = None if listen is None else functools.partial(_but_text, listen)
-        sinks = dict.fromkeys(orders, others) | {plan.answering.name: listen}
-        await self._run_all(orders, waits, sinks, entries)
-        self._steps.update(orders)
-        return orders[plan.answering.name]
-
-    async def _run_all(
-        self,
-        orders: dict[str, WorkOrder],
-        waits: Mapping[str, Sequence[str]],
-        sinks: Mapping[str, EventSink | None],
-        unwritten: list[LedgerEntry],
-    ) -> None:
-        """Work on everything that can be worked on; ``orders`` is brought up to date."""
+        others = None if listen is None else functools.partial(_without_text, listen)
+        answering = plan.answering.name
         running: dict[asyncio.Task[WorkOrder], str] = {}
         try:
             while True:
-                for name, order in orders.items():
-                    if name in running.values() or order.ended or order.waiting_for:
+                for step in plan.steps:
+                    order = self._steps[step.name]
+                    if step.name in running.values() or order.ended or order.waiting_for:
                         continue
-                    before = [orders[other] for other in waits[name]]
-                    if any(self._is_no_use(one) for one in before):
-                        orders[name] = await self._give_up(order)
-                    elif all(one.state is WorkOrderState.COMPLETED for one in before):
-                        prior = {other: orders[other] for other in waits[name]}
-                        running[
-                            asyncio.create_task(
-                                self._start(order, prior, sinks.get(name), unwritten)
-                            )
-                        ] = name
+                    prior = {name: self._steps[name] for name in step.depends_on}
+                    if any(map(self._failed, prior.values())):
+                        self._steps[step.name] = await self._cancel_planned(order)
+                    elif all(one.state is WorkOrderState.COMPLETED for one in prior.values()):
+                        sink = listen if step.name == answering else others
+                        work = self._work(order, prior, entries, sink)
+                        running[asyncio.create_task(work)] = step.name
                 if not running:
-                    return
+                    return self._steps[answering]
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    orders[running.pop(task)] = task.result()
+                    self._steps[running.pop(task)] = task.result()
         finally:
             for task in running:
                 task.cancel()
             if running:
                 await asyncio.wait(running)
 
-    def _is_no_use(self, order: WorkOrder) -> bool:
-        """Whether what waits for the order can begin no more."""
+    def _failed(self, order: WorkOrder) -> bool:
+        """Whether the orders that wait for this one cannot start any more."""
         if order.state is WorkOrderState.COMPLETED and order.acceptance_criteria:
             return bool(self._gate.reasons(order))
         return order.state is WorkOrderState.FAILED
 
-    async def _start(
+    async def _work(
         self,
         order: WorkOrder,
         prior: Mapping[str, WorkOrder],
+        entries: Sequence[LedgerEntry],
         listen: EventSink | None,
-        unwritten: list[LedgerEntry] | None = None,
     ) -> WorkOrder:
+        """Have an order worked on; one that is only planned is dispatched after ``entries``."""
         if order.state is WorkOrderState.PLANNED:
-            return await self._dispatch(order, prior, unwritten or [], listen)
-        return await self._work(_with_prior(order, prior), listen)
-
-    async def _dispatch(
-        self,
-        order: WorkOrder,
-        prior: Mapping[str, WorkOrder],
-        entries: list[LedgerEntry],
-        listen: EventSink | None,
-    ) -> WorkOrder:
-        told: dict[str, Any] = {}
-        if prior:
-            told["prior_results"] = [one.wo_id for one in prior.values()]
-        self._guard()
-        dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id, told)
-        self._journal.soon([*entries, dispatched])  # the worker's first step waits for it
-        order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
-        self._orders[order.wo_id] = order
-        return await self._work(_with_prior(order, prior), listen)
-
-    async def _work(self, order: WorkOrder, listen: EventSink | None) -> WorkOrder:
-        fresh = order.wo_id in self._new
-        done = await self._worker.aexecute(order, on_event=listen, guard=self._guard, fresh=fresh)
+            results = [before.wo_id for before in prior.values()]
+            self._guard()
+            dispatched = self._journal.entry(
+                "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
+            )
+            self._journal.submit(*entries, dispatched)  # the worker's first step waits for it
+            order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+            self._orders[order.wo_id] = order
+        done = await self._worker.aexecute(
+            _with_prior(order, prior),
+            on_event=listen,
+            guard=self._guard,
+            fresh=order.wo_id in self._new,
+        )
         self._orders[order.wo_id] = done
         return done
 
-    async def _give_up(self, order: WorkOrder) -> WorkOrder:
+    async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
         """A step that cannot begin, because what it waits for failed."""
         await self._journal.write(
             "WO_FAILED",
             order.wo_id,
-            error_code=_NOT_BEGUN["code"],
-            error_message=_NOT_BEGUN["message"],
+            error_code=_NOT_STARTED["code"],
+            error_message=_NOT_STARTED["message"],
             cost=WorkOrderCost().to_dict(),
         )
         failed = order.moved_to(
-            WorkOrderState.FAILED, by=Actor.SUPERVISOR, error=_NOT_BEGUN, completed_at=utc_now()
+            WorkOrderState.FAILED, by=Actor.SUPERVISOR, error=_NOT_STARTED, completed_at=utc_now()
         )
         self._orders[order.wo_id] = failed
         return failed
 
-    def take_up(self) -> None:
-        """Take the orders of an interrupted turn as they stand."""
+    def restore(self) -> None:
+        """Take over the orders of an interrupted turn in their present states."""
         before = self._before
         if before is None:
             return
@@ -259,42 +223,48 @@ class OrderDesk:
             self._orders[one.order.wo_id] = replace(one.order, waiting_for=waits)
 
     async def end_all(self) -> None:
-        """End every order of the turn that has not ended and that nobody will go on with."""
-        await self._journal.settle()
+        """End every order of the turn that has not ended: none will be resumed."""
+        await self._journal.flush()
         for order in self.orders:
             if order.ended:
                 continue
             if order.state is WorkOrderState.PLANNED:
-                await self._give_up(order)
+                await self._cancel_planned(order)
             else:
                 self._orders[order.wo_id] = await self._worker.acancel(order)
 
-    def _order(self, step: PlanStep, context: Mapping[str, Any]) -> WorkOrder:
-        self._number += 1
-        while self._journal.is_taken(self._journal.order_id(self._number)):
-            self._number += 1  # somebody spoke of an order that was not planned
-        wo_id = self._journal.order_id(self._number)
-        self._new.add(wo_id)
-        parent = next(iter(self._orders), None)
-        return self._journal.order(wo_id, step, context, self._tokens, parent)
-
-    def _about(
-        self, step: PlanStep, attempt: int, attention: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        about: dict[str, Any] = {
-            "turn_number": self._turn_number,
-            "step": step.name,
-            "attempt": attempt,
-        }
-        if step.depends_on:
-            about["depends_on"] = list(step.depends_on)
-        if attention is not None:
-            about["attention"] = dict(attention)
-        return about
+    def _planned(
+        self, step: PlanStep, context: Mapping[str, Any], attempt: int, **about: Any
+    ) -> tuple[WorkOrder, list[LedgerEntry]]:
+        """The order of a step, and what has to be written for it where it is a new one."""
+        known = self._before.find(step.name, attempt) if self._before else None
+        if known is not None:
+            order, entries = held_to(known.order, self._agent), []
+        else:
+            self._number += 1
+            while self._journal.is_taken(self._journal.order_id(self._number)):
+                self._number += 1  # an entry names an order that was not planned
+            wo_id = self._journal.order_id(self._number)
+            self._new.add(wo_id)
+            parent = next(iter(self._orders), None)
+            order = self._journal.order(wo_id, step, context, self._tokens, parent)
+            if step.depends_on:
+                about["depends_on"] = list(step.depends_on)
+            entries = [
+                self._journal.planned(
+                    order,
+                    turn_number=self._turn_number,
+                    step=step.name,
+                    attempt=attempt,
+                    **about,
+                )
+            ]
+        self._orders[order.wo_id] = order
+        return order, entries
 
 
 def _step_of(recorded: RecordedOrder) -> PlanStep:
-    """A step as its order's plan tells it."""
+    """The step that an order was planned from."""
     order, limits = recorded.order, recorded.order.constraints
     return PlanStep(
         name=recorded.step,
@@ -318,7 +288,7 @@ def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
 
 
 def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
-    """The order as the worker gets it: with the results that it waited for."""
+    """The order with the results that it waited for, as the worker gets it."""
     if not prior:
         return order
     results = [
@@ -329,7 +299,7 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
     return order.with_input({"prior_results": [*results, *before]})
 
 
-def _but_text(listen: EventSink, event: TurnEvent) -> None:
-    """Tell what a step does that is not the answer: tools and requests, not its words."""
+def _without_text(listen: EventSink, event: TurnEvent) -> None:
+    """Pass on the events of a step that is not the answer: tools and requests, not its text."""
     if not isinstance(event, TextDelta):
         listen(event)

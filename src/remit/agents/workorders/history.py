@@ -1,0 +1,244 @@
+"""What is on record of one work order: its calls of models and tools, approvals, usage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from remit.agents.workorders.recorded import OrderRecordError
+from remit.kernel.exchange import Message
+from remit.ledger import Erased, LedgerEntry, LedgerPort
+
+__all__ = ["Answer", "OrderHistory", "Usage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's answer, from the wire or from the record.
+
+    Attributes:
+        exchange_entry_id: the ``EXCHANGE`` that holds it.
+        messages: what was sent; only of an answer from the record.
+    """
+
+    text: str
+    blocks: Sequence[Mapping[str, Any]]
+    finish_reason: str
+    exchange_entry_id: str
+    messages: Sequence[Message] = ()
+
+
+class Usage:
+    """What exchanges add up to.
+
+    Attributes:
+        calls, input_tokens, output_tokens: sums.
+        unpriced: exchanges that used tokens at an unknown price.
+        priced: exchanges whose price is known.
+    """
+
+    def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
+        self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
+        self._usd = Decimal(0)
+        for entry in exchanges:
+            self.add(entry)
+
+    def add(self, exchange: LedgerEntry) -> None:
+        """Count one more."""
+        data = exchange.metadata
+        self.calls += 1
+        self.input_tokens += data["input_tokens"]
+        self.output_tokens += data["output_tokens"]
+        if (usd := data.get("cost_usd")) is not None:
+            self._usd += Decimal(str(usd))
+            self.priced += 1
+        elif data["input_tokens"] or data["output_tokens"]:
+            self.unpriced += 1
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The sum of prices; ``None`` as soon as one is unknown."""
+        return None if self.unpriced else float(self._usd)
+
+
+class OrderHistory:
+    """The steps of an order that are on record. Each kind is read once, when first asked for.
+
+    Completed calls of models and tools are read back from here instead of being made again.
+
+    Only exchanges that a worker made in the order's own session count: a client of the gateway
+    can name any order, and must not become its memory.
+
+    Args:
+        ledger: a handle that sees the order's ``ho1`` entries.
+        wo_id: of the order.
+        session_id: of the order.
+        fresh: nothing is on record; the caller has looked.
+    """
+
+    def __init__(
+        self, ledger: LedgerPort, wo_id: str, session_id: str, *, fresh: bool = False
+    ) -> None:
+        self._ledger = ledger
+        self._wo_id = wo_id
+        self._session_id = session_id
+        self.began: LedgerEntry | None = None
+        """The first ``WO_EXECUTING``; without one, nothing else is looked for."""
+        if not fresh:
+            self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
+
+    def load(self) -> OrderHistory:
+        """Read all that a worker goes on from, as it is now."""
+        _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
+        return self
+
+    @cached_property
+    def ended(self) -> LedgerEntry | None:
+        """The entry with which the order ended, if it did."""
+        for event_type in ("WO_COMPLETED", "WO_FAILED"):
+            for entry in self._query(event_type, limit=1):
+                return entry
+        return None
+
+    @cached_property
+    def intents(self) -> Counter[str]:
+        """How often each tool call began, by idempotency key."""
+        found = self._query("TOOL_INTENT", with_content=False)
+        return Counter(entry.metadata["idempotency_key"] for entry in found)
+
+    @cached_property
+    def tool_calls(self) -> dict[str, LedgerEntry]:
+        """Ends of tool calls by idempotency key, refusals included."""
+        found = self._query("TOOL_CALL")
+        return {entry.metadata["idempotency_key"]: entry for entry in found}
+
+    @cached_property
+    def requests(self) -> list[LedgerEntry]:
+        """The ``APPROVAL_REQUESTED`` entries."""
+        return list(self._query("APPROVAL_REQUESTED"))
+
+    @cached_property
+    def decisions(self) -> dict[str, LedgerEntry]:
+        """What people decided, by the request's id."""
+        found: dict[str, LedgerEntry] = {}
+        if self.requests:
+            for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED"):
+                for entry in self._query(event_type):
+                    found.setdefault(entry.submission_id, entry)
+        return found
+
+    @property
+    def undecided(self) -> list[LedgerEntry]:
+        """Requests that wait for a person."""
+        return [entry for entry in self.requests if entry.id not in self.decisions]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person must decide, and nothing was decided since the order was taken up."""
+        taken_up = max(
+            (_seq(entry) for entry in
+             self._query("WO_EXECUTING", order="desc", limit=1, with_content=False)),
+            default=-1,
+        )  # fmt: skip
+        decided = max(map(_seq, self.decisions.values()), default=-1)
+        return bool(self.undecided) and decided < taken_up
+
+    @cached_property
+    def llm_calls(self) -> int:
+        """How many calls of models were made."""
+        return len(self._noted_exchanges) + len(self.unnoted)
+
+    @cached_property
+    def unnoted(self) -> list[LedgerEntry]:
+        """Successful exchanges without an ``LLM_CALL``: the worker died before it."""
+        return [entry for entry in self._exchanges if entry.id not in self._noted_exchanges]
+
+    @cached_property
+    def _noted_exchanges(self) -> list[str]:
+        found = self._query("LLM_CALL", with_content=False)
+        return [entry.metadata["exchange_entry_id"] for entry in found]
+
+    @cached_property
+    def _exchanges(self) -> list[LedgerEntry]:
+        return [
+            entry
+            for entry in self._query("EXCHANGE", session_id=self._session_id, with_content=False)
+            if entry.metadata["outcome"] == "success" and "key_id" not in entry.metadata
+        ]
+
+    def last_answer(self, contract_id: str) -> Answer | None:
+        """The latest answer of a model under a contract; ``None`` where there is none.
+
+        Raises:
+            OrderRecordError: it was erased.
+        """
+        entry_id = next(
+            (
+                entry.id
+                for entry in reversed(self._exchanges)
+                if entry.metadata["contract_id"] == contract_id
+            ),
+            None,
+        )
+        if entry_id is None:
+            return None
+        data = self._ledger.read(entry_id).metadata
+        blocks = data.get("content_blocks") or ()
+        sent = data["prompt"]
+        contents = [*_listed(sent), data["response"], *_listed(blocks)]
+        if any(isinstance(value, Erased) for value in contents):
+            raise OrderRecordError(f"The order cannot go on: the content of {entry_id} was erased.")
+        messages = sent if isinstance(sent, list) else [{"role": "user", "content": sent}]
+        return Answer(data["response"], blocks, data["finish_reason"], entry_id, messages)
+
+    def last_tool_use(self) -> LedgerEntry | None:
+        """The latest tool call that began or waits: its tool and arguments, as asked for."""
+        found = [
+            entry
+            for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
+            for entry in self._query(event_type, order="desc", limit=1)
+        ]
+        return max(found, key=_seq, default=None)
+
+    def tool_results(self) -> list[dict[str, Any]]:
+        """What became of tools that ran, failures included."""
+        found = []
+        starts = self._query("TOOL_INTENT", with_content=False)
+        for key, start in {entry.metadata["idempotency_key"]: entry for entry in starts}.items():
+            end = self.tool_calls.get(key)
+            data = end.metadata if end is not None else {
+                "tool_id": start.metadata["tool_id"], "status": "unknown", "result": None,
+                "tool_error": "it began, and it is unknown whether it took effect",
+            }  # fmt: skip
+            error = data["tool_error"]
+            found.append(
+                {
+                    "tool_id": data["tool_id"],
+                    "status": data["status"],
+                    "output": None if isinstance(data["result"], Erased) else data["result"],
+                    "error": "" if isinstance(error, Erased) else error,
+                }
+            )
+        return found
+
+    def usage(self) -> Usage:
+        """The sum of all exchanges by now, retries and failures included."""
+        return Usage(self._entries("EXCHANGE", with_content=False))
+
+    def _query(self, event_type: str, **which: Any) -> Iterable[LedgerEntry]:
+        return () if self.began is None else self._entries(event_type, **which)
+
+    def _entries(self, event_type: str, **which: Any) -> Any:
+        return self._ledger.query(work_order_id=self._wo_id, event_type=event_type, **which)
+
+
+def _seq(entry: LedgerEntry) -> int:
+    return int(entry.id[4:], 16)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,121 @@
+"""Entries of one tier about work orders, in one form (SPEC 8.3), written in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from remit.ledger import LedgerEntry, LedgerPort, OrderedWriter
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """Writes entries of one session, or of one work order of it.
+
+    Args:
+        ledger: the handle to write through.
+        tier: ``ho1`` or ``ho2``.
+        session_id: whose entries.
+        agent_id: who works.
+        agent_class: of what class.
+        work_order_id: what entries are about that name nothing else; the session when empty.
+
+    Attributes:
+        ledger: the handle.
+        session_id: whose entries.
+        agent_id: who works.
+        prompts_used: ids of prompt packs, for the entries made from now on.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerPort,
+        tier: str,
+        session_id: str,
+        agent_id: str,
+        agent_class: str,
+        *,
+        work_order_id: str = "",
+    ) -> None:
+        self.ledger = ledger
+        self.session_id = session_id
+        self.agent_id = agent_id
+        self.prompts_used: list[str] = []
+        self._tier = tier
+        self._agent_class = agent_class
+        self._work_order_id = work_order_id
+        self._writer = OrderedWriter(ledger)
+        self._noted: list[LedgerEntry] = []
+
+    def entry(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> LedgerEntry:
+        """An entry, not yet written."""
+        work_order_id = work_order_id or self._work_order_id
+        subject = work_order_id or self.session_id
+        return LedgerEntry(
+            event_type=event_type,
+            submission_id=subject,
+            decision=event_type,
+            reason=f"{event_type} for {subject}",
+            prompts_used=list(self.prompts_used),
+            metadata={
+                "provenance": {
+                    "agent_id": self.agent_id,
+                    "agent_class": self._agent_class,
+                    "session_id": self.session_id,
+                    **({"work_order_id": work_order_id} if work_order_id else {}),
+                },
+                "scope": {"tier": self._tier},
+                **metadata,
+            },
+        )
+
+    async def write(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> str:
+        """Append one entry and wait until it, and all before it, is durable; returns its id."""
+        return (await self.write_all([self.entry(event_type, work_order_id, **metadata)]))[-1]
+
+    async def write_all(self, entries: Sequence[LedgerEntry]) -> list[str]:
+        """Append entries, all or none, and wait until they, and all before them, are durable."""
+        return await self._writer.write([*self._take_noted(), *entries])
+
+    def submit(self, *entries: LedgerEntry) -> None:
+        """Append entries, all or none, before any that are written later, without waiting."""
+        self._writer.submit([*self._take_noted(), *entries])
+
+    def note(self, event_type: str, **metadata: Any) -> None:
+        """Have an entry written together with the next one.
+
+        For what another durable entry says already, or what matters only with the next one.
+        """
+        self._noted.append(self.entry(event_type, **metadata))
+
+    def add(self, future: asyncio.Future[Any]) -> None:
+        """Wait for another write that is under way together with the journal's own."""
+        self._writer.add(future)
+
+    async def flush(self) -> None:
+        """Write what was noted, and wait until everything is durable.
+
+        Raises:
+            LedgerWriteError: some of it could not be written.
+        """
+        if self._noted:
+            self.submit()
+        await self._writer.flush()
+
+    def check(self) -> None:
+        """Raise the error of a write that is known to have failed.
+
+        Raises:
+            LedgerWriteError: one has.
+        """
+        self._writer.check()
+
+    def reset(self) -> None:
+        """Drop errors of earlier writes: whoever waited for those has seen them."""
+        self._writer = OrderedWriter(self.ledger)
+
+    def _take_noted(self) -> list[LedgerEntry]:
+        noted, self._noted = self._noted, []
+        return noted
