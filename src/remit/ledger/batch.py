@@ -1,7 +1,7 @@
-"""What one transaction appends, whatever engine it is for: chain, content, tree.
+"""What one transaction appends, on any engine: chain, content, tree.
 
 Rows are collected and written in multi-row statements, which is most of the speed of a
-large batch; whoever reads through the transaction sees them flushed first.
+large batch; reading through the transaction flushes them first.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError, LedgerWriteError
-from remit.ledger.reader import as_bytes
 from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
 from remit.ledger.schema import TABLES
-from remit.ledger.store import Stage, StageOpener, Unit
+from remit.ledger.store import Stage, StageOpener, Unit, as_bytes
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
@@ -33,10 +33,11 @@ Known = tuple[int, str, bytes]
 """Content id, commitment and nonce of a stored value."""
 
 
+@dataclass(slots=True)
 class Head:
     """Where a transaction starts.
 
-    Args:
+    Attributes:
         seq: the last entry's sequence number; -1 of an empty ledger.
         entry_hash: its hash, or the empty string.
         timestamp: its time, or the empty string.
@@ -44,24 +45,24 @@ class Head:
         step_id: the greatest message step id.
     """
 
-    __slots__ = ("content_id", "entry_hash", "seq", "step_id", "timestamp")
+    seq: int
+    entry_hash: str
+    timestamp: str
+    content_id: int
+    step_id: int
 
-    def __init__(
-        self, seq: int, entry_hash: str, timestamp: str, content_id: int, step_id: int
-    ) -> None:
-        self.seq = seq
-        self.entry_hash = entry_hash
-        self.timestamp = timestamp
-        self.content_id = content_id
-        self.step_id = step_id
-
-    def copy(self) -> Head:
-        """The same, to go back to."""
-        return Head(self.seq, self.entry_hash, self.timestamp, self.content_id, self.step_id)
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Head:
+        """From a row of these five, all null in an empty ledger."""
+        seq, entry_hash, timestamp, content_id, step_id = row
+        return cls(
+            -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
+            step_id or 0,
+        )  # fmt: skip
 
 
 def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
-    """What finds the values of ready entries that belong to a session."""
+    """The keys of values in prepared entries that belong to a session."""
     return (
         (content_scope(prepared.session_id, 0), digest)
         for unit in units
@@ -90,18 +91,18 @@ class Batch(ABC):
         self._steps: dict[str, int] = {}  # message steps of this batch, by hash
         self._stages: dict[StageOpener, Stage] = {}
 
-    # -- what an engine does its own way -------------------------------------------------
+    # -- engine-specific -----------------------------------------------------------------
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
     RECORD_SQL = "record"
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See :class:`~remit.ledger.store.Transaction`."""
+        """:meth:`~remit.ledger.store.Transaction.execute`."""
 
     @abstractmethod
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See :class:`~remit.ledger.store.Transaction`."""
+        """:meth:`~remit.ledger.store.Transaction.execute_many`."""
 
     @abstractmethod
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
@@ -126,11 +127,11 @@ class Batch(ABC):
     # -- units ---------------------------------------------------------------------------
 
     def look_up(self, units: Sequence[Unit]) -> None:
-        """Find at once which values of ready entries are stored already."""
+        """Find which values of prepared entries are stored already, in one statement."""
         self._find(keys_of(units))
 
     def open_stages(self, units: Sequence[Unit]) -> None:
-        """Let the steps among ``units`` read at once what they will need."""
+        """Let the steps among ``units`` read what they need, all of a kind together."""
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
             if unit.opener is not None:
@@ -140,32 +141,30 @@ class Batch(ABC):
                 self._stages[opener] = opener(self, items)
             except self.ENGINE_ERRORS:
                 raise
-            except Exception:  # noqa: BLE001 - each step then opens its own, and hears of it
+            except Exception:  # noqa: BLE001 - each step then opens its own, and gets the error
                 self._stages.pop(opener, None)
 
     def do(self, unit: Unit) -> Any:
         """Run one unit; an error of its own is returned, one of the engine's raised."""
-        if unit.opener is not None:
-            stage = self._stages.get(unit.opener)
-            try:
-                if stage is None:  # what was read has been changed since by something else
-                    stage = self._stages[unit.opener] = unit.opener(self, [unit.step])
-                return stage.do(unit.step)
-            except self.ENGINE_ERRORS:
-                raise
-            except Exception as error:  # noqa: BLE001 - what stopped this unit is its caller's
-                return error
-        if unit.call is None and len(unit.prepared) == 1:
-            # One ready entry writes nothing before it is sure to fit: nothing to undo.
-            try:
+        if unit.opener is None and (unit.call is not None or len(unit.prepared) != 1):
+            return self._do_in_savepoint(unit)
+        # A step or a single entry writes nothing before it is sure to succeed.
+        try:
+            if unit.opener is None:
                 return [self._append(unit.prepared[0])]
-            except self.ENGINE_ERRORS:
-                raise
-            except Exception as error:  # noqa: BLE001 - what stopped this unit is its caller's
-                return error
+            stage = self._stages.get(unit.opener)
+            if stage is None:  # another unit may have changed what it had read
+                stage = self._stages[unit.opener] = unit.opener(self, [unit.step])
+            return stage.do(unit.step)
+        except self.ENGINE_ERRORS:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised to whoever submitted the unit
+            return error
+
+    def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
         self._stages.clear()  # the call may change what they have read
-        before = self.head.copy(), dict(self._known), dict(self._steps)
+        before = replace(self.head), dict(self._known), dict(self._steps)
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
@@ -184,7 +183,7 @@ class Batch(ABC):
             if isinstance(error, self.ENGINE_ERRORS):  # the same to callers on every engine
                 result = LedgerWriteError(
                     f"A statement of the transaction was refused: {error}.",
-                    next_step="Nothing of the transaction was recorded. Mend the statement.",
+                    next_step="Nothing of the transaction was recorded. Fix the statement.",
                 )
                 result.__cause__ = error
         self._savepoint("RELEASE")
@@ -201,7 +200,7 @@ class Batch(ABC):
                 rows.clear()
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """See :class:`~remit.ledger.store.Transaction`."""
+        """Append one entry; returns its id."""
         if isinstance(entry, LedgerEntry):
             entry = prepare(entry, self._content_keys)
         return self._append(entry).id
@@ -212,13 +211,13 @@ class Batch(ABC):
         return self._compress_above
 
     def forget(self) -> None:
-        """Look up content and message steps anew: rows of them were deleted."""
+        """Look up content and message steps again, as rows of them were deleted."""
         self.flush()
         self._known.clear()
         self._steps.clear()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Put back a row of an export, as it was; whoever calls this has checked it."""
+        """Insert a row of an export, which the caller has checked, as it was."""
         rows = self._rows[table]
         rows.append(row)
         if table == "entries":
@@ -247,13 +246,13 @@ class Batch(ABC):
         sealed = seal(
             prepared,
             seq=seq,
-            # A clock that was set back does not take the ledger's order with it.
+            # Never earlier than the entry before, whatever the clock says.
             timestamp=max(utc_now(), head.timestamp),
             previous_hash=head.entry_hash,
             commitments={digest: known[1] for digest, known in values.items()},
             steps=chain,
         )
-        # From here on nothing is refused any more.
+        # From here on nothing fails.
         if values:
             self._rows["contents"].extend(rows)
             for row in rows:
@@ -290,7 +289,7 @@ class Batch(ABC):
         for digest, value in prepared.values.items():
             known = all_known.get((scope, digest))
             if known is not None:
-                # Computed again: a row that was tampered with must not lead a new record.
+                # Computed again, so that a row that was tampered with gets into no new record.
                 if commit(known[2], value.encoded) != known[1]:
                     raise LedgerFormatError(
                         f"A stored content value of {scope} is not what it was.",

@@ -79,10 +79,7 @@ class LedgerClient:
             every_entries=settings.checkpoint_every_entries,
             every_s=settings.checkpoint_every_s,
         )
-        self._committer = GroupCommitter(
-            store,
-            keeper=None if signer is None else schedule,
-        )
+        self._committer = GroupCommitter(store, schedule if signer is not None else None)
         if signer is not None:
             try:
                 self.checkpoints.bind(signer.verifier_key)

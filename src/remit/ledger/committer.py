@@ -9,34 +9,18 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from remit.ledger.checkpoints import CheckpointSchedule
 from remit.ledger.errors import LedgerClosedError, LedgerError
-from remit.ledger.store import Unit
+from remit.ledger.store import Store, Unit
 
-__all__ = ["GroupCommitter", "Keeper"]
+__all__ = ["GroupCommitter"]
 
 _MAX_BATCH = 512  # units in one transaction
 _GATHER_S = 0.0003  # a commit waits up to this long for as many units as came before
 
 _log = logging.getLogger("remit.ledger")
-
-
-class _Runs(Protocol):
-    def run(self, units: Sequence[Unit]) -> list[Any]: ...
-
-
-class Keeper(Protocol):
-    """Recurring work of the writer's thread."""
-
-    def wait_s(self) -> float | None:
-        """Seconds until :meth:`tick` is due at the latest; ``None`` when nothing is."""
-        ...
-
-    def tick(self, *, closing: bool = False) -> None:
-        """Called after each commit, on time, and once at the end."""
-        ...
 
 
 class _Waiter:
@@ -71,12 +55,12 @@ class GroupCommitter:
 
     Args:
         store: commits them; its ``run`` is called from the thread only.
-        keeper: recurring work of the thread.
+        schedule: signs checkpoints in the thread; ``None`` without a key.
     """
 
-    def __init__(self, store: _Runs, keeper: Keeper | None = None) -> None:
+    def __init__(self, store: Store, schedule: CheckpointSchedule | None = None) -> None:
         self._store = store
-        self._keeper = keeper
+        self._schedule = schedule
         self._lock = threading.Lock()
         # Not a SimpleQueue: in CPython 3.11 a timed get can wait for ever.
         self._queue: queue.Queue[_Item | None] = queue.Queue()
@@ -132,7 +116,7 @@ class GroupCommitter:
         expected = 1
         while not ended:
             try:
-                wait_s = None if self._keeper is None else self._keeper.wait_s()
+                wait_s = None if self._schedule is None else self._schedule.wait_s()
                 item = self._queue.get(timeout=wait_s)
             except queue.Empty:
                 self._tick()
@@ -156,11 +140,11 @@ class GroupCommitter:
             self._tick(closing=ended)
 
     def _tick(self, *, closing: bool = False) -> None:
-        if self._keeper is not None:
+        if self._schedule is not None:
             try:
-                self._keeper.tick(closing=closing)
+                self._schedule.tick(closing=closing)
             except Exception:  # noqa: BLE001 - the thread that writes must go on
-                _log.exception("work after a commit failed")
+                _log.exception("signing a checkpoint failed")
 
     def _commit(self, batch: list[_Item]) -> None:
         try:

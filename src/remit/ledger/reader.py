@@ -11,7 +11,7 @@ from remit.ledger.content import Erased, StoredValue
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import commitments_in, fill, record_problem
-from remit.ledger.store import EntryRow, Filter, Store
+from remit.ledger.store import EntryRow, Store, as_bytes
 
 __all__ = ["MessageList", "Reader", "chunks", "marks"]
 
@@ -192,41 +192,6 @@ class Reader:
         return resolve
 
 
-def page_statement(
-    where: Filter, equal: Sequence[str], text_clause: str, record_sql: str, limit: int
-) -> tuple[str, tuple[Any, ...]]:
-    """The statement that gives one page of matching rows, and its parameters.
-
-    Args:
-        where: what is asked.
-        equal: a clause for each of ``where.equals``, as the engine's planner wants it.
-        text_clause: how the engine finds entries by ``where.text``.
-        record_sql: how it reads records.
-        limit: most rows.
-    """
-    clauses = list(equal)
-    parameters: list[Any] = list(where.equals.values())
-    for value, clause in (
-        # Time never decreases with seq, so a bound in time is one in seq, found by index.
-        (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
-                      "ORDER BY timestamp, seq LIMIT 1), 9223372036854775807)"),
-        (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
-                      "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
-        (where.after, "seq < ?" if where.descending else "seq > ?"),
-        (where.text, text_clause),
-    ):  # fmt: skip
-        if value is not None:
-            clauses.append(clause)
-            parameters.append(value)
-    condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
-    order = "DESC" if where.descending else "ASC"
-    return (
-        f"SELECT seq, entry_hash, {record_sql} FROM entries {condition}"
-        f"ORDER BY seq {order} LIMIT ?",
-        (*parameters, limit),
-    )
-
-
 def decode_record(row: EntryRow) -> dict[str, Any]:
     """The parsed record; raises :class:`LedgerFormatError` where it is none."""
     try:
@@ -239,13 +204,6 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
             next_step="Run `remit ledger verify` to see what is damaged.",
         ) from error
     return record
-
-
-def as_bytes(value: Any) -> bytes:
-    """A stored record as bytes, of whatever type the engine gives it."""
-    return (
-        value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
-    )
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:

@@ -6,6 +6,7 @@ differently. What can be said in portable SQL is said once, in :mod:`remit.ledge
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +25,7 @@ __all__ = [
     "Store",
     "Transaction",
     "Unit",
+    "as_bytes",
 ]
 
 
@@ -156,28 +158,29 @@ class Filter:
     text: str | None = None
 
 
-class Store(Protocol):
+class Store(ABC):
     """One database that holds one ledger.
 
-    ``run`` is called from one thread only; the readers may be called from any.
+    :meth:`run` is called from one thread only; the readers may be called from any.
+
+    Attributes:
+        location: where it is, for people to read; no password in it.
+        size: entries after this store's own last commit; 0 before one.
     """
 
     record_sql: str
     """How a statement reads ``record`` so that no damage of it stops the statement."""
 
-    leaf_sql: str
+    leaf_sql: str = ""
     """How a statement computes a leaf's hash; empty where the engine cannot."""
 
-    @property
-    def location(self) -> str:
-        """Where it lies, for people to read; no password in it."""
-        ...
+    text_sql: str
+    """The condition that finds entries by a :attr:`Filter.text`."""
 
-    @property
-    def size(self) -> int:
-        """Entries after this store's own last commit; 0 before one."""
-        ...
+    location: str
+    size: int = 0
 
+    @abstractmethod
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in one durable transaction.
 
@@ -185,52 +188,82 @@ class Store(Protocol):
         that undid this unit alone. Raises when the transaction as a whole failed: then nothing
         of it is on record.
         """
-        ...
 
+    @abstractmethod
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one portable read-only statement outside any transaction."""
-        ...
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""
-        ...
+        clauses = self.equalities(where)
+        parameters: list[Any] = list(where.equals.values())
+        for value, clause in (
+            # Time never decreases with seq, so a bound in time is one in seq, found by index.
+            (where.since, "seq >= coalesce((SELECT seq FROM entries WHERE timestamp >= ? "
+                          "ORDER BY timestamp, seq LIMIT 1), 9223372036854775807)"),
+            (where.until, "seq <= coalesce((SELECT seq FROM entries WHERE timestamp < ? "
+                          "ORDER BY timestamp DESC, seq DESC LIMIT 1), -1)"),
+            (where.after, "seq < ?" if where.descending else "seq > ?"),
+            (where.text, self.text_sql),
+        ):  # fmt: skip
+            if value is not None:
+                clauses.append(clause)
+                parameters.append(value)
+        condition = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        rows = self.select(
+            f"SELECT seq, entry_hash, {self.record_sql} FROM entries {condition}"
+            f"ORDER BY seq {'DESC' if where.descending else 'ASC'} LIMIT ?",
+            (*parameters, limit),
+        )
+        return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
 
+    def equalities(self, where: Filter) -> list[str]:
+        """A condition for each of ``where.equals``, as the engine's planner wants it."""
+        return [f"{column} = ?" for column in where.equals]
+
+    @abstractmethod
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
         """The entry rows from ``first`` to ``last``, by ``seq``, however damaged."""
-        ...
 
+    @abstractmethod
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
         """The content rows from ``first`` to ``last``, by ``content_id``, however damaged."""
-        ...
 
+    @abstractmethod
     def integrity_problem(self, *, deep: bool) -> str:
         """What is wrong with the database or its layout; empty when nothing.
 
         Args:
             deep: have the engine check every page and index as well.
         """
-        ...
 
+    @abstractmethod
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        """What finds contents that hold all ``terms`` (phrases of words): :attr:`Filter.text`."""
-        ...
+        """The :attr:`Filter.text` that finds contents with all ``terms`` (phrases of words)."""
 
+    @abstractmethod
     def has_text_index(self) -> bool:
         """Whether anything was ever indexed."""
-        ...
 
+    @abstractmethod
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
         """Add ``(content_id, text)`` to the text index, inside a transaction."""
-        ...
 
+    @abstractmethod
     def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
         """Take ``(content_id, text)`` out of the text index, inside a transaction."""
-        ...
 
+    @abstractmethod
     def compact(self) -> str:
         """Make deleted bytes leave the files; returns what could not be done, or nothing."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
-        """Let go of the database."""
-        ...
+        """Close all connections. Closing twice is harmless."""
+
+
+def as_bytes(value: Any) -> bytes:
+    """A stored record as bytes, of whatever type the engine returns it."""
+    return (
+        value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
+    )

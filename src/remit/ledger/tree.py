@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.reader import as_bytes
-from remit.ledger.store import Store
+from remit.ledger.store import Store, as_bytes
 from remit.ledger.tlog import (
     TILE_WIDTH,
     consistency_proof,

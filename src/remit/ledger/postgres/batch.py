@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import asyncpg
+from typing_extensions import override
 
 from remit.ledger.batch import Batch, Head, Key
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
@@ -58,7 +59,7 @@ _CONFLICT = {
 
 
 class PostgresBatch(Batch):
-    """See :class:`~remit.ledger.batch.Batch`.
+    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL.
 
     Args:
         writer: its connection is inside a transaction that holds the ledger's lock.
@@ -76,22 +77,18 @@ class PostgresBatch(Batch):
         keys: list[Key],
         content_keys: frozenset[str],
     ) -> None:
-        seq, entry_hash, timestamp, content_id, step_id = rows[0][:5]
-        head = Head(
-            -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
-            step_id or 0,
-        )  # fmt: skip
-        super().__init__(head, content_keys, _NEVER)  # the engine compresses by itself (TOAST)
+        # The engine compresses by itself (TOAST).
+        super().__init__(Head.of(rows[0][:5]), content_keys, _NEVER)
         self._writer = writer
         self._learn(keys, (row[5:] for row in rows if row[5] is not None))
 
+    @override
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See :class:`~remit.ledger.store.Transaction`."""
         self.flush()
         return self._writer.fetch(sql, parameters)
 
+    @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See :class:`~remit.ledger.store.Transaction`."""
         self._writer.many(sql, rows)
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:

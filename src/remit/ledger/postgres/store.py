@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
+from typing_extensions import override
 
 from remit.ledger.batch import keys_of
 from remit.ledger.errors import (
@@ -33,9 +34,8 @@ from remit.ledger.postgres.connection import (
 from remit.ledger.postgres.integrity import layout_problem
 from remit.ledger.postgres.schema import MIGRATIONS
 from remit.ledger.postgres.search import search_expression, vector
-from remit.ledger.reader import as_bytes, page_statement
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, TABLES
-from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
+from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit, as_bytes
 
 __all__ = ["PostgresStore"]
 
@@ -67,7 +67,7 @@ class _Attempt:
     sign: tuple[int, str]
 
 
-class PostgresStore:
+class PostgresStore(Store):
     """A ledger in one PostgreSQL database, or in one schema of it.
 
     Args:
@@ -83,6 +83,10 @@ class PostgresStore:
     """
 
     record_sql = "record"
+    text_sql = (
+        "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
+        "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)"
+    )
     leaf_sql = "sha256('\\x00'::bytea || convert_to(record, 'UTF8'))"
 
     def __init__(
@@ -94,9 +98,9 @@ class PostgresStore:
         create: bool,
     ) -> None:
         self._url = url
+        self.location = masked(url)
         self._content_keys = content_keys
         self._timeout = lock_timeout_s
-        self._size = 0
         self._closed = False
         self._pid = os.getpid()
         self._name = f"writer {secrets.token_hex(8)}"
@@ -116,20 +120,10 @@ class PostgresStore:
             self.close()
             if isinstance(error, (*ENGINE_ERRORS, ValueError, OverflowError)):
                 raise LedgerError(
-                    f"The ledger {self.location} cannot be opened: {_said(error)}.",
+                    f"The ledger {self.location} cannot be opened: {_detail(error)}.",
                     next_step="Check the URL, that the server runs, and the user's rights.",
                 ) from error
             raise
-
-    @property
-    def location(self) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
-        return masked(self._url)
-
-    @property
-    def size(self) -> int:
-        """See :class:`~remit.ledger.store.Store`."""
-        return self._size
 
     def _prepare(self, create: bool) -> None:
         """Make or migrate the tables, one process at a time."""
@@ -192,7 +186,7 @@ class PostgresStore:
     # -- writing -----------------------------------------------------------------------
 
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """See :class:`~remit.ledger.store.Store`.
+        """:meth:`Store.run`.
 
         A connection lost on the way is sought again until the lock timeout has passed. Whether
         a commit that was not answered took place, the server knows: nothing is lost or doubled.
@@ -209,7 +203,7 @@ class PostgresStore:
                     attempt = self._attempt(units)
                     sent = attempt
                     self._writer.script("COMMIT")
-                self._size = sent.size
+                self.size = sent.size
                 return sent.results
             except BaseException as error:
                 self._writer.drop()
@@ -257,7 +251,7 @@ class PostgresStore:
         return rows == [(word,)]
 
     def _refused(self, error: BaseException, *, in_doubt: bool) -> LedgerWriteError:
-        detail = _said(error)
+        detail = _detail(error)
         if in_doubt:
             return LedgerConnectionError(
                 f"The connection to {self.location} broke while a commit was under way: {detail}.",
@@ -277,8 +271,8 @@ class PostgresStore:
 
     # -- reading -----------------------------------------------------------------------
 
+    @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See :class:`~remit.ledger.store.Store`."""
         if self._closed:
             raise LedgerClosedError("The ledger client is closed.")
         if self._pid != os.getpid():
@@ -290,7 +284,7 @@ class PostgresStore:
             return self._pool.fetch(sql, parameters)
         except CONNECTION_ERRORS as error:
             raise LedgerConnectionError(
-                f"The ledger {self.location} cannot be reached: {_said(error)}.",
+                f"The ledger {self.location} cannot be reached: {_detail(error)}.",
                 next_step="Check that the server runs, then try again.",
             ) from error
         except asyncpg.PostgresError as error:
@@ -299,22 +293,8 @@ class PostgresStore:
                 next_step="Run `remit ledger verify` to see what is damaged.",
             ) from error
 
-    def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """See :class:`~remit.ledger.store.Store`."""
-        clauses = [f"{column} = ?" for column in where.equals]
-        sql, parameters = page_statement(
-            where,
-            clauses,
-            "seq IN (SELECT s.seq FROM shown_contents AS s JOIN content_search AS t "
-            "ON t.content_id = s.content_id WHERE t.words @@ ?::text::tsquery)",
-            self.record_sql,
-            limit,
-        )
-        rows = self.select(sql, parameters)
-        return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
-
+    @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
-        """See :class:`~remit.ledger.store.Store`."""
         columns = ", ".join(COLUMNS)
         while first <= last and (
             rows := self.select(
@@ -327,8 +307,8 @@ class PostgresStore:
                 first = seq + 1
                 yield RawEntry(seq, as_bytes(record), tuple(values))
 
+    @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
-        """See :class:`~remit.ledger.store.Store`."""
         columns = ", ".join(column.name for column in TABLES["contents"])
         while first <= last and (
             rows := self.select(
@@ -347,37 +327,37 @@ class PostgresStore:
                     content_id, commitment, scope, digest, nonce, length, codec, value.encode()
                 )
 
+    @override
     def integrity_problem(self, *, deep: bool) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
         return layout_problem(self.select)
 
     # -- text search -------------------------------------------------------------------
 
+    @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
         return search_expression(terms)
 
+    @override
     def has_text_index(self) -> bool:
-        """See :class:`~remit.ledger.store.Store`."""
         return True
 
+    @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """See :class:`~remit.ledger.store.Store`."""
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search VALUES (?, ?::text::tsvector) ON CONFLICT DO NOTHING",
                 (content_id, vector(text)),
             )
 
+    @override
     def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """See :class:`~remit.ledger.store.Store`."""
         for content_id, _ in texts:
             tx.execute("DELETE FROM content_search WHERE content_id = ?", (content_id,))
 
     # -- erasing -----------------------------------------------------------------------
 
+    @override
     def compact(self) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
         # A connection of its own: no vacuum runs inside a transaction, and readers may not.
         writer = Writer(self._url, lock_timeout=str(int(self._timeout * 1000)))
         try:
@@ -392,8 +372,8 @@ class PostgresStore:
         finally:
             writer.close()
 
+    @override
     def close(self) -> None:
-        """Close all connections. Closing twice is harmless."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -403,5 +383,5 @@ class PostgresStore:
         self._writer.close()
 
 
-def _said(error: BaseException) -> str:
+def _detail(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__

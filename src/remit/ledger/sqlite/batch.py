@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from remit.ledger.batch import Batch, Head, Key
 from remit.ledger.schema import TABLES
 
@@ -43,7 +45,7 @@ _ENGINE_FAILURES = frozenset(
 
 
 class SqliteBatch(Batch):
-    """See :class:`~remit.ledger.batch.Batch`.
+    """A :class:`~remit.ledger.batch.Batch` on SQLite.
 
     Args:
         connection: the writer's, inside a transaction.
@@ -57,38 +59,28 @@ class SqliteBatch(Batch):
     def __init__(
         self, connection: sqlite3.Connection, content_keys: frozenset[str], compress_above: int
     ) -> None:
-        seq, entry_hash, timestamp, content_id, step_id = connection.execute(_HEAD).fetchone()
-        head = Head(
-            -1 if seq is None else seq,
-            entry_hash or "",
-            timestamp or "",
-            content_id or 0,
-            step_id or 0,
-        )
+        head = Head.of(connection.execute(_HEAD).fetchone())
         super().__init__(head, content_keys, compress_above)
         self._connection = connection
 
+    @override
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See :class:`~remit.ledger.store.Transaction`."""
         self.flush()
         return self._connection.execute(sql, parameters).fetchall()
 
+    @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """See :class:`~remit.ledger.store.Transaction`."""
         self._connection.executemany(sql, rows)
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
-            self._insert(table, rows)
-
-    def _insert(self, table: str, rows: list[tuple[Any, ...]]) -> None:
-        start, count = 0, len(rows)
-        execute, statements = self._connection.execute, _INTO[table]
-        for size in _ROWS:
-            while count - start >= size:
-                part = rows[start : start + size] if size < count else rows
-                execute(statements[size], tuple(itertools.chain.from_iterable(part)))
-                start += size
+            start, count = 0, len(rows)
+            execute, statements = self._connection.execute, _INTO[table]
+            for size in _ROWS:
+                while count - start >= size:
+                    part = rows[start : start + size] if size < count else rows
+                    execute(statements[size], tuple(itertools.chain.from_iterable(part)))
+                    start += size
 
     def _find_contents(self, keys: list[Key]) -> Iterator[tuple[str, bytes, int, str, bytes]]:
         for start in range(0, len(keys), _KEYS):

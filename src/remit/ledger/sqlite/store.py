@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
-from remit.ledger.reader import as_bytes, page_statement
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.file import create_if_absent
 from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE, SEARCH
-from remit.ledger.sqlite.search import search_expression
-from remit.ledger.store import EntryRow, Filter, RawContent, RawEntry, Transaction, Unit
+from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
 
 __all__ = ["SqliteStore"]
 
@@ -27,7 +27,7 @@ _LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite
 _RETRY_S = 0.05
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """A ledger in one SQLite file.
 
     Args:
@@ -43,7 +43,10 @@ class SqliteStore:
     """
 
     record_sql = RECORD_SQL
-    leaf_sql = ""
+    text_sql = (
+        "seq IN (SELECT seq FROM shown_contents WHERE content_id IN "
+        "(SELECT rowid FROM content_search WHERE content_search MATCH ?))"
+    )
 
     def __init__(
         self,
@@ -55,10 +58,10 @@ class SqliteStore:
         create: bool,
     ) -> None:
         self._path = path
+        self.location = str(path)
         self._content_keys = content_keys
         self._compress_above = compress_above
         self._timeout = lock_timeout_s
-        self._size = 0
         self._closed = False
         try:
             if create:
@@ -78,16 +81,6 @@ class SqliteStore:
             ) from error
         self._reader.execute("PRAGMA query_only=ON")
         self._read_lock = threading.Lock()
-
-    @property
-    def location(self) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
-        return str(self._path)
-
-    @property
-    def size(self) -> int:
-        """See :class:`~remit.ledger.store.Store`."""
-        return self._size
 
     def _connect(self) -> sqlite3.Connection:
         connection = None
@@ -137,8 +130,8 @@ class SqliteStore:
 
     # -- writing -----------------------------------------------------------------------
 
+    @override
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """See :class:`~remit.ledger.store.Store`."""
         writer = self._writer
         results: list[Any] = []
         try:
@@ -160,13 +153,13 @@ class SqliteStore:
                     "another process holds the file, then try again.",
                 ) from error
             raise
-        self._size = batch.head.seq + 1
+        self.size = batch.head.seq + 1
         return results
 
     # -- reading -----------------------------------------------------------------------
 
+    @override
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """See :class:`~remit.ledger.store.Store`."""
         if self._closed:
             raise LedgerClosedError("The ledger client is closed.")
         try:
@@ -178,26 +171,16 @@ class SqliteStore:
                 next_step="Run `remit ledger verify` to see what is damaged.",
             ) from error
 
-    def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """See :class:`~remit.ledger.store.Store`."""
+    @override
+    def equalities(self, where: Filter) -> list[str]:
         # The narrowest column drives the search; a plus keeps SQLite from using the index of
         # another, of which it cannot know that it holds half the ledger.
         driver = next((column for column in NARROWEST_FIRST if column in where.equals), "")
         together = {driver, "event_type"} if driver == "session_id" else {driver}
-        clauses = [f"{'' if column in together else '+'}{column} = ?" for column in where.equals]
-        sql, parameters = page_statement(
-            where,
-            clauses,
-            "seq IN (SELECT seq FROM shown_contents WHERE content_id IN "
-            "(SELECT rowid FROM content_search WHERE content_search MATCH ?))",
-            RECORD_SQL,
-            limit,
-        )
-        rows = self.select(sql, parameters)
-        return [EntryRow(seq, entry_hash, as_bytes(record)) for seq, entry_hash, record in rows]
+        return [f"{'' if column in together else '+'}{column} = ?" for column in where.equals]
 
+    @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
-        """See :class:`~remit.ledger.store.Store`."""
         while first <= last and (rows := self._raw_entries(first, last)):
             for seq, kind, record, *columns in rows:
                 first = seq + 1
@@ -220,8 +203,8 @@ class SqliteStore:
                 for row in self.select(sql.format(casts), (first, last))
             ]
 
+    @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
-        """See :class:`~remit.ledger.store.Store`."""
         while first <= last and (rows := self._raw_contents(first, last)):
             for row in rows:
                 content_id, commitment, scope, digest, nonce, length, codec, value = row
@@ -254,8 +237,8 @@ class SqliteStore:
                 for row in self.select(sql.format(*casts), (first, last))
             ]  # fmt: skip
 
+    @override
     def integrity_problem(self, *, deep: bool) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
         if deep:
             rows = self.select("PRAGMA integrity_check(1)")
             if rows != [("ok",)]:
@@ -274,18 +257,18 @@ class SqliteStore:
 
     # -- text search -------------------------------------------------------------------
 
+    @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
-        return search_expression(terms)
+        return " AND ".join('"' + " ".join(words) + '"' for words in terms)
 
+    @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """See :class:`~remit.ledger.store.Store`."""
         tx.execute(SEARCH)
         for content_id, text in texts:
             tx.execute("INSERT INTO content_search(rowid, text) VALUES (?, ?)", (content_id, text))
 
+    @override
     def unindex_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """See :class:`~remit.ledger.store.Store`."""
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search(content_search, rowid, text) VALUES ('delete', ?, ?)",
@@ -295,14 +278,14 @@ class SqliteStore:
             # A deletion only marks; merging everything is what takes the words out of the file.
             tx.execute("INSERT INTO content_search(content_search) VALUES ('optimize')")
 
+    @override
     def has_text_index(self) -> bool:
-        """See :class:`~remit.ledger.store.Store`."""
         return bool(self.select("SELECT 1 FROM sqlite_master WHERE name = 'content_search'"))
 
     # -- erasing -----------------------------------------------------------------------
 
+    @override
     def compact(self) -> str:
-        """See :class:`~remit.ledger.store.Store`."""
         connection = self._connect()
         try:
             # A script is stepped to its end; a single execute would free a single page.
@@ -329,8 +312,8 @@ class SqliteStore:
         finally:
             connection.close()
 
+    @override
     def close(self) -> None:
-        """Close both connections; the last process to close folds the WAL into the file."""
         self._closed = True
         with self._read_lock:
             self._reader.close()
