@@ -251,7 +251,7 @@ class LedgerClient:
         with_content: bool = True,
         **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
-        """Entries that match all that is given, streamed page by page.
+        """Entries that match all arguments, streamed page by page.
 
         Args:
             equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
@@ -259,15 +259,13 @@ class LedgerClient:
                 ``outcome``: what the column of that name holds.
             since: first instant, inclusive; ISO 8601 or an aware ``datetime``.
             until: last instant, exclusive.
-            after: a cursor: the id or sequence number of the entry to go on behind, in the
-                direction of ``order``.
-            limit: most entries to give.
+            after: a cursor: id or sequence number of the entry to continue after.
+            limit: most entries to return.
             order: ``asc`` (ledger order) or ``desc`` (newest first).
-            text: words that content shown by the entry must hold, all of them;
+            text: words that content shown by the entry must contain, all of them;
                 ``"in double quotes"`` in that order. A message of a conversation counts for
-                the entry that showed it first. What was written since the last search is
-                indexed first, which :meth:`index_text` does ahead.
-            with_content: ``False`` leaves commitments where content would stand, and is faster.
+                the entry that showed it first. New content is indexed first.
+            with_content: ``False`` leaves commitments in place of content, and is faster.
 
         Raises:
             InvalidInputError: a bound, a cursor, a name or the order cannot be understood.
@@ -321,29 +319,21 @@ class LedgerClient:
         """Check every record, link, column, content value, tree hash and checkpoint.
 
         Args:
-            checkpoint: a signed checkpoint held outside, to hold the ledger against: with it a
-                ledger that was cut off or rewritten is found out.
+            checkpoint: a signed checkpoint held outside: it exposes a ledger that was cut off or
+                rewritten. One that is malformed or another log's is a problem in the report.
             first: id or sequence number; what is before is left out.
-            jobs: processes to work with; small ledgers take one.
+            jobs: processes to use; small ledgers take one.
             deep: have the database engine check its file as well.
-            witnesses: keys whose cosignatures on the checkpoint are to be named.
-            progress: called now and then with ``(done, in all)``.
-
-        A checkpoint that is malformed, another log's or another key's is a problem in the report.
+            witnesses: keys whose cosignatures on the checkpoint the report names.
+            progress: called with the rows done and their total.
 
         Raises:
             InvalidInputError: ``first`` is no entry id.
         """
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
-        verifier = Verifier(self._address, self._store, key=self.verifier_key, witnesses=witnesses)
-        return verifier.verify(
-            checkpoint=checkpoint,
-            first=max(0, to_seq(first) or 0),
-            jobs=jobs,
-            deep=deep,
-            progress=progress,
-        )
+        verifier = Verifier(self._address, self._store, self.verifier_key, witnesses)
+        return verifier.verify(checkpoint, max(0, to_seq(first) or 0), jobs, deep, progress)
 
     def verify_chain(self) -> tuple[bool, list[str]]:
         """:meth:`verify` as ``(verified, what is wrong)``."""
@@ -351,7 +341,7 @@ class LedgerClient:
         return report.verified, [str(problem) for problem in report.problems]
 
     def checkpoint(self) -> str:
-        """Sign the tree as it stands, keep the checkpoint and return it (C2SP tlog-checkpoint).
+        """Sign the tree as it is, store the checkpoint and return it (C2SP tlog-checkpoint).
 
         Raises:
             LedgerFormatError: the ledger does not lead to the checkpoint signed before.
@@ -360,10 +350,9 @@ class LedgerClient:
         return self.checkpoints.sign()
 
     def prove(self, entry_id: str) -> str:
-        """A proof that an entry is on record, for anybody to verify offline (C2SP tlog-proof).
+        """A proof that an entry is on record, verifiable offline (C2SP tlog-proof).
 
-        It leads to the smallest stored checkpoint that covers the entry; where there is none
-        yet, one is signed.
+        It leads to the smallest stored checkpoint that covers the entry, or to a new one.
 
         Raises:
             EntryNotFoundError: there is no such entry.
@@ -371,7 +360,7 @@ class LedgerClient:
         """
         return str(self.checkpoints.prove(self._row(entry_id).seq))
 
-    # -- moving ------------------------------------------------------------------------
+    # -- exporting ------------------------------------------------------------------------
 
     def export(
         self,
@@ -382,15 +371,15 @@ class LedgerClient:
     ) -> int:
         """Write the ledger out; returns how many entries.
 
-        ``jsonl`` is whole: records, content, erasures, and a signed checkpoint where this client
-        can sign or one is stored; :meth:`import_jsonl` and ``docs/verify_standalone.py`` read it.
+        ``jsonl`` is complete: records, content, erasures, and a signed checkpoint where this
+        client can sign or one is stored; :meth:`import_jsonl` reads it.
         ``tiles`` is a static C2SP tlog-tiles directory: records and hashes, no content.
         ``parquet`` is a table for analysis, content in place (extra ``parquet``).
 
         Args:
             target: a file, a directory for tiles, or for jsonl an open binary file.
             format: which.
-            progress: called now and then with ``(done, in all)``.
+            progress: called with the entries done and their total.
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
@@ -405,13 +394,12 @@ class LedgerClient:
         key: VerifierKey | None = None,
         progress: Progress | None = None,
     ) -> ImportReport:
-        """Read an export into this ledger, which must be empty: all of it, checked, or nothing.
+        """Import an export into this ledger, which must be empty: all of it, checked, or nothing.
 
         Args:
             source: a file of JSON lines.
-            key: the verifier key of the log it comes from; the export's checkpoint is held
-                against it.
-            progress: called now and then with ``(done, in all)``.
+            key: the verifier key of the log it comes from, to check the export's checkpoint.
+            progress: called with the entries done and their total.
 
         Raises:
             ExportFormatError: a line is malformed or does not hold.
@@ -442,7 +430,7 @@ class LedgerClient:
             subject_id: the person whose content goes, in every session.
             reason: stays on record; name the request, not the person.
             requested_by: who asked, on record too.
-            dry_run: only say what would go.
+            dry_run: only report what would be erased.
 
         Raises:
             ErasureError: there is nothing to erase.
@@ -470,7 +458,7 @@ class LedgerClient:
             days_by_event: days by event type, ``*`` for all others; ``[ledger.retention_days]``
                 of the settings when left out.
             requested_by: who asked, on record.
-            dry_run: only say what would go.
+            dry_run: only report what would be erased.
         """
         days = dict(self._settings.retention_days if days_by_event is None else days_by_event)
         return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)

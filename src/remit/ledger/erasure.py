@@ -90,12 +90,7 @@ class Eraser:
         requested_by: str,
         dry_run: bool = False,
     ) -> ErasureReport:
-        """Erase by entry, by session or by subject: exactly one is given.
-
-        Raises:
-            ErasureError: there is no content to erase.
-            InvalidInputError: none or several were given, or no reason.
-        """
+        """:meth:`LedgerClient.erase`."""
         given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
         kinds = [name for name, value in given.items() if value is not None]
         if len(kinds) != 1:

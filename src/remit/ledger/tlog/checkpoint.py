@@ -9,11 +9,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from remit.ledger.tlog.errors import CheckpointError, NoteError
-from remit.ledger.tlog.note import COSIGNATURE, Note, NoteSignature, Signer, VerifierKey, _base64
+from remit.ledger.tlog.note import (
+    COSIGNATURE,
+    Note,
+    NoteSignature,
+    Signer,
+    VerifierKey,
+    parse_base64,
+    parse_decimal,
+)
 
 __all__ = ["Checkpoint", "Cosignature", "SignedCheckpoint"]
-
-_MAX_SIZE = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +55,14 @@ class Checkpoint:
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
             raise CheckpointError("This is not a checkpoint: it needs origin, size and root hash.")
-        origin, size, encoded, *extensions = lines[:-1]
-        if not size.isascii() or not size.isdigit() or str(int(size[:20])) != size:
-            raise CheckpointError(f"The checkpoint's tree size {size[:40]!r} is not a number.")
-        root = _base64(encoded)
-        if root is None or len(root) != 32:
+        origin, digits, encoded, *extensions = lines[:-1]
+        size = parse_decimal(digits)
+        if size is None:
+            raise CheckpointError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
+        root = parse_base64(encoded, 32)
+        if root is None:
             raise CheckpointError("The checkpoint's root hash is not base64 of 32 bytes.")
-        if int(size) >= _MAX_SIZE:
-            raise CheckpointError("The checkpoint's tree size is too large.")
-        return cls(origin, int(size), root, tuple(extensions))
+        return cls(origin, size, root, tuple(extensions))
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
         """Signed by the log's own key; raises :class:`CheckpointError` for another name."""

@@ -22,6 +22,8 @@ __all__ = [
     "NoteSignature",
     "Signer",
     "VerifierKey",
+    "parse_base64",
+    "parse_decimal",
 ]
 
 ED25519 = 0x01
@@ -62,7 +64,7 @@ class NoteSignature:
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
             raise NoteError("A signature line of the note is malformed.")
-        data = _base64(encoded)
+        data = parse_base64(encoded)
         if data is None or len(data) < 5:
             raise NoteError(f"The signature of {name} is not base64 of a key id and a signature.")
         return cls(name, data[:4], data[4:])
@@ -106,7 +108,7 @@ class VerifierKey:
         """Read ``name+hash+key``; raises :class:`KeyFormatError`."""
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
-        data = _base64(encoded)
+        data = parse_base64(encoded)
         if data is None or len(data) != 33:
             raise KeyFormatError(
                 "This is not a verifier key.",
@@ -255,10 +257,19 @@ def _is_key_name(name: str) -> bool:
     )
 
 
-def _base64(text: str) -> bytes | None:
-    """Strict standard base64, padding included and no stray bits."""
+def parse_base64(text: str, length: int | None = None) -> bytes | None:
+    """Strict standard base64, padding included and no stray bits; ``None`` where it is not."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return data if base64.b64encode(data).decode() == text else None
+    is_strict = base64.b64encode(data).decode() == text and length in (None, len(data))
+    return data if is_strict else None
+
+
+def parse_decimal(text: str) -> int | None:
+    """A number from 0 to 2^63 - 1 without sign or leading zeroes; ``None`` where it is not."""
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        return None
+    number = int(text)
+    return number if str(number) == text and number < 1 << 63 else None

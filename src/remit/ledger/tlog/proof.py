@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint
 from remit.ledger.tlog.errors import ProofError
 from remit.ledger.tlog.merkle import leaf_hash, verify_inclusion
-from remit.ledger.tlog.note import MAX_NOTE_BYTES, VerifierKey, _base64
+from remit.ledger.tlog.note import MAX_NOTE_BYTES, VerifierKey, parse_base64, parse_decimal
 
 __all__ = ["TlogProof"]
 
@@ -57,21 +57,19 @@ class TlogProof:
             )
         extra = None
         if lines and lines[0].startswith("extra "):
-            extra = _base64(lines.pop(0)[6:])
+            extra = parse_base64(lines.pop(0)[6:])
             if extra is None:
                 raise ProofError("The proof's extra data is not base64.")
         name, _, digits = lines.pop(0).partition(" ") if lines else ("", "", "")
-        if name != "index" or not digits.isascii() or not digits.isdigit() or len(digits) > 19:
+        index = parse_decimal(digits)
+        if name != "index" or index is None:
             raise ProofError("The proof names no index.")
-        if str(int(digits)) != digits:
-            raise ProofError("The proof's index has leading zeroes.")
         if len(lines) > _MAX_HASHES:
             raise ProofError("The inclusion proof is too long.")
-        path = [_base64(line) for line in lines]
-        if any(item is None or len(item) != 32 for item in path):
+        hashes = [item for line in lines if (item := parse_base64(line, 32)) is not None]
+        if len(hashes) != len(lines):
             raise ProofError("A hash of the proof is not base64 of 32 bytes.")
-        hashes = tuple(item for item in path if item is not None)
-        return cls(int(digits), hashes, SignedCheckpoint.parse(checkpoint), extra)
+        return cls(index, tuple(hashes), SignedCheckpoint.parse(checkpoint), extra)
 
     def verify(self, record: bytes, key: VerifierKey) -> Checkpoint:
         """The checkpoint, once ``record`` is seen to be leaf ``index`` of the tree ``key`` signed.

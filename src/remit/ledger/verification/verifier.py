@@ -29,51 +29,41 @@ _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes cos
 
 
 class Verifier:
-    """Verifies one ledger.
+    """One verification of one ledger.
 
     Args:
-        address: where the ledger lies, for further processes to open it.
-        store: the open ledger.
-        key: the ledger's verifier key; without it signatures cannot be checked.
-        witnesses: verifier keys of witnesses, whose cosignatures are then looked for.
+        address: of the ledger, for further processes to open it.
+        store: of the ledger.
+        key: the ledger's verifier key; without it signatures are not checked.
+        witnesses: keys whose cosignatures are looked for.
     """
 
     def __init__(
         self,
         address: StoreAddress,
         store: Store,
-        *,
-        key: VerifierKey | None = None,
-        witnesses: Sequence[VerifierKey] = (),
+        key: VerifierKey | None,
+        witnesses: Sequence[VerifierKey],
     ) -> None:
         self._address = address
         self._store = store
         self._reader = Reader(store)
         self._key = key
         self._witnesses = witnesses
+        self._report = VerificationReport()
 
     def verify(
         self,
-        *,
-        checkpoint: str | bytes | SignedCheckpoint | None = None,
-        first: int = 0,
-        jobs: int = 1,
-        deep: bool = True,
-        progress: Progress | None = None,
+        checkpoint: str | bytes | SignedCheckpoint | None,
+        first: int,
+        jobs: int,
+        deep: bool,
+        progress: Progress | None,
     ) -> VerificationReport:
-        """Check records, chain, columns, content, message lists, erasures, tree, checkpoints.
-
-        Args:
-            checkpoint: one held outside, to hold the ledger against.
-            first: leave out what is before this sequence number; its stored tree hashes still
-                have to lead to every checkpoint.
-            jobs: processes to work with.
-            deep: have the engine check its file as well.
-            progress: called with the rows done and their total.
-        """
-        report = VerificationReport()
+        """:meth:`LedgerClient.verify`; once only."""
+        report = self._report
         try:
-            self._verify(report, checkpoint, first, jobs, deep, progress)
+            self._verify(checkpoint, first, jobs, deep, progress)
         except LedgerFormatError as error:
             # The engine cannot go on reading: that is a failure, and says where it stopped.
             report.add(report.first_seq + report.entries, "unreadable", error.message)
@@ -82,13 +72,13 @@ class Verifier:
 
     def _verify(
         self,
-        report: VerificationReport,
         outside: str | bytes | SignedCheckpoint | None,
         first: int,
         jobs: int,
         deep: bool,
         progress: Progress | None,
     ) -> None:
+        report = self._report
         if problem := self._store.integrity_problem(deep=deep):
             report.add(None, "store", problem)
         # The notes first: one that comes while we read would cover entries we do not.
@@ -98,7 +88,7 @@ class Verifier:
         steps = self._greatest("step_id", "message_steps")
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
         report.first_seq = start
-        self._check_outliers(report, size)
+        self._check_outliers(size)
         if start:
             content_ids, step_ids = self._reach(start, size)
             content_ranges, step_ranges = _runs(content_ids), _runs(step_ids)
@@ -131,13 +121,13 @@ class Verifier:
                     for low, high in self._ranges("seq", "entries", start, size - 1)
                 ),
             )
-            roots, partials, blamed = self._join(report, start, size, ranges, advance)
+            roots, partials, blamed = self._join(start, size, ranges, advance)
         for content_id, problem in damage.contents.items():
             if content_id not in blamed:
                 report.add(None, "content", problem)
-        self._check_erasures(report)
+        self._check_erasures()
         report.erased = sum(report.erasures.values())
-        self._check_upper_tree(report, roots, size)
+        self._check_upper_tree(roots, size)
         check_heads(
             report,
             heads,
@@ -168,7 +158,7 @@ class Verifier:
             yield low, min(low + _RANGE - 1, last)
             low += _RANGE
 
-    def _check_outliers(self, report: VerificationReport, size: int) -> None:
+    def _check_outliers(self, size: int) -> None:
         """Rows where no writer puts any: no range would come upon them."""
         for table, column, lowest in (
             ("entries", "seq", 0),
@@ -181,7 +171,7 @@ class Verifier:
             if rows[0][0] is not None and not (
                 isinstance(rows[0][0], int) and rows[0][0] >= lowest
             ):
-                report.add(None, "store", f"{table} has a row with {column} {rows[0][0]!r}")
+                self._report.add(None, "store", f"{table} has a row with {column} {rows[0][0]!r}")
         for table in ("shown_contents", "shown_lists", "erasures"):
             rows = self._store.select(f"SELECT min(seq), max(seq) FROM {table}")
             low, high = rows[0]
@@ -191,7 +181,7 @@ class Verifier:
                 and (high < size or self._store.select("SELECT 1 FROM entries WHERE seq = ?",
                                                        (high,)))
             ):  # fmt: skip
-                report.add(None, "store", f"{table} speaks of an entry that is not there")
+                self._report.add(None, "store", f"{table} speaks of an entry that is not there")
 
     def _reach(self, start: int, size: int) -> tuple[set[int], set[int]]:
         """The content and the message steps that entries from ``start`` on show."""
@@ -235,7 +225,6 @@ class Verifier:
 
     def _join(
         self,
-        report: VerificationReport,
         start: int,
         size: int,
         ranges: Iterable[EntryRange],
@@ -257,13 +246,13 @@ class Verifier:
         for part in ranges:
             if part.first > expected:
                 until = f" to {part.first - 1}" if part.first > expected + 1 else ""
-                report.add(expected, "gap", f"entry {expected}{until} is not there")
+                self._report.add(expected, "gap", f"entry {expected}{until} is not there")
                 last_hash = None
             if last_hash is not None and part.first_link not in (None, last_hash):
                 part.report.add(
                     part.first, "link", "previous_hash is not the hash of the entry before"
                 )
-            report.merge(part.report)
+            self._report.merge(part.report)
             advance(part.report.entries)
             roots.extend(part.tile_roots)
             partials.update(part.partial_roots)
@@ -274,18 +263,18 @@ class Verifier:
             partials.setdefault(size, b"")
         return roots, partials, blamed
 
-    def _check_erasures(self, report: VerificationReport) -> None:
+    def _check_erasures(self) -> None:
         for (seq,) in self._store.select("SELECT DISTINCT seq FROM erasures ORDER BY seq"):
             if isinstance(seq, int) and erasure_is_sound(self._reader, seq):
-                report.erasures[entry_id(seq)] = len(self._reader.erased_under(seq))
+                self._report.erasures[entry_id(seq)] = len(self._reader.erased_under(seq))
             else:
-                report.add(
+                self._report.add(
                     seq if isinstance(seq, int) else None,
                     "erasure",
                     "no ERASURE entry accounts for what is erased here",
                 )
 
-    def _check_upper_tree(self, report: VerificationReport, roots: list[bytes], size: int) -> None:
+    def _check_upper_tree(self, roots: list[bytes], size: int) -> None:
         """Stored hashes above the first level, and that there are no others."""
         level, hashes, width = 2, roots, TILE_WIDTH
         while len(hashes) >= TILE_WIDTH:
@@ -300,7 +289,7 @@ class Verifier:
             )
             for index, item in enumerate(hashes):
                 if as_hash(stored.get(index)) != item:
-                    report.add(
+                    self._report.add(
                         None,
                         "tree",
                         f"the stored tree hash of entries {index * width} to "
@@ -314,7 +303,7 @@ class Verifier:
             if not (isinstance(level, int) and isinstance(greatest, int) and 0 < level < 8) or (
                 (greatest + 1) * TILE_WIDTH**level > now
             ):
-                report.add(None, "tree", "there is a tree hash of entries that are not there")
+                self._report.add(None, "tree", "there is a tree hash of entries that are not there")
 
 
 def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,7 @@
-"""Having a checkpoint cosigned: what a log asks of a witness (C2SP tlog-witness)."""
+"""The client of a witness: a log has its checkpoint cosigned (C2SP tlog-witness)."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -13,9 +12,9 @@ from yarl import URL
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
 from remit.ledger.tlog import Note, NoteError, SignedCheckpoint, VerifierKey
-from remit.ledger.tlog.note import COSIGNATURE
+from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
 from remit.ledger.witness.errors import WitnessConflictError, WitnessError
-from remit.ledger.witness.witness import SIZE_TYPE
+from remit.ledger.witness.witness import SIZE_TYPE, Answer, Request
 
 __all__ = ["request_cosignature"]
 
@@ -46,14 +45,15 @@ async def request_cosignature(
 ) -> SignedCheckpoint:
     """Have a witness cosign a checkpoint.
 
-    It is asked with the size it is believed to have seen, and once more with the size it names.
+    The first request names the size it is believed to have seen; if that is wrong, a second one
+    names the size in its answer.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
         signed: the checkpoint, signed by the log's key.
         key: the witness's, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
         prove: gives the consistency proof from an older to a newer size; called in a thread.
-        old_size: what the witness had seen when it was last asked; 0 when that is not known.
+        old_size: what the witness had seen at the last request; 0 when that is not known.
         session: to send with; one is made when there is none.
         timeout_s: for each of the two requests.
 
@@ -65,37 +65,30 @@ async def request_cosignature(
         WitnessConflictError: the witness has cosigned what this checkpoint does not extend: the
             log was cut off, rewritten or forked. Where several processes write one log, a newer
             checkpoint of another one can be the reason: compare ``witness_size`` with the log.
-        WitnessError: no cosignature was to be had, for another reason.
+        WitnessError: there is no cosignature, for another reason.
     """
     if key.kind != COSIGNATURE:
         raise InvalidInputError(
             f"The key of {key.name} is a log's, not a witness's.",
             next_step="`remit witness key` prints the witness's.",
         )
-    asked = _Asked(_target(url), signed, key)
-    old = min(old_size, asked.size)  # remembering more changes nothing: the witness names it
+    exchange = _Exchange(_target(url), signed, key)
+    old = min(old_size, exchange.size)  # remembering more changes nothing: the witness names it
     async with _sending(session) as sender:
-        answer = await asked.send(sender, old, prove, timeout_s)
+        answer = await exchange.send(sender, old, prove, timeout_s)
         if answer.status == 409 and answer.content_type == SIZE_TYPE:
-            held = asked.named_size(answer)
+            held = exchange.named_size(answer)
             if held != old:
                 old = held
-                answer = await asked.send(sender, old, prove, timeout_s)
+                answer = await exchange.send(sender, old, prove, timeout_s)
     if answer.status != 200:
-        raise asked.refusal(answer, old)
-    return asked.cosigned(answer)
+        raise exchange.refusal(answer, old)
+    return exchange.cosigned(answer)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    content_type: str
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One checkpoint on its way to one witness."""
+class _Exchange:
+    """A request to one witness to cosign one checkpoint."""
 
     target: URL
     signed: SignedCheckpoint
@@ -114,12 +107,11 @@ class _Asked:
     async def send(
         self, session: aiohttp.ClientSession, old: int, prove: Callable[[int, int], list[bytes]],
         timeout_s: float,
-    ) -> _Reply:  # fmt: skip
+    ) -> Answer:  # fmt: skip
         proof: list[bytes] = []
         if 0 < old < self.size:  # the others are empty by RFC 6962, 2.1.2
             proof = await call_in_thread("remit-proof", lambda: prove(old, self.size))
-        lines = [f"old {old}", *(base64.b64encode(item).decode() for item in proof)]
-        body = "".join(f"{line}\n" for line in lines) + f"\n{self.signed}"
+        body = str(Request(old, tuple(proof), self.signed))
         try:
             async with session.post(
                 self.target,
@@ -129,7 +121,7 @@ class _Asked:
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
                 allow_redirects=False,
             ) as response:  # fmt: skip
-                return _Reply(response.status, response.content_type, await self._read(response))
+                return Answer(response.status, response.content_type, await self._read(response))
         except TimeoutError as error:
             raise self.failed(
                 f"did not answer within {timeout_s:g} s", "Try again later."
@@ -148,12 +140,11 @@ class _Asked:
                 raise self.failed(f"answers with more than {_MAX_ANSWER_BYTES:,} bytes")
         return data
 
-    def named_size(self, answer: _Reply) -> int:
+    def named_size(self, answer: Answer) -> int:
         """The size in a 409 answer; raises when it speaks against this log."""
-        digits = answer.body.removesuffix(b"\n")
-        if not digits.isdigit() or len(digits) > 19 or str(int(digits)).encode() != digits:
+        held = parse_decimal(answer.body.removesuffix(b"\n").decode("latin-1"))
+        if held is None:
             raise self.failed("names a size that is no number")
-        held = int(digits)
         if held > self.size:
             raise WitnessConflictError(
                 f"This ledger was cut off or rewritten: the witness {self.key.name} has seen "
@@ -166,7 +157,7 @@ class _Asked:
             )
         return held
 
-    def cosigned(self, answer: _Reply) -> SignedCheckpoint:
+    def cosigned(self, answer: Answer) -> SignedCheckpoint:
         """With the cosignature in the answer, ignoring all but this witness's."""
         try:
             note = Note.parse(f"{self.signed.note.text}\n".encode() + answer.body)
@@ -191,7 +182,7 @@ class _Asked:
             )
         return self.signed.with_signatures(own)
 
-    def refusal(self, answer: _Reply, old: int) -> WitnessError:
+    def refusal(self, answer: Answer, old: int) -> WitnessError:
         """What a refusal means, asked with ``old``."""
         status = answer.status
         if status == 409 and answer.content_type == SIZE_TYPE:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import (
@@ -17,11 +16,11 @@ from remit.ledger.tlog import (
     VerifierKey,
     verify_consistency,
 )
-from remit.ledger.tlog.note import COSIGNATURE, ED25519, Note
+from remit.ledger.tlog.note import COSIGNATURE, ED25519, Note, parse_base64, parse_decimal
 from remit.ledger.witness.errors import WitnessError
 from remit.ledger.witness.state import FORK, UNPROVEN, Seen, WitnessState
 
-__all__ = ["MAX_BODY_BYTES", "MAX_PROOF_LINES", "SIZE_TYPE", "Answer", "Witness"]
+__all__ = ["MAX_BODY_BYTES", "MAX_PROOF_LINES", "SIZE_TYPE", "Answer", "Request", "Witness"]
 
 MAX_BODY_BYTES = 1_000_000
 """A request longer than this is refused."""
@@ -33,8 +32,6 @@ SIZE_TYPE = "text/x.tlog.size"
 """Content type of the answer that says how large the latest cosigned tree is."""
 
 _TEXT_TYPE = "text/plain"
-_HASH_CHARS = 44
-_MAX_DIGITS = 19
 
 _log = logging.getLogger("remit.witness")
 
@@ -55,11 +52,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
-    """A request, as far as it can be judged alone.
+class Request:
+    """An add-checkpoint request.
 
     Attributes:
-        old_size: what its sender takes for the latest cosigned size.
+        old_size: the latest cosigned size, as the sender believes.
         proof: 32 bytes each.
         signed: the checkpoint; nothing in it is trusted yet.
     """
@@ -69,16 +66,23 @@ class _Request:
     signed: SignedCheckpoint
 
     @classmethod
-    def parse(cls, body: bytes) -> _Request:
+    def parse(cls, body: bytes) -> Request:
         """Read a body; raises :class:`NoteError`."""
         head, separator, rest = body.partition(b"\n\n")
-        first, *lines = head.split(b"\n")
-        digits = first.removeprefix(b"old ")
-        if not separator or digits == first or not _is_decimal(digits):
+        first, *lines = head.decode("latin-1").split("\n")
+        old_size = parse_decimal(first.removeprefix("old "))
+        if not separator or not first.startswith("old ") or old_size is None:
             raise NoteError("The request does not begin with an old size and a proof.")
         if len(lines) > MAX_PROOF_LINES:
             raise NoteError(f"The proof has more than {MAX_PROOF_LINES} lines.")
-        return cls(int(digits), tuple(map(_hash, lines)), SignedCheckpoint.parse(rest))
+        proof = tuple(item for line in lines if (item := parse_base64(line, 32)) is not None)
+        if len(proof) != len(lines):
+            raise NoteError("A line of the proof is not base64 of 32 bytes.")
+        return cls(old_size, proof, SignedCheckpoint.parse(rest))
+
+    def __str__(self) -> str:
+        lines = [f"old {self.old_size}", *(base64.b64encode(item).decode() for item in self.proof)]
+        return "".join(f"{line}\n" for line in lines) + f"\n{self.signed}"
 
 
 class Witness:
@@ -138,7 +142,7 @@ class Witness:
         if len(body) > MAX_BODY_BYTES:
             return _refuse(413, f"The request is longer than {MAX_BODY_BYTES:,} bytes.")
         try:
-            request = _Request.parse(body)
+            request = Request.parse(body)
         except NoteError as error:
             return _refuse(400, error.message)
         new = request.signed.checkpoint
@@ -152,18 +156,22 @@ class Witness:
         if request.old_size > new.size:
             return _refuse(400, "The old size is greater than the checkpoint's.")
         signed = _only(request.signed, trusted)
+
+        def cosign() -> SignedCheckpoint:
+            return signed.with_signatures([signed.cosign(self._signer)])
+
         while True:
             held = self._state.seen(new.origin)
             refusal = self._judge(request, signed, held)
             if refusal is not None:
                 return refusal
-            cosigned = self._state.update(held, signed, self._cosigner(signed))
+            cosigned = self._state.update(held, signed, cosign)
             if cosigned is not None:
                 _log.info("cosigned %d leaves of %r", new.size, new.origin)
                 return Answer(200, _TEXT_TYPE, cosigned.note.signatures[-1].line().encode())
             # Another request was first. The record only grows: the next judgement is final.
 
-    def _judge(self, request: _Request, signed: SignedCheckpoint, held: Seen) -> Answer | None:
+    def _judge(self, request: Request, signed: SignedCheckpoint, held: Seen) -> Answer | None:
         """The refusal; ``None`` for a checkpoint that extends ``held``."""
         new = signed.checkpoint
         fork = new.size == held.size and new.root != held.root
@@ -182,13 +190,9 @@ class Witness:
             return _refuse(422, error.message)
         return None
 
-    def _cosigner(self, signed: SignedCheckpoint) -> Callable[[], SignedCheckpoint]:
-        return lambda: signed.with_signatures([signed.cosign(self._signer)])
-
-    def _keep(self, reason: str, request: _Request, signed: SignedCheckpoint, held: Seen) -> None:
+    def _keep(self, reason: str, request: Request, signed: SignedCheckpoint, held: Seen) -> None:
         """Evidence, without foreign signature lines. A failure to keep it changes no answer."""
-        lines = [f"old {request.old_size}", *(_base64(item) for item in request.proof)]
-        body = "".join(f"{line}\n" for line in lines) + f"\n{signed}"
+        body = str(replace(request, signed=signed))
         new = signed.checkpoint
         try:
             if self._state.keep_evidence(reason, body.encode(), signed, held):
@@ -210,26 +214,3 @@ def _only(signed: SignedCheckpoint, keys: Sequence[VerifierKey]) -> SignedCheckp
 
 def _refuse(status: int, why: str) -> Answer:
     return Answer(status, _TEXT_TYPE, f"{why}\n".encode())
-
-
-def _is_decimal(digits: bytes) -> bool:
-    return (
-        digits.isdigit()
-        and len(digits) <= _MAX_DIGITS
-        and (digits == b"0" or not digits.startswith(b"0"))
-    )
-
-
-def _hash(line: bytes) -> bytes:
-    """Strict base64 of 32 bytes; raises :class:`NoteError`."""
-    try:
-        data = base64.b64decode(line, validate=True)
-    except (binascii.Error, ValueError):
-        data = b""
-    if len(line) != _HASH_CHARS or len(data) != 32 or _base64(data).encode() != line:
-        raise NoteError("A line of the proof is not base64 of 32 bytes.")
-    return data
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
