@@ -76,7 +76,7 @@ class Batch(ABC):
     """The units of one transaction. Made after it began; :meth:`flush` before it commits.
 
     Args:
-        head: where the ledger stands.
+        head: the end of the ledger.
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
     """

@@ -1,7 +1,7 @@
 """Content values: what a record commits to without containing it (SPEC 3.4).
 
-In a record a content value stands as a commitment, an HMAC-SHA256 under a random nonce. The
-value and its nonce lie beside the record, where lawful erasure can delete both and leave
+In a record a content value is represented by a commitment, an HMAC-SHA256 under a random nonce. The
+value and its nonce are kept beside the record, where lawful erasure can delete both and leave
 every hash and proof valid.
 """
 

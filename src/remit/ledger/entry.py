@@ -14,7 +14,7 @@ class LedgerEntry:
     """One record of the ledger.
 
     The first six fields are the writer's; ``id``, ``timestamp``, ``previous_hash`` and
-    ``entry_hash`` are filled by the ledger on write, whatever stands in them.
+    ``entry_hash`` are overwritten by the ledger on write.
 
     Attributes:
         event_type: what happened, a name of :data:`remit.ledger.EVENTS` or the caller's own.

@@ -136,7 +136,7 @@ class Eraser:
         A value is as old as the entry that first showed it, and belongs to that entry's class.
 
         Args:
-            days_by_event: days by event type; ``*`` stands for every other.
+            days_by_event: days by event type; ``*`` means every other.
 
         Raises:
             InvalidInputError: an event type is named that says what is installed.

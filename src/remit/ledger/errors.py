@@ -19,7 +19,7 @@ __all__ = [
 
 
 class LedgerError(RemitError):
-    """Base of what goes wrong with a ledger."""
+    """Base of the errors of a ledger."""
 
 
 class LedgerWriteError(LedgerError):
@@ -43,11 +43,11 @@ class EntryNotFoundError(LedgerError, KeyError):
 
 
 class NoSignerError(LedgerError):
-    """A checkpoint or proof was asked of a client that holds no signing key."""
+    """A client without a signing key cannot sign a checkpoint or proof."""
 
 
 class ScopeError(LedgerError):
-    """A scoped handle was asked for what its tier may not see or write."""
+    """A scoped handle was used for what its tier may not see or write."""
 
 
 class LedgerKeyError(LedgerError):

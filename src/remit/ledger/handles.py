@@ -95,7 +95,7 @@ class ScopedLedger:
         """The entry with that id, when this tier may see it.
 
         Raises:
-            EntryNotFoundError: there is none, as far as this tier can tell.
+            EntryNotFoundError: there is none that this tier may see.
         """
         entry = self._ledger.read(entry_id)
         if not self._sees(entry):
@@ -223,6 +223,6 @@ class OrderedWriter:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Keep asyncio from logging an error that nobody came to wait for."""
+    """Keep asyncio from logging an error that was never awaited."""
     if not future.cancelled():
         future.exception()

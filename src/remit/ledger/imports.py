@@ -65,7 +65,7 @@ class Importer:
         store: of the ledger, which must be empty.
         run: commits a call in one transaction.
         key: the verifier key of the log that was exported; the export's own checkpoint is
-            held against it. Without one nothing tells a forged export from a real one.
+            held against it. Without one a forged export looks like a real one.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Importer:
         if state.seq + 1 != total:
             raise ExportFormatError(
                 f"The export was cut off: {state.seq + 1} of {total} entries are there.",
-                next_step="Nothing was imported. Get the export again, whole.",
+                next_step="Nothing was imported. Get all of the export again.",
             )
         if signed is not None:
             root = LedgerTree(tx.execute, self._store).root(total)
@@ -305,7 +305,7 @@ def _lines(source: IO[bytes]) -> Iterator[tuple[int, Any]]:
         except ValueError as error:
             raise ExportFormatError(
                 f"Line {number} of the export is not JSON, or was cut off.",
-                next_step="Nothing was imported. Get the export again, whole.",
+                next_step="Nothing was imported. Get all of the export again.",
             ) from error
 
 

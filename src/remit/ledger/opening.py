@@ -1,4 +1,4 @@
-"""Which store a ledger's address means."""
+"""The address of a ledger, and the store it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A path or URL, and the settings to open it with; can be sent to another process.
+    """A path or URL, and the settings to open it with; picklable for another process.
 
     Attributes:
         target: a SQLite path or ``postgresql://…``.
@@ -37,7 +37,7 @@ class StoreAddress:
         """Open the store.
 
         Raises:
-            LedgerFormatError: what lies there is not a ledger.
+            LedgerFormatError: the file or database is not a ledger.
             LedgerError: it cannot be opened or made.
         """
         settings = self.settings

@@ -98,7 +98,7 @@ class Prepared:
 
     Attributes:
         values: by digest, every content value, the messages of lists included.
-        direct: digests of those that stand in the record by themselves.
+        direct: digests of those that are in the record by themselves.
     """
 
     fields: dict[str, Any]

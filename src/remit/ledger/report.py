@@ -45,11 +45,11 @@ class VerificationReport:
         erasures: by ``ERASURE`` entry id, how many of them went under it.
         first_bad_seq: the lowest sequence number with a problem.
         problems: at most 100 of them, in ledger order; ``problem_count`` counts all.
-        checkpoint: how far signed tree heads vouch for the whole:
-            ``none`` (there is none: a ledger cut off at its end, or rewritten whole, cannot be
-            told from a sound one), ``unchecked`` (there are, but no key to check them by),
+        checkpoint: how far signed tree heads vouch for the ledger:
+            ``none`` (there is none: a ledger cut off at its end, or rewritten completely, looks
+            the same as a sound one), ``unchecked`` (there are, but no key to check them by),
             ``stored`` (those in the database hold: whoever owns key and disk could still have
-            rewritten everything), ``outside`` (the one that was handed in holds) or ``failed``.
+            rewritten everything), ``outside`` (the one given by the caller holds) or ``failed``.
         checkpoint_size: entries under the greatest checkpoint that holds.
         witnesses: names of the witnesses whose cosignatures on it hold.
     """

@@ -1,7 +1,7 @@
 """What a store must do, whatever engine it is written for (SPEC 3.5).
 
-A store is small: it commits units, answers portable SQL, and does by itself what engines do
-differently. What can be said in portable SQL is said once, in :mod:`remit.ledger.reader`.
+A store is small: it commits units, answers portable SQL, and does what engines do
+differently. What is possible in portable SQL is written once, in :mod:`remit.ledger.reader`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A stored entry as it lies there."""
+    """A stored entry."""
 
     seq: int
     entry_hash: str
@@ -127,7 +127,7 @@ class RawContent(NamedTuple):
 
 
 class RawStep(NamedTuple):
-    """A message step with what stands around it; ``None`` where that is not there."""
+    """A message step with its parent and content; ``None`` where these are missing."""
 
     step_id: int
     step: str
@@ -185,7 +185,7 @@ class Store(ABC):
         """Do all units in one durable transaction.
 
         Returns, per unit, its result (the sealed records of prepared entries) or the exception
-        that undid this unit alone. Raises when the transaction as a whole failed: then nothing
+        that undid this unit alone. Raises when all of the transaction failed: then nothing
         of it is on record.
         """
 

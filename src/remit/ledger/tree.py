@@ -26,7 +26,7 @@ Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 class LedgerTree:
-    """Roots, proofs and tiles of the ledger as it stands while one of these is used.
+    """Roots, proofs and tiles of a ledger at one moment: hashes are cached.
 
     Args:
         execute: runs portable SQL, inside a transaction or outside.
@@ -88,10 +88,10 @@ class LedgerTree:
         level, width = 0, 1
         while width * TILE_WIDTH <= end - start:
             level, width = level + 1, width * TILE_WIDTH
-        whole = (end - start) // width
-        hashes = self._hashes(level, start // width, start // width + whole)
-        if start + whole * width < end:
-            hashes.append(self._range(start + whole * width, end))
+        count = (end - start) // width
+        hashes = self._hashes(level, start // width, start // width + count)
+        if start + count * width < end:
+            hashes.append(self._range(start + count * width, end))
         return tree_root(hashes)
 
     def _hashes(self, level: int, first: int, end: int) -> list[bytes]:

@@ -27,7 +27,7 @@ HEAD = f"""
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true
     LEFT JOIN ({_FOUND}) AS f ON true"""
-"""Where the ledger stands, once for each value sought that is stored, and once if none is."""
+"""The ledger's head, once for each value sought that is stored, and once if none is."""
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Making erased bytes leave the server's files, as far as a client can."""
+"""Compaction: erased bytes leave the server's files, as far as a client can make them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RETRY_S = 0.05
 
 
 def compact(writer: Writer, patience_s: float) -> str:
-    """Write the tables that hold content anew, and let go of the log.
+    """Rewrite the tables that hold content, and release old segments of the log.
 
     Args:
         writer: connected, outside a transaction.
@@ -29,7 +29,7 @@ def compact(writer: Writer, patience_s: float) -> str:
             "keeps the erased rows for it. End it, then run `remit ledger compact`."
         )
     for table in ("contents", "content_search", "content_subjects"):
-        # A plain VACUUM leaves the bytes in the pages; FULL writes the table anew.
+        # A plain VACUUM leaves the bytes in the pages; FULL rewrites the table.
         writer.script(f"VACUUM (FULL) {table}")
     try:
         writer.script("SELECT pg_switch_wal()")
@@ -48,7 +48,7 @@ def compact(writer: Writer, patience_s: float) -> str:
 
 
 def _wait_for_snapshots(writer: Writer, patience_s: float) -> bool:
-    """Wait until nobody may still see what is deleted: a vacuum would keep it for them."""
+    """Wait until no transaction may still see what is deleted: a vacuum would keep it."""
     ((now,),) = writer.fetch("SELECT pg_current_xact_id()::xid::text")
     end = time.monotonic() + patience_s
     while True:

@@ -45,7 +45,7 @@ _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
 # One lock for each schema: the ledger's appends, its making and its migrations wait for each other.
 _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
-_LEAVE_WORD = (
+_LEAVE_MARK = (
     "INSERT INTO ledger_info VALUES ($1, $2) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
@@ -60,7 +60,7 @@ _TRANSIENT = (
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A transaction that wants only its commit."""
+    """A transaction that is complete but for its commit."""
 
     results: list[Any]
     size: int
@@ -227,28 +227,28 @@ class PostgresStore(Store):
         results = [batch.do(unit) for unit in units]
         batch.flush()
         size = batch.head.seq + 1
-        # What tells, should the commit not be answered, whether it took place: the last entry's
-        # hash, which no other can have; without an entry, a word of this writer's own.
+        # What shows, should the commit not be answered, whether it took place: the last entry's
+        # hash, which no other can have; without an entry, a mark of this writer's own.
         sign = (size - 1, batch.head.entry_hash)
         if size == first:
             sign = (-1, secrets.token_hex(8))
-            writer.fetch(_LEAVE_WORD, (self._name, sign[1]))
+            writer.fetch(_LEAVE_MARK, (self._name, sign[1]))
         return _Attempt(results, size, sign)
 
     def _was_committed(self, sent: _Attempt) -> bool:
-        """What became of a transaction whose commit was not answered.
+        """Whether a transaction took place whose commit was not answered.
 
-        Its id would not tell: a server that crashed gives the ids of what it lost again.
+        Its id would not show it: a server that crashed reuses the ids of what it lost.
         """
         writer = self._writer
         writer.script(_BEGIN)  # waits for the old connection's transaction to end
-        seq, word = sent.sign
+        seq, mark = sent.sign
         if seq >= 0:
             rows = writer.fetch("SELECT entry_hash FROM entries WHERE seq = $1", (seq,))
         else:
             rows = writer.fetch("SELECT value FROM ledger_info WHERE name = $1", (self._name,))
         writer.script("ROLLBACK")
-        return rows == [(word,)]
+        return rows == [(mark,)]
 
     def _refused(self, error: BaseException, *, in_doubt: bool) -> LedgerWriteError:
         detail = _detail(error)

@@ -1,4 +1,4 @@
-"""Making the file of a ledger: whole or not at all."""
+"""The file of a ledger, made completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["create_if_absent"]
 
 
 def create_if_absent(path: Path) -> None:
-    """Make the file whole or not at all, also when several processes try at once."""
+    """Make the file atomically, also when several processes try at once."""
     if path.exists() and path.stat().st_size > 0:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

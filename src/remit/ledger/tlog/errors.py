@@ -1,4 +1,4 @@
-"""What goes wrong with proofs and signatures."""
+"""Errors of proofs and signatures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class TlogError(RemitError):
-    """Base of what goes wrong here."""
+    """Base of the errors of tlog."""
 
 
 class KeyFormatError(TlogError):

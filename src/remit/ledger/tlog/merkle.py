@@ -87,7 +87,7 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
         return []
     path: list[bytes] = []
     start, end = 0, new
-    whole = True  # whether the old tree is still a complete branch of its own
+    is_branch = True  # whether the old tree is still a complete branch of its own
     while old != end:
         middle = start + split_point(end - start)
         if old <= middle:
@@ -95,8 +95,8 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
             end = middle
         else:
             path.append(range_hash(start, middle))
-            start, whole = middle, False
-    if not whole:
+            start, is_branch = middle, False
+    if not is_branch:
         path.append(range_hash(start, end))
     return path[::-1]
 
@@ -108,7 +108,7 @@ def verify_inclusion(
 
     Args:
         leaf: the leaf's hash, 32 bytes.
-        index: where it should stand.
+        index: its place in the tree.
         size: leaves in the tree.
         path: the proof.
         root: of that tree.

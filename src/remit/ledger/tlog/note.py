@@ -54,7 +54,7 @@ class NoteSignature:
     signature: bytes
 
     def line(self) -> str:
-        """The line as it stands in a note, with its newline."""
+        """The line in a note, with its newline."""
         encoded = base64.b64encode(self.key_id + self.signature).decode()
         return f"{_DASH}{self.name} {encoded}\n"
 
@@ -118,7 +118,7 @@ class VerifierKey:
         if key.key_id.hex() != digits:
             raise KeyFormatError(
                 f"The verifier key of {name} is damaged: its hash is not {digits}.",
-                next_step="Copy it again, whole.",
+                next_step="Copy all of it again.",
             )
         return key
 
@@ -210,12 +210,12 @@ class Note:
         if len(raw) > MAX_NOTE_BYTES:
             raise NoteError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")
         try:
-            whole = raw.decode("utf-8")
+            content = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise NoteError("The note is not UTF-8.") from error
-        if any(ord(char) < 0x20 and char != "\n" for char in whole):
+        if any(ord(char) < 0x20 and char != "\n" for char in content):
             raise NoteError("The note holds a control character.")
-        text, separator, lines = whole.rpartition("\n\n")
+        text, separator, lines = content.rpartition("\n\n")
         if not separator or not lines.endswith("\n"):
             raise NoteError("The note has no signatures, or its last line is cut off.")
         found = lines[:-1].split("\n")

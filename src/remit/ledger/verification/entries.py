@@ -31,15 +31,21 @@ from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
 
-__all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound"]
+__all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound", "report_gap"]
 
 _PAGE = 400
-_SORTED = orjson.OPT_SORT_KEYS
+_SHOWN = """
+    SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s
+    LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq"""
+_LISTS = """
+    SELECT l.seq, s.step_id, s.step, s.position, c.scope FROM shown_lists AS l
+    LEFT JOIN message_steps AS s ON s.step_id = l.step_id
+    LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE l.seq"""
 
 
 @dataclass(slots=True)
 class EntryRange:
-    """What one range of entries gave.
+    """The findings in one range of entries.
 
     Attributes:
         first: the first sequence number of the range.
@@ -48,7 +54,7 @@ class EntryRange:
         first_link: the first record's ``previous_hash``; ``None`` when it could not be read.
         last_hash: ``entry_hash`` of the last row; ``None`` when there was no row.
         tile_roots: roots of the complete subtrees of 256 leaves.
-        partial_roots: by tree size asked for, the root over the leaves after its last complete
+        partial_roots: by tree size requested, the root over the leaves after its last complete
             subtree; empty bytes where there are none.
         blamed: content ids whose damage was reported at an entry.
     """
@@ -61,6 +67,12 @@ class EntryRange:
     tile_roots: list[bytes] = field(default_factory=list)
     partial_roots: dict[int, bytes] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
+
+
+def report_gap(report: VerificationReport, first: int, last: int) -> None:
+    """Report that the entries from ``first`` to ``last`` are missing."""
+    until = f" to {last}" if last > first else ""
+    report.add(first, "gap", f"entry {first}{until} is not there")
 
 
 def as_hash(value: Any) -> bytes:
@@ -108,12 +120,12 @@ class _EntryChecker:
             nonlocal expected, previous
             if not page:
                 return
-            shown = self._shown(page[0].seq, page[-1].seq)
-            lists = self._lists(page[0].seq, page[-1].seq)
+            shown = self._by_entry(_SHOWN, page[0].seq, page[-1].seq)
+            lists = self._by_entry(_LISTS, page[0].seq, page[-1].seq)
+            self._read_steps(page[0].seq, lists)
             for row in page:
                 if row.seq != expected:
-                    until = f" to {row.seq - 1}" if row.seq > expected + 1 else ""
-                    report.add(expected, "gap", f"entry {expected}{until} is not there")
+                    report_gap(report, expected, row.seq - 1)
                     previous = None
                     # The tree cannot be computed past a gap; leaves keep their places.
                     for place in range(expected, min(row.seq, expected + 2 * TILE_WIDTH)):
@@ -134,8 +146,7 @@ class _EntryChecker:
                 end_page()
         end_page()
         if expected <= last:
-            until = f" to {last}" if last > expected else ""
-            report.add(expected, "gap", f"entry {expected}{until} is not there")
+            report_gap(report, expected, last)
         self._check_tiles(first)
         return found
 
@@ -167,26 +178,10 @@ class _EntryChecker:
                     f"{(index + 1) * TILE_WIDTH - 1} is not theirs",
                 )
 
-    def _shown(self, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
+    def _by_entry(self, sql: str, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
         found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for seq, *rest in self._store.select(
-            "SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s "
-            "LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq BETWEEN ? AND ?",
-            (first, last),
-        ):
+        for seq, *rest in self._store.select(f"{sql} BETWEEN ? AND ?", (first, last)):
             found[seq].append(tuple(rest))
-        return found
-
-    def _lists(self, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
-        found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for seq, *rest in self._store.select(
-            "SELECT l.seq, s.step_id, s.step, s.position, c.scope FROM shown_lists AS l "
-            "LEFT JOIN message_steps AS s ON s.step_id = l.step_id "
-            "LEFT JOIN contents AS c ON c.content_id = s.content_id WHERE l.seq BETWEEN ? AND ?",
-            (first, last),
-        ):
-            found[seq].append(tuple(rest))
-        self._read_steps(first, found)
         return found
 
     def _read_steps(self, first: int, lists: dict[int, list[tuple[Any, ...]]]) -> None:
@@ -231,7 +226,11 @@ class _EntryChecker:
             problem, items, fast = inspect_record(record)
             if problem := problem or row.problem:
                 raise ValueError(problem)
-            again = orjson.dumps(record, option=_SORTED) if fast else canonical_json(record)
+            again = (
+                orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+                if fast
+                else canonical_json(record)
+            )
             if again != data:
                 raise ValueError("it is not in canonical form")
         except ValueError as error:

@@ -18,6 +18,7 @@ from remit.ledger.verification.entries import (
     as_hash,
     check_entries,
     erasure_is_sound,
+    report_gap,
 )
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.processes import runner
@@ -245,8 +246,7 @@ class Verifier:
         expected = start
         for part in ranges:
             if part.first > expected:
-                until = f" to {part.first - 1}" if part.first > expected + 1 else ""
-                self._report.add(expected, "gap", f"entry {expected}{until} is not there")
+                report_gap(self._report, expected, part.first - 1)
                 last_hash = None
             if last_hash is not None and part.first_link not in (None, last_hash):
                 part.report.add(

@@ -1,4 +1,4 @@
-"""What goes wrong at a witness, and what a log learns from one."""
+"""Errors of a witness, and findings against a log."""
 
 from __future__ import annotations
 

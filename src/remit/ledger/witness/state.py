@@ -164,7 +164,7 @@ class WitnessState:
         """Replace ``before``, if it is still the latest, durably.
 
         The cosignature is made inside the transaction: its time says that no larger tree of this
-        log was cosigned until then, and nobody gets to see it before it is on disk.
+        log was cosigned until then, and it is not visible before it is on disk.
 
         Args:
             before: what :meth:`seen` gave, and what ``signed`` was shown to extend.
