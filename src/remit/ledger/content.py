@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,16 @@ __all__ = [
     "Erased",
     "StoredValue",
     "commit",
+    "commitments_in",
     "content",
+    "fill",
+    "is_commitment",
     "is_message_list",
     "next_step",
     "texts_in",
 ]
+
+_HEX64 = re.compile(r"[0-9a-f]{64}")
 
 NO_STEP = "0" * 64
 """c₀ of every message list: 32 zero bytes, in hex."""
@@ -179,3 +185,49 @@ def texts_in(value: Any) -> Iterator[str]:
             stack.extend(reversed(item.values()))
         elif isinstance(item, list):
             stack.extend(reversed(item))
+
+
+def is_commitment(value: Any) -> bool:
+    """Whether a value is a well-formed commitment object."""
+    if not isinstance(value, dict):
+        return False
+    if value.keys() == {"$content", "bytes"}:
+        name, number = value["$content"], value["bytes"]
+        digits = name[12:] if isinstance(name, str) and name.startswith("hmac-sha256:") else ""
+    elif value.keys() == {"$messages", "count"}:
+        digits, number = value["$messages"], value["count"]
+    else:
+        return False
+    return (
+        isinstance(digits, str)
+        and _HEX64.fullmatch(digits) is not None
+        and type(number) is int
+        and number > 0
+    )
+
+
+def commitments_in(value: Any) -> list[dict[str, Any]]:
+    """Every commitment object below ``value``, in order of appearance."""
+    found: list[dict[str, Any]] = []
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if "$content" in item or "$messages" in item:
+                found.append(item)
+            else:
+                stack.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            stack.extend(reversed(item))
+    return found
+
+
+def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
+    """``value`` with every commitment object replaced by what ``resolve`` gives for it."""
+    if isinstance(value, dict):
+        if "$content" in value or "$messages" in value:
+            return resolve(value)
+        return {key: fill(item, resolve) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill(item, resolve) for item in value]
+    return value

@@ -17,11 +17,10 @@ import orjson
 
 from remit.kernel.canonical import canonical_json
 from remit.ledger.checkpoints import Checkpoints
-from remit.ledger.content import NO_STEP, StoredValue
+from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.reader import Reader, decode_record
-from remit.ledger.record import commitments_in
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
 from remit.ledger.store import EntryRow, Filter, Store

@@ -14,12 +14,12 @@ from typing import IO, Any
 import orjson
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
+from remit.ledger.content import NO_STEP, StoredValue, commit, commitments_in, next_step
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import ExportFormatError, LedgerError, LedgerFormatError
 from remit.ledger.exports import EXPORT_FORMAT
-from remit.ledger.record import columns_of, commitments_in, content_scope, record_problem
+from remit.ledger.record import columns_of, content_scope, record_problem
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
 from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey

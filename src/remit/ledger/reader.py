@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from remit.ledger.content import Erased, StoredValue
+from remit.ledger.content import Erased, StoredValue, commitments_in, fill
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.record import commitments_in, fill, record_problem
+from remit.ledger.record import record_problem
 from remit.ledger.store import EntryRow, Store, as_bytes
 
 __all__ = ["MessageList", "Reader", "chunks", "marks"]
@@ -55,43 +55,31 @@ class Reader:
 
     def values(self, content_ids: Iterable[int]) -> dict[int, StoredValue]:
         """Stored values by content id, as far as they are there."""
-        found: dict[int, StoredValue] = {}
-        for chunk in chunks(list(content_ids)):
-            rows = self._store.select(
-                "SELECT content_id, codec, value FROM contents "
-                f"WHERE content_id IN ({marks(chunk)})",
-                chunk,
-            )
-            found.update({row[0]: StoredValue(row[1], row[2]) for row in rows})
-        return found
+        rows = self._in(
+            "SELECT content_id, codec, value FROM contents WHERE content_id", content_ids
+        )
+        return {content_id: StoredValue(codec, value) for content_id, codec, value in rows}
 
-    def shown(self, seqs: Sequence[int]) -> dict[str, int]:
+    def shown(self, seqs: Iterable[int]) -> dict[str, int]:
         """By commitment, the content ids that entries show by value."""
-        found: dict[str, int] = {}
-        for chunk in chunks(list(seqs)):
-            found.update(
-                self._store.select(
-                    "SELECT c.commitment, c.content_id FROM shown_contents AS s "
-                    "JOIN contents AS c ON c.content_id = s.content_id "
-                    f"WHERE s.seq IN ({marks(chunk)})",
-                    chunk,
-                )
+        return dict(
+            self._in(
+                "SELECT c.commitment, c.content_id FROM shown_contents AS s "
+                "JOIN contents AS c ON c.content_id = s.content_id WHERE s.seq",
+                seqs,
             )
-        return found
+        )
 
-    def lists(self, seqs: Sequence[int]) -> dict[str, MessageList]:
+    def lists(self, seqs: Iterable[int]) -> dict[str, MessageList]:
         """By last step's hash, the message lists that entries show."""
         found: dict[str, MessageList] = {}
-        last_steps: dict[int, str] = {}
-        for chunk in chunks(list(seqs)):
-            last_steps.update(
-                self._store.select(
-                    "SELECT s.step_id, s.step FROM shown_lists AS l "
-                    "JOIN message_steps AS s ON s.step_id = l.step_id "
-                    f"WHERE l.seq IN ({marks(chunk)})",
-                    chunk,
-                )
+        last_steps = dict(
+            self._in(
+                "SELECT s.step_id, s.step FROM shown_lists AS l "
+                "JOIN message_steps AS s ON s.step_id = l.step_id WHERE l.seq",
+                seqs,
             )
+        )
         for step_id, step in last_steps.items():
             rows = self._store.select(
                 """WITH RECURSIVE walk(parent_id, content_id, commitment, position) AS (
@@ -109,15 +97,12 @@ class Reader:
 
     def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
         """By commitment, the sequence number of the entry under which it was erased."""
-        found: dict[str, int] = {}
-        for chunk in chunks(list(commitments)):
-            found.update(
-                self._store.select(
-                    f"SELECT commitment, seq FROM erasures WHERE commitment IN ({marks(chunk)})",
-                    chunk,
-                )
-            )
-        return found
+        return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
+
+    def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        """Rows of a statement that ends before its ``IN (…)``."""
+        for chunk in chunks(list(values)):
+            yield from self._store.select(f"{sql} IN ({marks(chunk)})", chunk)
 
     def erased_under(self, seq: int) -> list[str]:
         """The commitments erased under one entry."""
@@ -135,13 +120,13 @@ class Reader:
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
         """Rows as entries, with the content of all of them fetched at once."""
         records = [decode_record(row) for row in rows]
-        resolve = self.resolver(rows, records) if with_content else _as_it_is
+        resolve = self._resolver(rows, records) if with_content else lambda item: item
         return [
             LedgerEntry(
                 event_type=record["event_type"],
                 submission_id=record["submission_id"],
                 decision=record["decision"],
-                reason=_text(fill(record["reason"], resolve)),
+                reason=str(fill(record["reason"], resolve)),
                 prompts_used=record["prompts_used"],
                 metadata=fill(record["metadata"], resolve),
                 id=record["id"],
@@ -152,7 +137,7 @@ class Reader:
             for row, record in zip(rows, records, strict=True)
         ]
 
-    def resolver(self, rows: Sequence[EntryRow], records: Sequence[dict[str, Any]]) -> Any:
+    def _resolver(self, rows: Sequence[EntryRow], records: Sequence[dict[str, Any]]) -> Any:
         """A function from a commitment object of these records to its value or its marker."""
         direct: dict[str, int] = {}
         lists: dict[str, MessageList] = {}
@@ -215,11 +200,3 @@ def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
 def marks(values: Sequence[Any]) -> str:
     """As many placeholders as there are values."""
     return ", ".join("?" * len(values))
-
-
-def _as_it_is(item: dict[str, Any]) -> Any:
-    return item
-
-
-def _text(reason: Any) -> str:
-    return reason if isinstance(reason, str) else str(reason)

@@ -6,7 +6,6 @@ does the rest inside the transaction that gives the entry its place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +29,7 @@ from remit.ledger.content import (
     ContentText,
     EncodedValue,
     encode_content,
+    is_commitment,
 )
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import RecordTooLargeError
@@ -40,9 +40,7 @@ __all__ = [
     "Prepared",
     "Sealed",
     "columns_of",
-    "commitments_in",
     "content_scope",
-    "fill",
     "inspect_record",
     "is_plain_text",
     "prepare",
@@ -80,7 +78,6 @@ _FIELD_TYPES: Mapping[str, type] = {
 }
 _ALWAYS_FAST = frozenset({str, bool, type(None)})
 _DEEPEST = 150  # levels; no writer goes beyond 100
-_HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(slots=True)
@@ -268,7 +265,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
     for name, kind in _FIELD_TYPES.items():
         value = record[name]
         if type(value) is not kind:
-            if name != "reason" or not _is_commitment(value):
+            if name != "reason" or not is_commitment(value):
                 return f"its {name} is not a {kind.__name__}", found, False
             found.append(value)
     if any(type(item) is not str for item in record["prompts_used"]):
@@ -281,7 +278,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
             if type(item) is dict:
                 for key in item:
                     if key[:1] == "$":
-                        if not _is_commitment(item):
+                        if not is_commitment(item):
                             return "a commitment is malformed", [], False
                         found.append(item)
                         break
@@ -299,24 +296,6 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], bool]:
             return "", found, fast
         level = below
     return f"its metadata is nested more than {_DEEPEST} deep", [], False
-
-
-def _is_commitment(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    if value.keys() == {"$content", "bytes"}:
-        name, number = value["$content"], value["bytes"]
-        digits = name[12:] if isinstance(name, str) and name.startswith("hmac-sha256:") else ""
-    elif value.keys() == {"$messages", "count"}:
-        digits, number = value["$messages"], value["count"]
-    else:
-        return False
-    return (
-        isinstance(digits, str)
-        and _HEX64.fullmatch(digits) is not None
-        and type(number) is int
-        and number > 0
-    )
 
 
 def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
@@ -340,33 +319,6 @@ def columns_of(fields: Mapping[str, Any]) -> dict[str, str | None]:
 def content_scope(session_id: str | None, seq: int) -> str:
     """Where an entry's values are looked for again: its session, or itself alone."""
     return f"s:{session_id}" if session_id else f"e:{seq}"
-
-
-def commitments_in(value: Any) -> list[dict[str, Any]]:
-    """Every commitment object below ``value``, in order of appearance."""
-    found: list[dict[str, Any]] = []
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if "$content" in item or "$messages" in item:
-                found.append(item)
-            else:
-                stack.extend(reversed(item.values()))
-        elif isinstance(item, list):
-            stack.extend(reversed(item))
-    return found
-
-
-def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
-    """``value`` with every commitment object replaced by what ``resolve`` gives for it."""
-    if isinstance(value, dict):
-        if "$content" in value or "$messages" in value:
-            return resolve(value)
-        return {key: fill(item, resolve) for key, item in value.items()}
-    if isinstance(value, list):
-        return [fill(item, resolve) for item in value]
-    return value
 
 
 def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) -> tuple[Any, bool]:

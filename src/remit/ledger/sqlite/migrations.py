@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from remit.ledger.content import NO_STEP
-from remit.ledger.record import commitments_in
+from remit.ledger.content import NO_STEP, commitments_in
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
