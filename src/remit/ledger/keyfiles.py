@@ -90,10 +90,11 @@ class KeyFiles:
         """The private key; raises ``error`` if it is missing, damaged, exposed or another's."""
         public = self.verifier_key()
         if public is None or not self.exists:
+            command = "remit init" if self._kind == ED25519 else "remit witness init"
             raise self._error(
                 f"There is no signing key in {self._directory}.",
-                next_step="`remit init` makes one. If there was one, restore it: a new key is a "
-                "new identity, and checkpoints under it do not continue the old ones.",
+                next_step=f"`{command}` makes one. If there was one, restore it: a new key is a "
+                "new identity, and what it signs does not continue what the old one signed.",
             )
         try:
             if self.private.stat().st_mode & 0o077:
