@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 from pathlib import Path
 
@@ -13,12 +14,13 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
-from remit.packages import founding, shipped
+from remit.packages import read_archive, shipped
 from remit.packages.gates import check_gates
 from remit.packages.registry import Registry
 from remit.runtime import make_root
 from remit.runtime.installation import gate_context, install_bootstrap
 from tests.packages.install.world import opened
+from tests.packages.making import LIMITS
 from tests.packages.shipped import manifests
 
 _RELEASED = Path(__file__).with_name("released-0.1.0.tar.xz")
@@ -65,9 +67,9 @@ def test_init_brings_a_root_of_the_version_before_along(
     archives: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
+    read = {name: read_archive(io.BytesIO(data), LIMITS) for name, data in archives.items()}
     with monkeypatch.context() as before:
-        before.setattr(shipped, "_archives", lambda: archives)
-        before.setattr(founding, "shipped_ids", lambda: [n.rpartition("-")[0] for n in archives])
+        before.setattr(shipped, "_shipped", lambda: read)
         make_root(Root(root), by="tester")
     assert len(list((root / "HOT/installed").glob("PKG-*/receipt.json"))) == len(archives)
     assert (root / "HOT/specs/SPEC-TRAIL-001.json").exists()

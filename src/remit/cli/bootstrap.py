@@ -12,10 +12,7 @@ from remit.cli.shared import FILE, FOLDER, emit, note, reads, whoami, write_file
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from remit.packages import ArchiveLimits
-    from remit.packages.bootstrap.report import InstallReport
 
 __all__ = ["bootstrap"]
 
@@ -30,11 +27,11 @@ def bootstrap() -> None:
 @reads
 def build(root: Path | None, as_json: bool, out: Path) -> None:
     """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages, the same bytes on any machine."""
-    from remit.packages.bootstrap import bundled
+    from remit.packages.bootstrap import build_bundle
     from remit.packages.distribution import repack_wheel
     from remit.packages.shipped import shipped_archives
 
-    made = bundled(repack_wheel(), shipped_archives(), _limits(root))
+    made = build_bundle(repack_wheel(), shipped_archives(), _limits(root))
     with write_file(out) as file:
         file.write(made.data)
     packages = [package.manifest for package in made.packages]
@@ -62,7 +59,9 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
 @reads
 def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> None:
     """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
-    from remit.packages.bootstrap import install_bundle
+    from remit.kernel.root import Root
+    from remit.packages.bootstrap import read_bundle
+    from remit.runtime.installation import install_bootstrap
 
     if root is None and os.environ.get("REMIT_ROOT"):
         root = Path(os.environ["REMIT_ROOT"])
@@ -70,17 +69,10 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
         raise InvalidInputError(
             "No root is named to install into.", next_step="Name it with --root DIR, or REMIT_ROOT."
         )
-    report = install_bundle(root, directory, dev=dev, install=_install, limits=_limits(root))
+    archives = read_bundle(directory, _limits(root))
+    report = install_bootstrap(Root(root), archives, dev=dev, by=whoami())
     emit(as_json, report.to_dict(), report.lines())
     raise SystemExit(0 if report.passed else 1)
-
-
-def _install(root: Path, archives: Sequence[Path], dev: bool) -> InstallReport:
-    """Make the root, install the archives, run all gates."""
-    from remit.kernel.root import Root
-    from remit.runtime.installation import install_bootstrap
-
-    return install_bootstrap(Root(root), archives, dev=dev, by=whoami())
 
 
 def _limits(root: Path | None) -> ArchiveLimits:

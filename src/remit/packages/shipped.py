@@ -49,8 +49,7 @@ def shipped_archives() -> dict[str, bytes]:
 
 def shipped_ids() -> list[str]:
     """The ids of the packages that come with the distribution, sorted."""
-    with resources.as_file(resources.files("remit").joinpath(_FOLDER)) as folder:
-        return sorted(one.name for one in folder.iterdir() if (one / "manifest.json").is_file())
+    return sorted(archive.manifest.package_id for archive in _shipped().values())
 
 
 def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:

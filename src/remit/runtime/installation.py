@@ -20,7 +20,7 @@ from remit.runtime.providers import resolve_model
 
 if TYPE_CHECKING:
     from remit.packages import PackageManager
-    from remit.packages.bootstrap.report import InstallReport
+    from remit.packages.bootstrap import InstallReport
 
 Step = Callable[[str], None]
 
@@ -127,7 +127,7 @@ def install_bootstrap(
         RemitError: as :func:`make_root`.
     """
     from remit.packages import Offer
-    from remit.packages.bootstrap.report import GateLine, InstallReport, ReceiptLine
+    from remit.packages.bootstrap import InstallReport, Receipt
     from remit.packages.gates import check_gates
     from remit.packages.receipts import receipt_path
 
@@ -138,12 +138,10 @@ def install_bootstrap(
         report = check_gates(gate_context(root, ledger, load_settings(root.config)), by=by)
     return InstallReport(
         tuple(
-            ReceiptLine(one.package_id, one.version, receipt_path(one.package_id))
-            for one in installed
+            Receipt(package.package_id, package.version, receipt_path(package.package_id))
+            for package in installed
         ),
-        tuple(
-            GateLine(one.gate, one.passed, one.message, tuple(one.errors)) for one in report.gates
-        ),
+        report.gates,
     )
 
 

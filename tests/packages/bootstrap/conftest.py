@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remit.packages.bootstrap import Bundle, bundled
+from remit.packages.bootstrap import Bundle, build_bundle
 from remit.packages.distribution import Distribution, repack_wheel
 from tests.packages.bootstrap.making import packages
 from tests.packages.distribution.placing import copy_project, editable
@@ -19,4 +19,4 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Distribution:
 
 @pytest.fixture(scope="session")
 def bundle(installed: Distribution) -> Bundle:
-    return bundled(repack_wheel(installed), packages(), LIMITS)
+    return build_bundle(repack_wheel(installed), packages(), LIMITS)

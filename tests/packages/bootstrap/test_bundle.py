@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.packages.bootstrap import BootstrapError, Bundle, bundled
+from remit.packages.bootstrap import BootstrapError, Bundle, build_bundle
 from tests.packages.bootstrap.making import ORDER, packages, unpacked
 from tests.packages.making import LIMITS
 
@@ -71,5 +71,5 @@ def test_the_texts_are_of_this_version(bundle: Bundle, tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"no wheel", bytes(100)])
 def test_what_is_no_wheel_is_refused(data: bytes) -> None:
     with pytest.raises(BootstrapError, match="does not state its version") as caught:
-        bundled(("remit.whl", data), packages(), LIMITS)
+        build_bundle(("remit.whl", data), packages(), LIMITS)
     assert caught.value.next_step
