@@ -1,10 +1,11 @@
-"""HTTP/1.1 connections that may not dawdle, nor talk without end."""
+"""HTTP/1.1 connections with limits on the size and time of headers."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 __all__ = ["GuardedProtocol"]
@@ -16,7 +17,7 @@ _TOO_LARGE = (
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """The server's protocol with two more limits, which it does not have itself.
+    """uvicorn's protocol with two limits that it does not have.
 
     Attributes:
         max_header_bytes: of the request line and all headers, about.
@@ -32,18 +33,18 @@ class GuardedProtocol(HttpToolsProtocol):
     _in_headers = True
     _deadline: asyncio.TimerHandle | None = None
 
+    @override
     def connection_made(self, transport: Any) -> None:
-        """See :class:`asyncio.Protocol`."""
         super().connection_made(transport)
         self._expect_headers()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
-        self._end_wait()
+        self._stop_timer()
         super().connection_lost(exc)
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See :class:`asyncio.Protocol`."""
         if self._in_headers and not self._size:
             data = data.lstrip(b"\r\n")  # empty lines before a request say nothing (RFC 9112, 2.2)
             if not data:
@@ -54,25 +55,25 @@ class GuardedProtocol(HttpToolsProtocol):
             before, self._size = self._size, self._size + len(data)
             seen = self._tail + data
             self._tail = seen[-3:]
-            # What is behind the headers is body, and has a limit of its own.
+            # What follows the headers is body, and has a limit of its own.
             if self._size > self.max_header_bytes and (
                 before > self.max_header_bytes
                 or seen.find(b"\r\n\r\n", 0, self.max_header_bytes) < 0
             ):
-                self._end_wait()
+                self._stop_timer()
                 self.transport.write(_TOO_LARGE)
                 self.transport.close()
                 return
         super().data_received(data)
 
+    @override
     def on_headers_complete(self) -> None:
-        """See :class:`httptools.HttpRequestParser`."""
         self._in_headers = False
-        self._end_wait()
+        self._stop_timer()
         super().on_headers_complete()
 
+    @override
     def on_message_complete(self) -> None:
-        """See :class:`httptools.HttpRequestParser`."""
         super().on_message_complete()
         self._in_headers = True
         self._size = 0
@@ -81,7 +82,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _expect_headers(self) -> None:
         self._deadline = self.loop.call_later(self.header_timeout_s, self._too_slow)
 
-    def _end_wait(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -89,6 +90,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._deadline = None
         if self.cycle is not None and not self.cycle.response_complete:
-            self._expect_headers()  # an answer is on its way: it is not cut off for what follows
+            self._expect_headers()  # an answer is under way and must not be cut off
         else:
             self.transport.close()

@@ -29,7 +29,7 @@ _REJECTED = {
     "IDEMPOTENCY_CONFLICT": 409,
     "IDEMPOTENCY_MISMATCH": 422,
 }
-# What the provider answered, or did not. That Remit's own key was refused there is no fault of
+# What the provider answered, or did not. A provider that refuses Remit's key is not an error of
 # the client's key.
 _FAILED = {
     "INVALID_REQUEST": 400,
@@ -45,15 +45,15 @@ _FAILED = {
 
 
 class HttpError(Exception):
-    """A request that ends here.
+    """An error that ends a request.
 
     Args:
         status: of HTTP.
         code: for programs.
         message: for people; quotes nothing secret.
         param: the field at fault.
-        retry_after_s: when it may be tried again.
-        close: whether the connection is of no more use, for what was not read of it.
+        retry_after_s: when to try again, in seconds.
+        close: whether to close the connection, as part of the request was not read.
     """
 
     def __init__(

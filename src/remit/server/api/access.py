@@ -1,4 +1,4 @@
-"""What each route asks of who comes, and what it may answer besides."""
+"""Permissions of routes, and how they fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from remit.gateway.auth import Identity
-from remit.server.api.shapes import Error
+from remit.server.api.responses import Error
 from remit.server.guard import IDENTITY
 from remit.server.refusals import HttpError
 
@@ -29,20 +29,19 @@ async def _caller(request: Request) -> Identity:
 
 
 Caller = Annotated[Identity, Depends(_caller)]
-"""Who asks."""
+"""The authenticated caller."""
 
 
 def name_of(identity: Identity) -> str:
-    """Who did it, for the record: name and id, as a name may be given again once its key is
-    revoked."""
+    """The caller for the record: name and id, as a revoked key's name may be used again."""
     return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 def allow(permission: str) -> Any:
-    """A dependency of a route: only roles with this permission go on.
+    """A route's dependency that lets only roles with this permission pass.
 
     Raises:
-        HttpError: 403, for all others; 400 for a question that says a thing twice.
+        HttpError: 403 for other roles; 400 for a query that names a value twice.
     """
 
     async def check(request: Request, caller: Caller) -> None:
@@ -61,11 +60,11 @@ def allow(permission: str) -> Any:
 
 
 def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """How a route fails, for its documentation: by these statuses, beside the general ones."""
+    """A route's failures for OpenAPI: these statuses, and those of every route."""
     found: dict[int | str, dict[str, Any]] = {
         status: {"model": Error, "description": _MEANINGS[status]}
         for status in sorted({400, 401, 403, *statuses})
     }
-    # Whatever else: a body too long or too slow, a database that does not answer.
+    # Such as a body too long or too slow, or a database that does not answer.
     found["default"] = {"model": Error, "description": "Anything else that went wrong."}
     return found

@@ -1,4 +1,4 @@
-"""Puts the API together."""
+"""The application of everything under ``/api``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from remit.gateway.auth import KeyStore
 from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server.api.access import allow, failures
-from remit.server.api.answers import answer
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
 from remit.server.api.errors import error_answer, error_body, refuse
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
+from remit.server.api.pages import answer
+from remit.server.api.responses import Health
 from remit.server.api.sessions import session_routes
-from remit.server.api.shapes import Health
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
@@ -110,7 +110,7 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> APIRouter:
 
 
 class _Application(FastAPI):
-    """FastAPI, whose description tells how to show who one is."""
+    """FastAPI with the ways to authenticate in its OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -157,14 +157,15 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """What the path takes: of all its routes, where the framework names only one's."""
-    fitting = [
+    """The methods of all routes of the path; the framework names only one route's."""
+    matching = [
         route
         for route in request.app.state.routes
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
     ]
+    path = matching[0].path
     return sorted(
-        {name for one in fitting if one.path == fitting[0].path for name in one.methods or ()}
+        {name for route in matching if route.path == path for name in route.methods or ()}
     )
 
 

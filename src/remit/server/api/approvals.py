@@ -1,4 +1,4 @@
-"""Routes of approvals: what waits for a person, and the person's word."""
+"""Routes of approvals: what waits for a person, and their decision."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fastapi import APIRouter, Query, Response
 from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
 from remit.ledger import LedgerClient
 from remit.server.api.access import Caller, allow, failures, name_of
-from remit.server.api.answers import Listed, answer, page_of
-from remit.server.api.questions import ApprovalQuery, Decision
-from remit.server.api.shapes import ApprovalPage, ApprovalShape
+from remit.server.api.pages import Listed, answer, page_of
+from remit.server.api.requests import ApprovalQuery, Decision
+from remit.server.api.responses import ApprovalPage, ApprovalShape
 from remit.server.refusals import HttpError
 
 __all__ = ["approval_routes"]
 
 
-def approval_routes(ledger: LedgerClient, desk: ApprovalQueue) -> APIRouter:
-    """Requests for approval in ``ledger``, decided at ``desk``."""
+def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> APIRouter:
+    """Requests for approval in ``ledger``, decided through ``queue``."""
     routes = APIRouter(prefix="/api/approvals", tags=["approvals"])
 
     @routes.get(
@@ -28,7 +28,7 @@ def approval_routes(ledger: LedgerClient, desk: ApprovalQueue) -> APIRouter:
     )  # fmt: skip
     def approvals(query: Annotated[ApprovalQuery, Query()]) -> Response:
         """Tool calls that wait for a person, the oldest first; others with `state`."""
-        return answer(page_of(_listed(ledger, desk, query), query.limit, "approvals"))
+        return answer(page_of(_listed(ledger, queue, query), query.limit, "approvals"))
 
     @routes.get(
         "/{request_id}", response_model=ApprovalShape, responses=failures(404),
@@ -36,7 +36,7 @@ def approval_routes(ledger: LedgerClient, desk: ApprovalQueue) -> APIRouter:
     )  # fmt: skip
     def approval(request_id: str) -> Response:
         """A request as it stands, and what became of it."""
-        return answer(_found(desk, request_id).to_dict())
+        return answer(_found(queue, request_id).to_dict())
 
     @routes.post(
         "/{request_id}", response_model=ApprovalShape, responses=failures(404, 409),
@@ -47,14 +47,14 @@ def approval_routes(ledger: LedgerClient, desk: ApprovalQueue) -> APIRouter:
 
         The order goes on when its session is resumed.
         """
-        _found(desk, request_id)
-        desk.decide(request_id, granted=decision.grant, by=name_of(caller), reason=decision.reason)
-        return answer(desk.get(request_id).to_dict())
+        _found(queue, request_id)
+        queue.decide(request_id, granted=decision.grant, by=name_of(caller), reason=decision.reason)
+        return answer(queue.get(request_id).to_dict())
 
     return routes
 
 
-def _listed(ledger: LedgerClient, desk: ApprovalQueue, query: ApprovalQuery) -> Iterator[Listed]:
+def _listed(ledger: LedgerClient, queue: ApprovalQueue, query: ApprovalQuery) -> Iterator[Listed]:
     asked = ledger.query(
         event_type="APPROVAL_REQUESTED",
         order="asc" if query.state == "pending" else "desc",
@@ -62,14 +62,14 @@ def _listed(ledger: LedgerClient, desk: ApprovalQueue, query: ApprovalQuery) -> 
         with_content=False,
     )
     for entry in asked:
-        found = desk.get(entry.id)
+        found = queue.get(entry.id)
         if query.state in ("all", found.state):
             yield entry.id, "approvals", found.to_dict()
 
 
-def _found(desk: ApprovalQueue, request_id: str) -> Approval:
+def _found(queue: ApprovalQueue, request_id: str) -> Approval:
     try:
-        return desk.get(request_id)
+        return queue.get(request_id)
     except ApprovalError as error:
         cause = ApprovalError(error.message, next_step="GET /api/approvals lists what waits.")
         raise HttpError(404, "not_found", error.message) from cause

@@ -19,9 +19,9 @@ from remit.gateway.budget import (
 )
 from remit.ledger import LedgerClient
 from remit.server.api.access import allow, failures
-from remit.server.api.answers import answer, part_of
-from remit.server.api.questions import BudgetChange, PrefixQuery
-from remit.server.api.shapes import Audit, BudgetPage, BudgetSet
+from remit.server.api.pages import answer, slice_of
+from remit.server.api.requests import BudgetChange, PrefixQuery
+from remit.server.api.responses import Audit, BudgetPage, BudgetSet
 from remit.server.refusals import HttpError
 
 __all__ = ["budget_routes"]
@@ -42,8 +42,8 @@ def budget_routes(ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore)
     def budgets(query: Annotated[PrefixQuery, Query()]) -> Response:
         """Every scope that has a budget, by name: limits, what was spent, what is held."""
         found = budgeter.list(query.prefix or "")
-        part, more = part_of(found, (one.scope for one in found), query.cursor, query.limit)
-        return answer({"scopes": [_plain(one) for one in part], "next_cursor": more})
+        part, more = slice_of(found, (status.scope for status in found), query.cursor, query.limit)
+        return answer({"scopes": [_plain(status) for status in part], "next_cursor": more})
 
     @routes.put(
         "", response_model=BudgetSet, responses=failures(404), dependencies=_MANAGE,
@@ -70,9 +70,9 @@ def budget_routes(ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore)
     def check() -> Response:
         """Add up the whole ledger and hold the live state against it. Operators only."""
         audit = audit_budgets(ledger)
-        told = asdict(audit)
-        told["differences"] = [_in_usd(one) for one in told["differences"]]
-        return answer({"equal": audit.equal, **told})
+        found = asdict(audit)
+        found["differences"] = [_in_usd(each) for each in found["differences"]]
+        return answer({"equal": audit.equal, **found})
 
     return routes
 
@@ -92,18 +92,18 @@ def _scope(keys: KeyStore, wanted: BudgetChange) -> BudgetScope:
 
 
 def _plain(state: BudgetStatus) -> dict[str, Any]:
-    told = asdict(state)
-    for name, shown in _MONEY.items():
-        nano = told.pop(name)
-        told[shown] = None if nano is None else usd_of(nano)
-    return {**told, "closed": bool(state.closed)}
+    shown = asdict(state)
+    for name, usd_name in _MONEY.items():
+        nano = shown.pop(name)
+        shown[usd_name] = None if nano is None else usd_of(nano)
+    return {**shown, "closed": bool(state.closed)}
 
 
 def _in_usd(difference: dict[str, Any]) -> dict[str, Any]:
-    """A difference in money, in dollars."""
+    """A difference, with money in dollars."""
     if difference["field"] not in _MONEY:
         return difference
-    told = {**difference, "field": _MONEY[difference["field"]]}
+    shown = {**difference, "field": _MONEY[difference["field"]]}
     for side in ("live", "ledger"):
-        told[side] = None if told[side] is None else usd_of(told[side])
-    return told
+        shown[side] = None if shown[side] is None else usd_of(shown[side])
+    return shown

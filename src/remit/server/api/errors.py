@@ -1,4 +1,4 @@
-"""Every refusal and failure of the API in one shape."""
+"""Errors of the API, in one shape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["error_answer", "error_body", "refuse"]
 
 Headers = list[tuple[bytes, bytes]]
 
-# The first that fits.
+# The first that matches.
 _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
     (EntryNotFoundError, 404, "not_found"),
     (VirtualKeyNotFoundError, 404, "not_found"),

@@ -1,4 +1,4 @@
-"""Routes of packages and gates: what is installed, and whether what has to hold of it does."""
+"""Routes of packages and gates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from remit.ledger import LedgerClient
 from remit.packages import InstalledPackage, Registry
 from remit.packages.gates import GATES, GateContext, check_gates
 from remit.server.api.access import Caller, allow, failures, name_of
-from remit.server.api.answers import answer, part_of
-from remit.server.api.questions import GateRequest, Page
-from remit.server.api.shapes import GateReportShape, GateStates, PackagePage, PackageShape
+from remit.server.api.pages import answer, slice_of
+from remit.server.api.requests import GateRequest, Page
+from remit.server.api.responses import GateReportShape, GateStates, PackagePage, PackageShape
 from remit.server.refusals import HttpError
 
 __all__ = ["governance_routes"]
 
 
 def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) -> APIRouter:
-    """Packages and gates of the root whose gates look at what ``context`` gives."""
+    """Packages and gates of a root; ``context`` is what its gates check."""
     routes = APIRouter(prefix="/api", tags=["governance"])
 
     @routes.get(
@@ -29,10 +29,10 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
     )  # fmt: skip
     def packages(query: Annotated[Page, Query()]) -> Response:
         """The installed packages, by id."""
-        there = list(Registry.from_ledger(ledger).packages.values())
-        names = (one.package_id for one in there)
-        part, more = part_of(there, names, query.cursor, query.limit)
-        return answer({"packages": [_plain(one) for one in part], "next_cursor": more})
+        installed = list(Registry.from_ledger(ledger).packages.values())
+        names = (package.package_id for package in installed)
+        part, more = slice_of(installed, names, query.cursor, query.limit)
+        return answer({"packages": [_plain(package) for package in part], "next_cursor": more})
 
     @routes.get(
         "/packages/{package_id}", response_model=PackageShape, responses=failures(404),

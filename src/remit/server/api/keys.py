@@ -15,9 +15,9 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Transaction
 from remit.server.api.access import Caller, allow, failures
-from remit.server.api.answers import answer, part_of
-from remit.server.api.questions import KeyQuery, KeyRequest, Rotation
-from remit.server.api.shapes import KeyMade, KeyPage, KeyRevoked
+from remit.server.api.pages import answer, slice_of
+from remit.server.api.requests import KeyQuery, KeyRequest, Rotation
+from remit.server.api.responses import KeyMade, KeyPage, KeyRevoked
 from remit.server.refusals import HttpError
 
 __all__ = ["key_routes"]
@@ -29,7 +29,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
-    """Makes, lists, ends and renews virtual keys."""
+    """Makes, lists, revokes and rotates virtual keys."""
     routes = APIRouter(prefix="/api/keys", tags=["keys"])
 
     @routes.get(
@@ -38,13 +38,14 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
     )  # fmt: skip
     def listed(query: Annotated[KeyQuery, Query()]) -> Response:
         """Virtual keys by name, without their secrets."""
-        # A key that was revoked meanwhile still marks the place that a cursor means.
-        ever = keys.list(include_revoked=True)
+        # A key that was revoked meanwhile still marks the place of a cursor.
         shown = [
-            one for one in ever if query.revoked or not one.revoked or one.key_id == query.cursor
+            key
+            for key in keys.list(include_revoked=True)
+            if query.revoked or not key.revoked or key.key_id == query.cursor
         ]
-        part, more = part_of(shown, (one.key_id for one in shown), query.cursor, query.limit)
-        return answer({"keys": [_plain(one) for one in part], "next_cursor": more})
+        part, more = slice_of(shown, (key.key_id for key in shown), query.cursor, query.limit)
+        return answer({"keys": [_plain(key) for key in part], "next_cursor": more})
 
     @routes.post(
         "", response_model=KeyMade, responses=failures(409), dependencies=_MANAGE,
@@ -87,7 +88,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
     def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> Response:
         """Give a key a new secret, which is in the answer, this once; all else of it stays."""
         key = keys.find(name_or_id)
-        # Whoever renews a key holds it: that must be no way to more.
+        # Whoever rotates a key holds it: that must not be a way to more permissions.
         _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
         grace_s = how.grace_s if how is not None else 0.0
         made = keys.rotate(key.key_id, grace_s=grace_s, requested_by=_who(caller))
@@ -117,25 +118,25 @@ def _require_no_more(
     agents: Sequence[str],
     tiers: Sequence[str],
 ) -> None:
-    """Nobody makes or takes a key that may do what they may not."""
-    more = sorted(one for one in ROLES.get(role, ()) if not caller.may(one))
+    """A caller makes or rotates only keys that may do no more than its own."""
+    more = sorted(name for name in ROLES.get(role, ()) if not caller.may(name))
     if more:
         raise _too_much("role", f"the role {role} may {', '.join(more).replace('_', ' ')}")
-    one: Identity | None = caller
-    while one is not None:
-        if one.models and not (models and all(_covers(one, model) for model in models)):
-            raise _too_much("models", f"your models are {', '.join(one.models)}")
-        if one.agents and not (agents and all(map(one.may_act_as, agents))):
-            raise _too_much("agents", f"your agents are {', '.join(one.agents)}")
-        if one.tiers and not (tiers and all(map(one.may_use_tier, tiers))):
-            raise _too_much("tiers", f"your tiers are {', '.join(one.tiers)}")
-        one = one.within
+    own: Identity | None = caller
+    while own is not None:
+        if own.models and not (models and all(_covers(own, model) for model in models)):
+            raise _too_much("models", f"your models are {', '.join(own.models)}")
+        if own.agents and not (agents and all(map(own.may_act_as, agents))):
+            raise _too_much("agents", f"your agents are {', '.join(own.agents)}")
+        if own.tiers and not (tiers and all(map(own.may_use_tier, tiers))):
+            raise _too_much("tiers", f"your tiers are {', '.join(own.tiers)}")
+        own = own.within
 
 
 def _covers(identity: Identity, model: str) -> bool:
-    """Whether all that a model id or pattern means is the identity's.
+    """Whether a model id or pattern allows no more than the identity may use.
 
-    A pattern may reach further than another that it fits, so only one's own ones pass.
+    A pattern may match more than another pattern that matches it, so only the same one passes.
     """
     return model in identity.models or (not _WILD.search(model) and identity.may_use_model(model))
 
@@ -153,8 +154,8 @@ def _made(made: NewKey) -> dict[str, str]:
 
 
 def _plain(key: VirtualKey) -> dict[str, Any]:
-    told = asdict(key)
-    return {"id": told.pop("key_id"), "state": key.state, **told}
+    shown = asdict(key)
+    return {"id": shown.pop("key_id"), "state": key.state, **shown}
 
 
 def _moment(text: str) -> datetime:

@@ -9,9 +9,9 @@ from fastapi.responses import PlainTextResponse
 
 from remit.ledger import LedgerClient, LedgerKeyError
 from remit.server.api.access import allow, failures
-from remit.server.api.answers import answer, page_of
-from remit.server.api.questions import EntryQuery, Flag
-from remit.server.api.shapes import EntryPage, EntryShape, Stats
+from remit.server.api.pages import answer, page_of
+from remit.server.api.requests import EntryQuery, Flag
+from remit.server.api.responses import EntryPage, EntryShape, Stats
 from remit.server.refusals import HttpError
 
 __all__ = ["ledger_routes"]
@@ -39,9 +39,9 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
     )  # fmt: skip
     def entries(query: Annotated[EntryQuery, Query()]) -> Response:
         """Entries that match all that is given. Content is left out unless it is asked for."""
-        asked = query.model_dump(exclude={"limit", "cursor", "content"})
+        conditions = query.model_dump(exclude={"limit", "cursor", "content"})
         found = ledger.query(
-            **asked,
+            **conditions,
             after=query.cursor,
             # With content it streams in small batches: the page may be full before its number is.
             limit=None if query.content else query.limit + 1,
@@ -61,7 +61,7 @@ def ledger_routes(ledger: LedgerClient) -> APIRouter:
         """One entry, its content in place."""
         if content:
             return answer(ledger.read(entry_id))
-        ledger.read_record(entry_id)  # says so when there is none
+        ledger.read_record(entry_id)  # raises when there is none
         before = int(entry_id[4:], 16) - 1
         return answer(next(ledger.query(after=before, limit=1, with_content=False)))
 

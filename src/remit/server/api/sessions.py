@@ -11,9 +11,9 @@ from remit.agents.sessions import session_overview
 from remit.agents.sessions.manager import SessionNotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.server.api.access import allow, failures
-from remit.server.api.answers import Listed, answer, page_of
-from remit.server.api.questions import Page
-from remit.server.api.shapes import SessionDetail, SessionPage, Trace
+from remit.server.api.pages import Listed, answer, page_of
+from remit.server.api.requests import Page
+from remit.server.api.responses import SessionDetail, SessionPage, Trace
 from remit.server.refusals import HttpError
 
 __all__ = ["session_routes"]
@@ -57,7 +57,7 @@ def session_routes(ledger: LedgerClient) -> APIRouter:
     )  # fmt: skip
     def session(session_id: str, page: Annotated[Page, Query()]) -> Response:
         """A session: both sides of its turns, and its model calls in a line each."""
-        told = _overview(ledger, session_id)
+        overview = _overview(ledger, session_id)
         merged = heapq.merge(
             *(
                 ledger.query(session_id=session_id, event_type=event, after=page.cursor,
@@ -67,7 +67,7 @@ def session_routes(ledger: LedgerClient) -> APIRouter:
             key=_seq,
         )  # fmt: skip
         found = page_of(map(_of_session, merged), page.limit, "turn_list", "exchanges")
-        return answer({**told, **found})
+        return answer({**overview, **found})
 
     @routes.get(
         "/traces/{work_order_id:path}", response_model=Trace, responses=failures(404),
@@ -113,10 +113,10 @@ def _overview(ledger: LedgerClient, session_id: str) -> dict[str, Any]:
 
 def _of_session(entry: LedgerEntry) -> Listed:
     place = {"entry_id": entry.id, "timestamp": entry.timestamp}
-    told = entry.metadata
+    metadata = entry.metadata
     if entry.event_type == "EXCHANGE":
-        return entry.id, "exchanges", {**place, **_shown(told, _OF_EXCHANGE)}
-    turn = {name: told.get(name) for name in ("turn_number", "user_message", "response")}
+        return entry.id, "exchanges", {**place, **_shown(metadata, _OF_EXCHANGE)}
+    turn = {name: metadata.get(name) for name in ("turn_number", "user_message", "response")}
     return entry.id, "turn_list", {**turn, **place}
 
 
@@ -130,7 +130,7 @@ def _step(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _state(ledger: LedgerClient, work_order_id: str) -> str | None:
-    """What the order came to; the last of these events there is says so."""
+    """The order's state: that of its latest event in the order of ``_STATES``."""
     for event, state in _STATES.items():
         found = ledger.query(
             work_order_id=work_order_id, event_type=event, limit=1, with_content=False
@@ -145,7 +145,7 @@ def _shown(metadata: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _own(entry: LedgerEntry, name: str) -> str:
-    """An id that stands in the metadata, or in its provenance."""
+    """An id from the metadata, or from its provenance."""
     provenance = entry.metadata.get("provenance")
     value = entry.metadata.get(name) or (
         provenance.get(name) if isinstance(provenance, dict) else None

@@ -1,4 +1,4 @@
-"""Over standard input and output: for a client that starts Remit as its child."""
+"""MCP over standard input and output, for a client that starts Remit as its child process."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
     """Serve a root to the client at the other end of stdin and stdout, as its local operator.
 
     Returns when stdin ends, the client hangs up, or on SIGTERM or SIGINT; the ledger is closed
-    then. While it runs, stdout carries the protocol alone: whatever else writes there, such as a
-    library, is led to stderr.
+    then. While it runs, stdout carries the protocol alone: what anything else writes there, such
+    as a library, goes to stderr.
 
     Args:
         root: an existing root.
@@ -59,7 +59,7 @@ def serve_stdio(root: Path, *, model: str | None = None) -> None:
 
     Raises:
         RootError: the root cannot be opened.
-        ConfigError: its configuration does not fit.
+        ConfigError: its configuration is invalid.
         LedgerError: its ledger cannot be opened.
         ServerError: stdin or stdout is closed.
     """
@@ -84,8 +84,8 @@ def _own_stdio() -> Iterator[tuple[int, int]]:
     try:
         yield incoming, outgoing
     finally:
-        # Neither copy is closed: a thread may still wait on one, and would then read from or
-        # write to whatever is opened next under its number.
+        # Neither copy is closed: a thread may still block on one, and would then read from or
+        # write to what is opened next under its number.
         os.dup2(incoming, 0)
         os.dup2(outgoing, 1)
 
@@ -109,7 +109,7 @@ async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
         async with _streams(incoming, outgoing, settings.mcp_server) as (receive, send):
             await server.run(receive, send, server.create_initialization_options())
     except (asyncio.CancelledError, BaseExceptionGroup):
-        # A group: of what was being handed over when it was told to stop.
+        # A group: of the messages that were being passed on when it was stopped.
         if not stopped:
             raise
         task.uncancel()
@@ -118,10 +118,10 @@ async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
 
 
 class _Pending:
-    """Requests that are not answered yet, and answers that nobody has read yet.
+    """Requests without an answer, and answers that the client has not read.
 
     Args:
-        answers: a sender of the stream that answers go into.
+        answers: a sender of the stream of answers.
         most: answers that may wait there.
     """
 
@@ -129,10 +129,10 @@ class _Pending:
         self._answers = answers
         self._most = most
         self._open: set[RequestId] = set()
-        self._written = asyncio.Event()
+        self._progress = asyncio.Event()
 
-    def came(self, message: JSONRPCMessage) -> None:
-        """Note what the client sent."""
+    def received(self, message: JSONRPCMessage) -> None:
+        """Note a message of the client."""
         if isinstance(message, JSONRPCRequest):
             self._open.add(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
@@ -140,28 +140,32 @@ class _Pending:
             if isinstance(cancelled, (int, str)):
                 self._open.discard(cancelled)
 
-    def went(self, message: JSONRPCMessage) -> None:
-        """Note what was written to the client."""
+    def written(self, message: JSONRPCMessage) -> None:
+        """Note a message that the client can read."""
         if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
             self._open.discard(message.id)
-        self._written.set()
+        self._progress.set()
 
-    async def room(self) -> None:
-        """Wait until not too many answers wait: memory does not grow with a client's silence."""
+    async def wait_for_room(self) -> None:
+        """Wait while too many answers are unread, so that they do not fill memory."""
         while self._answers.statistics().tasks_waiting_send >= self._most:
-            self._written.clear()
-            await self._written.wait()
+            self._progress.clear()
+            await self._progress.wait()
 
-    async def none(self) -> None:
-        """Wait until all is answered."""
+    async def wait_until_answered(self) -> None:
+        """Wait until every request is answered."""
         while self._open:
-            self._written.clear()
-            await self._written.wait()
+            self._progress.clear()
+            await self._progress.wait()
 
 
 @asynccontextmanager
 async def _streams(incoming: int, outgoing: int, own: McpOfferSettings) -> AsyncIterator[Any]:
-    """What the SDK's server reads from and writes to."""
+    """The streams that the SDK's server reads from and writes to.
+
+    The SDK's own have no bound on lines and unread answers, ignore malformed messages, and keep a
+    process that was told to stop until its client closes stdin.
+    """
     to_server, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     send, to_client = anyio.create_memory_object_stream[SessionMessage](0)
     answers = send.clone()
@@ -176,7 +180,7 @@ async def _streams(incoming: int, outgoing: int, own: McpOfferSettings) -> Async
         await asyncio.wait({reading})
         for stream in (to_server, receive, send, answers):
             stream.close()
-        # What was answered goes out; a client that does not read holds up nobody's end.
+        # Answers are written out; a client that does not read delays the end no longer than this.
         await asyncio.wait({writing}, timeout=own.drain_s)
         writing.cancel()
         await asyncio.wait({writing})
@@ -190,27 +194,27 @@ async def _read(
     pending: _Pending,
     drain_s: float,
 ) -> None:
-    """Hand over message by message; what is none is answered as JSON-RPC 2.0 has it."""
+    """Pass messages on; answer malformed ones with an error of JSON-RPC 2.0."""
     with to_server, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         while True:
-            await pending.room()
-            # A thread that waits for input is left behind when the server ends.
+            await pending.wait_for_room()
+            # A thread that waits for input is abandoned when the server ends.
             line = await call_in_thread("remit-mcp-in", lines.next)
             if line is None:
                 await answers.send(_refused(INVALID_REQUEST, "The message is too long."))
             elif not line:  # closing the stream ends the calls that run
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(pending.none(), drain_s)
+                    await asyncio.wait_for(pending.wait_until_answered(), drain_s)
                 return
             elif line.strip():
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                     if isinstance(message, JSONRPCNotification) and "id" in json.loads(line):
-                        raise ValueError("its id is none")
+                        raise ValueError("the id is not valid")
                 except (ValueError, RecursionError):
-                    await answers.send(_misshapen(line))
+                    await answers.send(_malformed(line))
                 else:
-                    pending.came(message)
+                    pending.received(message)
                     await to_server.send(SessionMessage(message))
 
 
@@ -222,10 +226,10 @@ async def _write(
         data = text.encode() + b"\n"
         try:
             await call_in_thread("remit-mcp-out", partial(_put, outgoing, data))
-        except OSError:  # the client is gone: nobody is left to answer
+        except OSError:  # the client is gone
             reading.cancel()
             break
-        pending.went(message.message)
+        pending.written(message.message)
     async for _ in messages:
         pass
 
@@ -235,13 +239,13 @@ def _put(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _misshapen(line: bytes) -> SessionMessage:
-    """JSON-RPC 2.0, 5.1: what is JSON but no request is told so, under its id if it has one."""
+def _malformed(line: bytes) -> SessionMessage:
+    """JSON-RPC 2.0, 5.1: the error for a line that is no message, with its id if it has one."""
     try:
-        told = json.loads(line)  # unlike others it reads lone surrogates, and what is beside them
+        value = json.loads(line)  # unlike other readers it accepts lone surrogates
     except (ValueError, RecursionError):
         return _refused(PARSE_ERROR, "This line is no JSON.")
-    found = told.get("id") if isinstance(told, dict) else None
+    found = value.get("id") if isinstance(value, dict) else None
     usable = type(found) is int or (isinstance(found, str) and is_plain_text(found))
     return _refused(INVALID_REQUEST, "This line is no JSON-RPC message.", found if usable else None)
 
@@ -263,9 +267,9 @@ class _Lines:
 
     def next(self) -> bytes | None:
         """The next line with its end; ``None`` for one that is too long; empty at the end."""
-        looked = 0
+        searched = 0
         while True:
-            end = self._buffer.find(b"\n", looked)
+            end = self._buffer.find(b"\n", searched)
             if end >= 0:
                 line = bytes(self._buffer[: end + 1])
                 del self._buffer[: end + 1]
@@ -274,13 +278,13 @@ class _Lines:
             if len(self._buffer) > self._limit:
                 self._buffer.clear()
                 self._skipping = True
-            looked = len(self._buffer)
+            searched = len(self._buffer)
             try:
                 chunk = os.read(self._descriptor, _CHUNK)
             except OSError:
                 chunk = b""
             if not chunk:
-                # Without its end a last line is not known to be whole.
+                # A last line without its end may be incomplete.
                 self._buffer.clear()
                 return b""
             self._buffer += chunk

@@ -1,4 +1,4 @@
-"""What goes out, as data. Times are ISO 8601, UTC; money is in US dollars."""
+"""The shapes of answers. Times are ISO 8601, UTC; money is in US dollars."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class EntryShape(BaseModel):
     entry_hash: str
 
 
-class _Answer(BaseModel):
+class _Paged(BaseModel):
     next_cursor: str | None = Field(description="where the next page begins; null at the end")
 
 
-class EntryPage(_Answer):
+class EntryPage(_Paged):
     """Entries. A page of much content may hold fewer than were asked for."""
 
     entries: list[EntryShape]
@@ -97,7 +97,7 @@ class SessionShape(BaseModel):
     ended: bool
 
 
-class SessionPage(_Answer):
+class SessionPage(_Paged):
     """Sessions, the latest first."""
 
     sessions: list[SessionShape]
@@ -122,7 +122,7 @@ class ExchangeShape(BaseModel):
     timestamp: str
 
 
-class SessionDetail(SessionShape, _Answer):
+class SessionDetail(SessionShape, _Paged):
     """A session with the turns and model calls of this page, each in ledger order."""
 
     turn_list: list[TurnShape]
@@ -139,7 +139,7 @@ class Step(BaseModel):
     timestamp: str
 
 
-class Trace(_Answer):
+class Trace(_Paged):
     """What happened in a work order, in ledger order.
 
     `state` is null where the order was the caller's own and Remit did not plan it.
@@ -172,7 +172,7 @@ class Budget(BaseModel):
     closed: bool = Field(description="a bill went above its bound; setting limits opens it")
 
 
-class BudgetPage(_Answer):
+class BudgetPage(_Paged):
     """Budgets, by scope."""
 
     scopes: list[Budget]
@@ -226,7 +226,7 @@ class KeyShape(BaseModel):
     revoked_entry: str
 
 
-class KeyPage(_Answer):
+class KeyPage(_Paged):
     """Virtual keys, by name."""
 
     keys: list[KeyShape]
@@ -268,7 +268,7 @@ class ApprovalShape(BaseModel):
     decided_at: str
 
 
-class ApprovalPage(_Answer):
+class ApprovalPage(_Paged):
     """Requests: what waits, the oldest first; what is decided, the latest first."""
 
     approvals: list[ApprovalShape]
@@ -320,7 +320,7 @@ class PackageShape(BaseModel):
     approved_by: str
 
 
-class PackagePage(_Answer):
+class PackagePage(_Paged):
     """Packages by id."""
 
     packages: list[PackageShape]

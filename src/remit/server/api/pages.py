@@ -12,7 +12,7 @@ from fastapi import Response
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, LedgerEntry
 
-__all__ = ["Listed", "answer", "page_of", "part_of"]
+__all__ = ["Listed", "answer", "page_of", "slice_of"]
 
 _FULL_BYTES = 8 * 1024 * 1024
 
@@ -23,15 +23,15 @@ Listed = tuple[str, str, Any]
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """One JSON document; entries and erased content as the command line shows them."""
+    """A JSON answer; entries and erased content as the command line shows them."""
     return Response(_dump(value), status, media_type="application/json")
 
 
 def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
     """The first ``limit`` items, in their lists, and the cursor to go on from.
 
-    A page ends earlier when it has grown large: prompts can be megabytes each. At least one
-    item is in it, so that whoever goes on comes to an end.
+    A page ends earlier when it has grown large: prompts can be megabytes each. It has at least
+    one item, so that paging comes to an end.
     """
     page: dict[str, Any] = {name: [] for name in lists}
     size, last, number = 0, "", 0
@@ -44,21 +44,19 @@ def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
     return {**page, "next_cursor": None}
 
 
-def part_of(
+def slice_of(
     items: Sequence[_T], cursors: Iterable[str], cursor: str | None, limit: int
 ) -> tuple[list[_T], str | None]:
-    """The part of a list behind ``cursor``, and the cursor behind that part.
+    """The items after ``cursor``, and the cursor of the next page.
 
     Raises:
-        InvalidInputError: the list has no such place.
+        InvalidInputError: the list has no such cursor.
     """
     places = list(cursors)
     first = 0
     if cursor is not None:
         if cursor not in places:
-            raise InvalidInputError(
-                "The cursor leads nowhere.", next_step="Begin again without one."
-            )
+            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
         first = places.index(cursor) + 1
     end = first + limit
     more = places[end - 1] if end < len(places) else None

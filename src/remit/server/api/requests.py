@@ -1,4 +1,4 @@
-"""What comes in, as data: the queries of URLs, and bodies."""
+"""The shapes of requests: queries of URLs, and bodies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 GateName = Literal["G0B", "G1", "G1-COMPLETE", "G2", "G3", "G4", "G5", "G6"]
 _Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_name)]
-# In a URL there is no null: what is not given is not there.
+# A URL has no null: a value is given or left out.
 _Text = Annotated[str | None, WithJsonSchema({"type": "string"})]
 _Prefix = Annotated[
     _Name | None,
@@ -58,8 +58,8 @@ _Rate = Annotated[int, Field(ge=1)] | None
 _Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
-class _Question(BaseModel):
-    """The query of a URL: a name that is none is an error, not everything."""
+class _Query(BaseModel):
+    """The query of a URL: an unknown name is an error, so that a typo does not select all."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,7 +68,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Page(_Question):
+class Page(_Query):
     """Which part of a list."""
 
     limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MOST, description="most items")
