@@ -294,11 +294,11 @@ def test_the_limits_are_the_shipped_ones() -> None:
         assert shown == (str(value).lower() if isinstance(value, bool) else str(value)), name
 
 
-def test_the_headers_are_those_of_the_door() -> None:
-    from remit.server import door
+def test_the_headers_are_those_that_the_server_reads() -> None:
+    from remit.server import authentication
 
     named = set(re.findall(r"^\| `([\w-]+)` \|", SERVER, re.MULTILINE))
-    assert {name.decode() for name in door._WANTED - {b"content-length"}} <= named
+    assert {name.decode() for name in authentication._WANTED - {b"content-length"}} <= named
 
 
 def test_the_breakers_numbers_are_told_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""Who works on what, so that two processes never work on the same thing at once."""
+"""Leases, so that two processes never work on the same thing at once."""
 
 from remit.gateway.leases.lease import Lease, LeaseBusyError, LeaseExpiredError
 from remit.gateway.leases.manager import LeaseManager

@@ -1,4 +1,4 @@
-"""One lease: held by one owner, for a time that is prolonged while the owner works."""
+"""A lease: one owner holds a name, and extends the lease while it works."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ __all__ = ["Lease", "LeaseBusyError", "LeaseExpiredError"]
 
 
 class LeaseBusyError(RemitError):
-    """Somebody else works on it."""
+    """Another process holds the lease."""
 
 
 class LeaseExpiredError(RemitError):
-    """The lease ran out, and somebody else may have taken the work over."""
+    """The lease ran out, and another process may have taken over the work."""
 
 
 class Lease:
-    """What :meth:`remit.gateway.leases.LeaseManager.hold` gives.
+    """A lease that :meth:`remit.gateway.leases.LeaseManager.hold` took.
 
     Attributes:
         name: what is held.
-        owner: who holds it, as the table keeps it.
-        stop_requested: somebody asked the holder to end.
+        owner: the holder, as the table stores it.
+        stop_requested: whether the holder was asked to stop.
     """
 
     def __init__(self, name: str, owner: str, lasts_s: float) -> None:
@@ -33,30 +33,30 @@ class Lease:
         self._lasts_s = lasts_s
         self._until = 0.0
         self._lost = False
-        self.prolonged()
+        self.extended()
 
     def check(self) -> None:
-        """Make sure that the lease is still held, before something is done that cannot be undone.
+        """Make sure that the lease is still held, before what cannot be undone.
 
         Raises:
-            LeaseExpiredError: it is not, or nobody can tell.
+            LeaseExpiredError: it is not, or that is unknown.
         """
         if self._lost or _now() >= self._until:
             raise LeaseExpiredError(
-                f"The lease on {self.name} ran out while this process stood still.",
-                next_step="Another process may have taken the work over; look before going on.",
+                f"The lease on {self.name} ran out while this process was suspended.",
+                next_step="Another process may have taken over the work; check before going on.",
             )
 
-    def prolonged(self) -> None:
-        """Note that the lease lasts anew from now."""
+    def extended(self) -> None:
+        """Note that the lease was extended just now."""
         self._until = _now() + self._lasts_s
 
     def lost(self) -> None:
-        """Note that somebody else has it."""
+        """Note that another process has it."""
         self._lost = True
 
 
 def _now() -> float:
-    """Seconds that pass also while the machine sleeps, where the system can tell."""
+    """Seconds by a clock that runs also while the machine sleeps, where there is one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

@@ -26,14 +26,14 @@ _POLL_S = 0.5  # how often a holder checks whether it was asked to stop
 
 
 class LeaseManager:
-    """Hands out leases.
+    """Grants leases.
 
-    Who holds one is told apart as calls in flight are: a holder whose process has surely ended
-    is passed over at once; one that surely lives keeps what it holds, however long it stands
-    still; of one that cannot be seen from here the time decides.
+    A lease of a process that has surely ended is free at once; a process that surely lives keeps
+    its lease, however long it is suspended; for a process that cannot be seen from here, the
+    lease's time decides.
 
     Args:
-        ledger: in whose database they are kept.
+        ledger: has them in its database.
         settings: how long they last.
     """
 
@@ -49,18 +49,18 @@ class LeaseManager:
 
         Args:
             name: such as ``session:SES-…``.
-            wait_s: how long to wait for another holder.
-            on_stop: called once when somebody asks the holder to end.
+            wait_s: how long to wait for another holder, seconds.
+            on_stop: called once when the holder is asked to stop.
 
         Raises:
-            LeaseBusyError: another holder did not let go in time.
+            LeaseBusyError: another holder did not release it in time.
         """
         owner = Owner.current().encode()
         try:
             lease = await self._take(name, owner, wait_s)
         except asyncio.CancelledError:
-            # What was handed over is done, whoever waits: let go of what may have been taken.
-            self._let_go(name, owner)
+            # The submitted transaction may still take the lease: release it.
+            self._release(name, owner)
             raise
         keeper = asyncio.create_task(self._keep(lease, on_stop))
         try:
@@ -68,16 +68,16 @@ class LeaseManager:
         finally:
             keeper.cancel()
             with contextlib.suppress(LedgerError):  # it runs out by itself
-                self._let_go(name, owner)
+                self._release(name, owner)
 
     def is_held(self, name: str) -> bool:
-        """Whether somebody works on ``name`` just now."""
+        """Whether a process holds ``name`` now."""
         rows = self._ledger.select("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
         now = self._now(self._ledger.select)
         return bool(rows) and not _is_free(str(rows[0][0]), int(rows[0][1]), now)
 
     def request_stop(self, name: str) -> bool:
-        """Ask whoever holds ``name`` to end; whether there was anybody to ask."""
+        """Ask the holder of ``name`` to stop; false when it is not held."""
 
         def ask(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
@@ -104,15 +104,15 @@ class LeaseManager:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LeaseBusyError(
-                    f"Somebody else works on {name} just now.",
-                    next_step="Try again when they are done, or ask them to stop.",
+                    f"Another process works on {name}.",
+                    next_step="Try again when it is done, or ask it to stop.",
                 )
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_WAIT_S)
         return Lease(name, owner, self._settings.lasts_s)
 
     def _now(self, execute: Callable[..., list[tuple[Any, ...]]]) -> int:
-        """Milliseconds since 1970 by one clock for all: the database server's if there is one."""
+        """Milliseconds since 1970 by a clock that all share: the database server's if there is one."""
         if not self._ledger.location.startswith("postgresql"):
             return time.time_ns() // 1_000_000
         ((now,),) = execute(_SERVER_CLOCK)
@@ -123,22 +123,22 @@ class LeaseManager:
         return int(self._settings.lasts_s * 1000)
 
     async def _keep(self, lease: Lease, on_stop: Callable[[], None] | None) -> None:
-        """Prolong the lease, and hear of requests to stop, until cancelled."""
-        prolonged = time.monotonic()
+        """Extend the lease, and watch for requests to stop, until cancelled."""
+        extended_at = time.monotonic()
         while True:
             await asyncio.sleep(min(_POLL_S, self._settings.lasts_s / 10))
             with contextlib.suppress(LedgerError):  # tried again; the lease's own clock decides
-                if time.monotonic() - prolonged > self._settings.lasts_s / 3:
-                    await self._prolong(lease)
-                    prolonged = time.monotonic()
+                if time.monotonic() - extended_at > self._settings.lasts_s / 3:
+                    await self._extend(lease)
+                    extended_at = time.monotonic()
                 stop = await asyncio.to_thread(self._asked_to_stop, lease)
                 if stop and not lease.stop_requested:
                     lease.stop_requested = True
                     if on_stop is not None:
                         on_stop()
 
-    async def _prolong(self, lease: Lease) -> None:
-        def prolong(tx: Transaction) -> bool:
+    async def _extend(self, lease: Lease) -> None:
+        def extend(tx: Transaction) -> bool:
             until = self._now(tx.execute) + self._lasts_ms
             tx.execute(
                 "UPDATE leases SET until_ms = ? WHERE name = ? AND owner = ?",
@@ -147,8 +147,8 @@ class LeaseManager:
             found = tx.execute("SELECT owner FROM leases WHERE name = ?", (lease.name,))
             return bool(found) and found[0][0] == lease.owner
 
-        if await self._ledger.submit(prolong):
-            lease.prolonged()
+        if await self._ledger.submit(extend):
+            lease.extended()
         else:
             lease.lost()
 
@@ -158,15 +158,15 @@ class LeaseManager:
         )
         return bool(rows) and bool(rows[0][0])
 
-    def _let_go(self, name: str, owner: str) -> None:
-        """Give the lease back, behind all that was written while it was held."""
+    def _release(self, name: str, owner: str) -> None:
+        """Release the lease, after all that was written while it was held."""
         self._ledger.submit(
             lambda tx: tx.execute("DELETE FROM leases WHERE name = ? AND owner = ?", (name, owner))
-        ).add_done_callback(_heard)
+        ).add_done_callback(_ignore_failure)
 
 
-def _heard(future: asyncio.Future[Any]) -> None:
-    """A lease that could not be given back runs out by itself."""
+def _ignore_failure(future: asyncio.Future[Any]) -> None:
+    """A lease that could not be released runs out by itself."""
     if not future.cancelled():
         future.exception()
 
@@ -180,5 +180,5 @@ def _is_free(owner: str, until_ms: int, now_ms: int) -> bool:
         return True
     if now_ms < until_ms:
         return False
-    # It has run out. Another process that lives is only slow; our own has left it behind.
+    # It has run out. Another process that lives is only slow; our own has abandoned it.
     return known.is_current_process() or not known.is_surely_alive()

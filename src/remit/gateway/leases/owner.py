@@ -1,4 +1,4 @@
-"""Which process holds something, so that another can tell whether it is still there."""
+"""The process that holds something, so that another can find out whether it still runs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _START_FIELD = 19  # of /proc/PID/stat, counted behind the name in brackets: sta
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One process, told apart from every other, also from a later one with its number.
+    """One process, distinct from every other, also from a later one with the same pid.
 
-    A number comes back when processes end; the time of the start, the boot of the machine and
-    the namespace that numbers are counted in do not come back together.
+    A pid is used again when its process has ended, but never with the same start time, boot and
+    pid namespace.
 
     Attributes:
-        boot: id of the machine's boot; empty where the system tells none.
-        namespace: what the number is counted in.
-        start: when the process began, in ticks of that boot.
+        boot: id of the machine's boot; empty where the system has none.
+        namespace: the pid namespace.
+        start: start time of the process, in ticks since the boot.
         token: random, for two owners in one process.
     """
 
@@ -46,35 +46,35 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """From :meth:`encode`; ``None`` of anything else."""
+        """From :meth:`encode`; ``None`` for anything else."""
         parts = text.split("|")
         if len(parts) != 6 or not (parts[3].isascii() and parts[3].isdigit()):
             return None
         return cls(parts[0], parts[1], parts[2], int(parts[3]), parts[4], parts[5])
 
     def encode(self) -> str:
-        """As a column keeps it."""
+        """As text, for a column."""
         host = self.host.replace("|", "_")
         return f"{host}|{self.boot}|{self.namespace}|{self.pid}|{self.start}|{self.token}"
 
     def is_current_process(self) -> bool:
-        """Whether it is the process that asks."""
+        """Whether it is this process."""
         return self.pid == os.getpid() and self.is_surely_alive()
 
     def is_surely_dead(self) -> bool:
-        """Whether the process has ended, as far as this one can see: what it cannot, lives."""
+        """Whether the process has ended; false when that cannot be seen from here."""
         boot, namespace = _here()
         if not (boot and namespace and self.start):
             return False
         if (self.boot, self.namespace) != (boot, namespace):
-            return False  # another machine, another container, or an earlier boot: leases tell
+            return False  # another machine, container or boot: the lease's time decides
         start = _start_of(self.pid)
         if start is None:  # gone, or hidden from us (hidepid)
             return not _exists(self.pid)
         return start != self.start
 
     def is_surely_alive(self) -> bool:
-        """Whether the process runs, as far as this one can see: what it cannot, may be dead."""
+        """Whether the process runs; false when that cannot be seen from here."""
         boot, namespace = _here()
         if not (boot and namespace and self.start):
             return False
@@ -83,7 +83,7 @@ class Owner:
 
 
 def _here() -> tuple[str, str]:
-    """The boot and the namespace of process numbers that this process lives in."""
+    """The boot and the pid namespace of this process."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return boot, os.readlink(_PROC / "self/ns/pid")
@@ -92,7 +92,7 @@ def _here() -> tuple[str, str]:
 
 
 def _start_of(pid: int) -> str | None:
-    """When a process began; empty of what is left of one, ``None`` where nothing is told."""
+    """Start time of a process; empty for a zombie, ``None`` when it cannot be read."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
