@@ -112,7 +112,7 @@ class LeaseManager:
         return Lease(name, owner, self._settings.lasts_s)
 
     def _now(self, execute: Callable[..., list[tuple[Any, ...]]]) -> int:
-        """Milliseconds since 1970 by a clock that all share: the database server's if there is one."""
+        """Milliseconds since 1970, by the database server's clock if there is one."""
         if not self._ledger.location.startswith("postgresql"):
             return time.time_ns() // 1_000_000
         ((now,),) = execute(_SERVER_CLOCK)
