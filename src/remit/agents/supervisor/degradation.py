@@ -12,9 +12,19 @@ from remit.contracts import ContractError
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import GatewayPort, Message, PromptRequest, RouteOutcome, TextSink
 
-__all__ = ["LoopFailedError", "as_loop_failure", "direct_answer"]
+__all__ = ["LOOP_FAILURES", "LoopFailedError", "as_loop_failure", "direct_answer"]
 
 _log = logging.getLogger("remit.supervisor")
+
+LOOP_FAILURES = frozenset(
+    {
+        "contract_not_found",
+        "contract_schema_invalid",
+        "prompt_pack_not_found",
+        "input_schema_invalid",
+    }
+)
+"""Failures of the machinery around the model: a direct call can still answer."""
 
 
 class LoopFailedError(RemitError):

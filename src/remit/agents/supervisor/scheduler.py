@@ -16,6 +16,7 @@ from remit.agents.supervisor.unfinished import RecordedOrder, UnfinishedTurn
 from remit.agents.workorders import (
     Actor,
     EventSink,
+    OrderHistory,
     TextDelta,
     TurnEvent,
     WorkOrder,
@@ -115,6 +116,32 @@ class Scheduler:
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
         return order if order.ended else await self._work(order, prior, entries, listen)
+
+    async def retry(
+        self,
+        step: PlanStep,
+        rejected: WorkOrder,
+        context: Mapping[str, Any],
+        repeatable: Callable[[str], bool],
+        *,
+        attempt: int,
+        listen: EventSink | None = None,
+    ) -> WorkOrder:
+        """Another attempt at a step, with what tools returned to the rejected one.
+
+        A tool that must not run twice and has run is not offered again: a rejected text is no
+        reason to pay a second time.
+        """
+        history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
+        if done := history.tool_results():
+            used = {str(result["tool_id"]) for result in done}
+            tools = tuple(id_ for id_ in step.tools if id_ not in used or repeatable(id_))
+            approve = tuple(id_ for id_ in step.approve if id_ in tools)
+            step = replace(step, tools=tools, approve=approve)
+            prior = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
+                     "output": {"tool_results": done}}  # fmt: skip
+            context = {**context, "prior_results": [prior]}
+        return await self.run(step, context, attempt=attempt, listen=listen)
 
     async def run_plan(
         self,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.degradation import LoopFailedError, as_loop_failure, direct_answer
+from remit.agents.supervisor.degradation import (
+    LOOP_FAILURES,
+    LoopFailedError,
+    as_loop_failure,
+    direct_answer,
+)
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.planning import Planning
@@ -26,13 +30,10 @@ from remit.agents.supervisor.turn import (
 from remit.agents.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 from remit.agents.workorders import (
     AnswerRejected,
-    ApprovalNeeded,
     Degraded,
     EventSink,
-    OrderHistory,
     OrderRecordError,
     TurnResumed,
-    WorkOrder,
     WorkOrderState,
     WorkOrderType,
 )
@@ -47,16 +48,6 @@ __all__ = ["HO2Supervisor"]
 _T = TypeVar("_T")
 
 _CLASSIFY = "PRC-CLASSIFY-001"
-
-_LOOP_FAILURES = frozenset(
-    {
-        "contract_not_found",
-        "contract_schema_invalid",
-        "prompt_pack_not_found",
-        "input_schema_invalid",
-    }
-)
-"""Failures of the machinery around the model: a direct call can still answer."""
 
 _HOPELESS = frozenset(
     {"budget_exhausted", "turn_limit_exceeded", "cancelled", "tool_outcome_unknown",
@@ -199,7 +190,11 @@ class HO2Supervisor:
             if on_event is not None:
                 on_event(TurnResumed(before.message))
             if before.idle and before.requests:
-                return self._still_waiting(before, lease, on_event)
+                turn = TurnInProgress(
+                    before.message, self._scheduler(before, lease), before, on_event
+                )
+                turn.restore(before)
+                return turn.result(self._session.session_id, before.turn_number, "")
             return await self._turn(before.message, before, lease, on_event)
 
         return await self._alone(work)
@@ -249,22 +244,6 @@ class HO2Supervisor:
         return unfinished_turn(
             self._ledger, self._session.session_id, self._session.turn_count, self._latest
         )
-
-    def _still_waiting(
-        self, before: UnfinishedTurn, lease: Lease, on_event: EventSink | None
-    ) -> TurnResult:
-        """The waiting turn, unchanged: nothing was decided, so nothing is done."""
-        turn = TurnInProgress(before.message, self._scheduler(before, lease), before, on_event)
-        turn.scheduler.restore()
-        for entry in before.requests:
-            data = entry.metadata
-            turn.listen(
-                ApprovalNeeded(
-                    entry.id, entry.submission_id, data["tool_id"], data["arguments"], data["kind"]
-                )
-            )
-        turn.park(before.waiting_for)
-        return turn.result(self._session.session_id, before.turn_number, "")
 
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
@@ -356,17 +335,17 @@ class HO2Supervisor:
                     attention=attention.record if attention else None,
                 )  # fmt: skip
             else:
-                step, done = self._without_repeating(plan.answering, order)
                 again = {**context, "rejected_because": reasons}
-                if done:
-                    again["prior_results"] = done
-                order = await turn.scheduler.run(step, again, attempt=attempt, listen=turn.listen)
+                order = await turn.scheduler.retry(
+                    plan.answering, order, again, self._repeatable,
+                    attempt=attempt, listen=turn.listen,
+                )  # fmt: skip
             requests = turn.scheduler.waiting_for()
             if requests and order.state is not WorkOrderState.FAILED:
                 turn.park(requests)
                 return
             code = (order.error or {}).get("code", "")
-            if code in _LOOP_FAILURES:
+            if code in LOOP_FAILURES:
                 raise LoopFailedError(code, (order.error or {}).get("message", ""))
             reasons = await self._review.check(turn, order, attempt)
             if not reasons:
@@ -382,27 +361,6 @@ class HO2Supervisor:
                 "ESCALATION", last, reasons=reasons, work_order_ids=turn.scheduler.ids()
             )
         turn.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
-
-    def _without_repeating(
-        self, step: PlanStep, rejected: WorkOrder
-    ) -> tuple[PlanStep, list[dict[str, Any]]]:
-        """The step for another attempt, and what tools gave to the rejected one.
-
-        A tool that must not run twice and has run is not offered again: a rejected text is no
-        reason to pay a second time.
-        """
-        history = OrderHistory(self._ledger, rejected.wo_id, rejected.session_id)
-        done = history.tool_results()
-        if not done:
-            return step, []
-        used = {str(result["tool_id"]) for result in done}
-        tools = tuple(
-            tool_id for tool_id in step.tools if tool_id not in used or self._repeatable(tool_id)
-        )
-        prior = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
-                 "output": {"tool_results": done}}  # fmt: skip
-        approve = tuple(tool_id for tool_id in step.approve if tool_id in tools)
-        return replace(step, tools=tools, approve=approve), [prior]
 
     async def _classify(self, turn: TurnInProgress) -> Mapping[str, Any] | None:
         """What kind of message it is. A failure costs the label, not the turn."""

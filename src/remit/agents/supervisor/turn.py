@@ -116,6 +116,18 @@ class TurnInProgress:
         except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - only a listener
             _log.exception("a listener to the events of a turn failed")
 
+    def restore(self, before: UnfinishedTurn) -> None:
+        """Leave the turn waiting as it was: nothing was decided."""
+        self.scheduler.restore()
+        for entry in before.requests:
+            data = entry.metadata
+            self.listen(
+                ApprovalNeeded(
+                    entry.id, entry.submission_id, data["tool_id"], data["arguments"], data["kind"]
+                )
+            )
+        self.park(before.waiting_for)
+
     def park(self, requests: Sequence[str]) -> None:
         """Leave the turn as it is."""
         self.waiting = True
