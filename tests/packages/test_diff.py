@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remit.packages import Archive, Manifest, Permissions, pack, read_archive
 from remit.packages.diff import DiffLimits, PackageDiff, compare
-from remit.packages.permissions import compare_permissions, permits, widened
+from remit.packages.permissions import compare_permissions, permits
 from remit.packages.text_diff import json_of, text_diff
 from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of, sha256
 
@@ -85,7 +85,7 @@ def test_wider_is_what_was_not_permitted_before(
     old: dict[str, Any] | None, new: dict[str, Any], wider: list[str]
 ) -> None:
     before = None if old is None else Permissions(**old)
-    assert widened(before, Permissions(**new)) == wider
+    assert list(compare_permissions(before, Permissions(**new)).widened) == wider
     same = compare_permissions(Permissions(**new), Permissions(**new))
     assert not same.widened
     assert not same.lines()
@@ -184,7 +184,7 @@ def test_what_changes_for_agents_is_told() -> None:
         '      + tools ["x", "y"]',
     ]
     plain = diff.to_dict()
-    assert plain["permissions"]["widened"] == [
+    assert list(plain["permissions"]["widened"]) == [
         "the tool read_*", "a token_budget of 6 instead of 5",
     ]  # fmt: skip
     changes = {one["path"]: one["change"] for one in plain["assets"]}

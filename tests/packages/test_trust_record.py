@@ -161,7 +161,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from remit.ledger import LedgerClient
-from remit.packages import journal, trust_policy
+from remit.packages import trust_policy
 from remit.packages.trust import change_trust
 
 path, database, public, where = sys.argv[1:]

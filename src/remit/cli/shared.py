@@ -187,6 +187,7 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
                 yield file
             return
         place = out.resolve()
+        place.parent.mkdir(parents=True, exist_ok=True)
         new = place.with_name(f".{place.name}.new")
         try:
             with new.open("wb") as file:

@@ -91,6 +91,11 @@ class Candidate:
         """What it says it is."""
         return self.archive.manifest
 
+    @property
+    def ships(self) -> bool:
+        """Whether it comes with the distribution."""
+        return self.source.startswith(SHIPPED_SOURCE)
+
 
 def admit(
     offer: Offer,

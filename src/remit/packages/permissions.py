@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Any
 
 from remit.packages.manifest import Permissions
 
-__all__ = ["BudgetChange", "PermissionsDiff", "compare_permissions", "permits", "widened"]
+__all__ = ["BudgetChange", "PermissionsDiff", "compare_permissions", "permits"]
 
 _BUDGETS = ("token_budget", "usd_budget")
 _KINDS = {"tools": "tool", "models": "model", "paths": "path"}
@@ -18,7 +17,7 @@ _KINDS = {"tools": "tool", "models": "model", "paths": "path"}
 
 @dataclass(frozen=True, slots=True)
 class BudgetChange:
-    """A ceiling that is another now.
+    """A changed ceiling.
 
     Attributes:
         name: ``token_budget`` (tokens) or ``usd_budget`` (US dollars).
@@ -38,38 +37,29 @@ class PermissionsDiff:
     """How the permissions of two versions differ.
 
     Attributes:
+        widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
         added: by kind (``tools``, ``models``, ``paths``) what is named now and was not.
         removed: by kind what was named and is not now.
         budgets: ceilings that changed.
-        widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
     """
 
+    widened: tuple[str, ...]
     added: dict[str, tuple[str, ...]]
     removed: dict[str, tuple[str, ...]]
     budgets: tuple[BudgetChange, ...]
-    widened: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
-        return {
-            "widened": list(self.widened),
-            "added": {kind: list(names) for kind, names in self.added.items()},
-            "removed": {kind: list(names) for kind, names in self.removed.items()},
-            "budgets": [
-                {"name": one.name, "old": one.old, "new": one.new, "wider": one.wider}
-                for one in self.budgets
-            ],
-        }
 
     def lines(self) -> list[str]:
         """The same for people; empty when nothing changed."""
-        told = []
+        found = []
         for kind, word in _KINDS.items():
-            told += [f"- {word} {name}" for name in self.removed[kind]]
-            told += [f"+ {word} {name}" for name in self.added[kind]]
-        for one in self.budgets:
-            told.append(f"~ {one.name} {_ceiling(one.old)} → {_ceiling(one.new)}")
-        return told
+            found += [f"- {word} {name}" for name in self.removed[kind]]
+            found += [f"+ {word} {name}" for name in self.added[kind]]
+        for budget in self.budgets:
+            old, new = (
+                "no ceiling" if value is None else str(value) for value in (budget.old, budget.new)
+            )
+            found.append(f"~ {budget.name} {old} → {new}")
+        return found
 
 
 def compare_permissions(old: Permissions | None, new: Permissions) -> PermissionsDiff:
@@ -78,30 +68,24 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
     A budget that rises or goes away is wider. Without an ``old``, all that is named is.
     """
     before = old or Permissions()
-    added, removed, wider = {}, {}, []
+    added, removed, widened = {}, {}, []
     for kind, word in _KINDS.items():
         was, now = getattr(before, kind), getattr(new, kind)
-        known, named = set(was), set(now)
-        added[kind] = tuple(name for name in now if name not in known)
-        removed[kind] = tuple(name for name in was if name not in named)
+        added[kind] = tuple(name for name in now if name not in set(was))
+        removed[kind] = tuple(name for name in was if name not in set(now))
         covers = _path_covered if kind == "paths" else permits
-        wider += [f"the {word} {name}" for name in added[kind] if not covers(was, name)]
+        widened += [f"the {word} {name}" for name in added[kind] if not covers(was, name)]
     budgets = []
     for name in _BUDGETS:
-        one = BudgetChange(name, before.budgets.get(name), new.budgets.get(name), False)
-        if old is None:
-            wider += [f"a {name} of {one.new}"] if one.new is not None else []
-        elif rises := _rises(one.old, one.new):
-            now_is = f"no {name}" if one.new is None else f"a {name} of {one.new}"
-            wider.append(f"{now_is} instead of {one.old}")
-        if one.old != one.new:
-            budgets.append(BudgetChange(name, one.old, one.new, old is None or rises))
-    return PermissionsDiff(added, removed, tuple(budgets), tuple(wider))
-
-
-def widened(old: Permissions | None, new: Permissions) -> list[str]:
-    """What ``new`` permits and ``old`` did not, a line each; ``None`` permitted nothing."""
-    return list(compare_permissions(old, new).widened)
+        had, has = before.budgets.get(name), new.budgets.get(name)
+        if had == has:
+            continue
+        wider = old is None or (had is not None and (has is None or Decimal(has) > Decimal(had)))
+        budgets.append(BudgetChange(name, had, has, wider))
+        if wider:
+            ceiling = f"no {name}" if has is None else f"a {name} of {has}"
+            widened.append(ceiling if old is None else f"{ceiling} instead of {had}")
+    return PermissionsDiff(tuple(widened), added, removed, tuple(budgets))
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
@@ -114,14 +98,4 @@ def permits(patterns: Iterable[str], name: str) -> bool:
 
 
 def _path_covered(paths: Iterable[str], path: str) -> bool:
-    return any(path == one or (one.endswith("/") and path.startswith(one)) for one in paths)
-
-
-def _rises(old: int | str | None, new: int | str | None) -> bool:
-    if old is None:
-        return False
-    return new is None or Decimal(new) > Decimal(old)
-
-
-def _ceiling(value: int | str | None) -> str:
-    return "no ceiling" if value is None else str(value)
+    return any(path == known or (known.endswith("/") and path.startswith(known)) for known in paths)

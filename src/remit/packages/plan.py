@@ -12,8 +12,8 @@ from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.offer import Candidate
 from remit.packages.paths import folded
-from remit.packages.permissions import widened
-from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage, Registry
+from remit.packages.permissions import compare_permissions
+from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.versions import precedence
 
 _MAX_NAMED = 10
@@ -51,7 +51,7 @@ def plan_install(
     superseded = {
         name
         for one in candidates
-        if one.source.startswith(SHIPPED_SOURCE)
+        if one.ships
         for name in one.manifest.supersedes
         if name in registry.packages
     }
@@ -67,8 +67,7 @@ def plan_install(
                 next_step="Use `remit package install`.",
             )
         _check_version(one, registry)
-        _check_framework(one, registry)
-        _check_modules(one, registry)
+        _check_authority(one, registry)
         newer = now is not None and now.version != manifest.version
         changes.append(Change(name, one, now, "upgrade" if newer else "install"))
     removed = sorted(superseded)
@@ -78,38 +77,89 @@ def plan_install(
 def approved(
     changes: Sequence[Change], registry: Registry, *, by: str, approve: bool, dev: bool = False
 ) -> list[Change]:
-    """The changes, with what each package may do beyond what it might, and who approved that.
+    """The changes, with what each package may do that it might not before, and who approved that.
 
     Args:
         changes: what comes.
         registry: what is installed, and was.
         by: who acts.
         approve: whether who acts approves it.
-        dev: let what a package asks for pass, the first time that it comes.
+        dev: approve what a package asks for the first time that it comes.
 
     Raises:
-        PackageError: ``permissions_widened``: nobody approved it.
+        PackageError: ``permissions_widened``: it is not approved.
     """
-    found = []
-    for change in changes:
-        if change.candidate is not None:
-            let = dev and not registry.history.get(change.package_id)
-            more, who = _approval(change.candidate, registry, by=by, approve=approve, let=let)
-            change = replace(change, widened=more, approved_by=who)
-        found.append(change)
+    return [
+        change
+        if change.candidate is None
+        else _approved(change, change.candidate, registry, by=by, approve=approve, dev=dev)
+        for change in changes
+    ]
+
+
+def _approved(
+    change: Change,
+    candidate: Candidate,
+    registry: Registry,
+    *,
+    by: str,
+    approve: bool,
+    dev: bool,
+) -> Change:
+    manifest = candidate.manifest
+    known = registry.history.get(change.package_id, ())
+    before = known[-1] if known else None
+    granted = None if before is None else before.manifest.permissions
+    more = list(compare_permissions(granted, manifest.permissions).widened)
+    if candidate.ships:
+        return replace(change, widened=more, approved_by=candidate.source if more else "")
+    more += _kernel_places(manifest, before)
+    if not more:
+        return change
+    if approve:
+        return replace(change, widened=more, approved_by=by)
+    if dev and not known:
+        return replace(change, widened=more, approved_by=f"{by}, with --dev")
+    raise PackageError(
+        "permissions_widened",
+        f"{manifest.package_id} {manifest.version} asks for more than "
+        + ("it had" if known else "nothing")
+        + f": {'; '.join(more[:_MAX_NAMED])}"
+        + (f"; and {len(more) - _MAX_NAMED} more." if len(more) > _MAX_NAMED else "."),
+        next_step="Look at it (`remit package show`), and run the command again with "
+        "--approve if it may.",
+    )
+
+
+def _kernel_places(manifest: Manifest, before: InstalledPackage | None) -> list[str]:
+    """What of the kernel's plane a package comes to hold, a line each."""
+    had = {asset.path for asset in before.manifest.assets} if before is not None else set()
+    found = [
+        f"the file {asset.path}, of the kernel's plane"
+        for asset in manifest.assets
+        if asset.path.startswith("HOT/") and asset.path not in had
+    ]
+    if before is None:
+        return found
+    if before.ships:
+        found.append("the place of a package that came with Remit")
+    for name in ("plane_id", "framework_id"):
+        was, now = getattr(before.manifest, name), getattr(manifest, name)
+        if was != now:
+            found.append(f"{name} {now} instead of {was}")
     return found
 
 
-def _check_version(one: Candidate, registry: Registry) -> None:
-    name, version = one.manifest.package_id, one.manifest.version
+def _check_version(candidate: Candidate, registry: Registry) -> None:
+    name, version = candidate.manifest.package_id, candidate.manifest.version
     for known in registry.history.get(name, ()):
-        # What stands behind a + gives no rank: it is no version of its own.
+        # Build metadata, behind a +, has no rank: it makes no version of its own.
         same = precedence(known.version) == precedence(version)
-        if same and known.archive_sha256 != one.archive.digest:
+        if same and known.archive_sha256 != candidate.archive.digest:
             raise PackageError(
                 "version_reused",
                 f"{name} {known.version} was installed before with other content "
-                f"({known.archive_sha256}, not {one.archive.digest}).",
+                f"({known.archive_sha256}, not {candidate.archive.digest}).",
                 next_step="Give what was changed a version of its own.",
             )
         if precedence(known.version) > precedence(version):
@@ -119,105 +169,34 @@ def _check_version(one: Candidate, registry: Registry) -> None:
                 f"({known.entry_id}).",
                 next_step=f"Use `remit package rollback {name} --to {version}` to go back."
                 if name in registry.packages
-                else f"Use {known.version} or a newer one; an older one is never installed anew.",
+                else f"Use {known.version} or a newer one; older ones are not installed again.",
             )
 
 
-def _check_framework(one: Candidate, registry: Registry) -> None:
-    """Nobody makes the rules that hold for oneself, but for what a root begins with."""
-    manifest = one.manifest
-    brought = {
-        PurePosixPath(asset.path).stem
+def _check_authority(candidate: Candidate, registry: Registry) -> None:
+    """A package makes no rules for itself, and governs no module of Remit."""
+    if candidate.ships or not registry.packages:  # what a root begins with
+        return
+    manifest = candidate.manifest
+    if any(
+        asset.classification == "framework"
+        and PurePosixPath(asset.path).stem == manifest.framework_id
         for asset in manifest.assets
-        if asset.classification == "framework"
-    }
-    begins = not registry.packages or one.source.startswith(SHIPPED_SOURCE)
-    if manifest.framework_id in brought and not begins:
+    ):
         raise PackageError(
             "own_framework",
             f"{manifest.package_id} belongs to {manifest.framework_id}, which it brings itself: it "
             "would make the rules that hold for it.",
             next_step="Let it belong to a framework that is installed; for agents FMWK-AGENT-001.",
         )
-
-
-def _check_modules(one: Candidate, registry: Registry) -> None:
-    """Who governs a module of Remit is Remit's to say, and what a root begins with."""
-    if (
-        one.manifest.modules
-        and registry.packages
-        and not one.source.startswith(SHIPPED_SOURCE)
-        and not _had_modules(one, registry)
-    ):
+    now = registry.packages.get(manifest.package_id)
+    if new := set(manifest.modules) - set(now.manifest.modules if now else ()):
         raise PackageError(
             "modules_reserved",
-            f"{one.manifest.package_id} says that it governs {one.manifest.modules[0]}; only what "
-            "comes with Remit governs its modules.",
+            f"{manifest.package_id} says that it governs {min(new)}; only what comes with Remit "
+            "governs its modules.",
             next_step="Take `modules` out of the manifest.",
         )
-
-
-def _had_modules(one: Candidate, registry: Registry) -> bool:
-    now = registry.packages.get(one.manifest.package_id)
-    return now is not None and set(one.manifest.modules) <= set(now.manifest.modules)
-
-
-def _kernel_places(one: Candidate, before: InstalledPackage | None) -> list[str]:
-    """What of the kernel's plane a package comes to hold, a line each."""
-    had = {asset.path for asset in before.manifest.assets} if before is not None else set()
-    found = [
-        f"the file {asset.path}, of the kernel's plane"
-        for asset in one.manifest.assets
-        if asset.path.startswith("HOT/") and asset.path not in had
-    ]
-    if before is None:
-        return found
-    if before.ships:
-        found.append("the place of a package that came with Remit")
-    for name in ("plane_id", "framework_id"):
-        was, now = getattr(before.manifest, name), getattr(one.manifest, name)
-        if was != now:
-            found.append(f"{name} {now} instead of {was}")
-    return found
-
-
-def _approval(
-    one: Candidate, registry: Registry, *, by: str, approve: bool, let: bool = False
-) -> tuple[Sequence[str], str]:
-    """What a package may do beyond what it might before, and who approved that.
-
-    Args:
-        one: the package.
-        registry: what was installed of it before.
-        by: who acts.
-        approve: whether who acts approves it.
-        let: whether nobody has to.
-
-    Raises:
-        PackageError: ``permissions_widened``: nobody approved it.
-    """
-    name = one.manifest.package_id
-    known = registry.history.get(name, ())
-    before = known[-1].manifest.permissions if known else None
-    more = widened(before, one.manifest.permissions)
-    if one.source.startswith(SHIPPED_SOURCE):
-        return more, one.source if more else ""
-    more += _kernel_places(one, known[-1] if known else None)
-    if not more:
-        return more, ""
-    if approve:
-        return more, by
-    if let:
-        return more, f"{by}, with --dev"
-    raise PackageError(
-        "permissions_widened",
-        f"{name} {one.manifest.version} asks for more than "
-        + ("it had" if known else "nothing")
-        + f": {'; '.join(more[:_MAX_NAMED])}"
-        + (f"; and {len(more) - _MAX_NAMED} more." if len(more) > _MAX_NAMED else "."),
-        next_step="Look at it (`remit package show`), and run the command again with "
-        "--approve if it may.",
-    )
 
 
 def check_distinct(candidates: Iterable[Candidate]) -> None:
