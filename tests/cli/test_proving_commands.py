@@ -106,7 +106,7 @@ def test_a_checkpoint_from_a_url_and_things_that_are_none(filled: Run, tmp_path:
         url = f"http://127.0.0.1:{server.server_port}/checkpoint"
         good = filled("ledger", "verify", "--checkpoint", url)
         assert good.returncode == 0, good.stderr
-        assert "handed in" in good.stderr
+        assert "the given checkpoint" in good.stderr
     finally:
         server.shutdown()
         thread.join()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import FILE, FOLDER, emit, note, reads, whoami, write_file
+from remit.cli.shared import FILE, FOLDER, emit, note, reads, settings_of, whoami, write_file
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
 
 
 def _limits(root: Path | None) -> ArchiveLimits:
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
     from remit.packages import ArchiveLimits
 
-    return ArchiveLimits.from_settings(load_settings(find_root(root).config).settings.packages)
+    return ArchiveLimits.from_settings(settings_of(root).packages)

@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, emit, note, progress, reads
+from remit.cli.shared import common, emit, note, progress, reads, settings_of
 
 if TYPE_CHECKING:
-    from remit.kernel.settings import Settings
     from remit.providers.weights import WeightStore
-
-
-def _settings(root: Path | None) -> Settings:
-    from remit.kernel.root import find_root
-    from remit.kernel.settings import load_settings
-
-    return load_settings(find_root(root).config).settings
 
 
 def _store(root: Path | None) -> WeightStore:
     from remit.runtime import weight_store
 
-    return weight_store(_settings(root))
+    return weight_store(settings_of(root))
 
 
 @click.group()
@@ -66,7 +58,7 @@ def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
     """Fetch a known model (default: the configured one), check its SHA-256, keep it."""
     from remit.runtime import resolve_model
 
-    settings = _settings(root)
+    settings = settings_of(root)
     if if_needed and resolve_model(settings)[1] != "local":
         return
     store = _store(root)

@@ -17,7 +17,6 @@ from remit.cli.shared import (
     open_settings,
     reads,
     say,
-    write_file,
 )
 
 if TYPE_CHECKING:
@@ -56,8 +55,9 @@ def pack_(
     import io
 
     from remit.kernel.canonical import sha256_hex
-    from remit.packages import ArchiveLimits, pack, read_archive
+    from remit.packages import ArchiveLimits, PackError, pack, read_archive
     from remit.packages.authoring import update_hashes
+    from remit.packages.files import replace_file
 
     if update:
         update_hashes(directory)
@@ -66,8 +66,15 @@ def pack_(
     limits = ArchiveLimits.from_settings(package_settings(root))
     manifest = read_archive(io.BytesIO(data), limits).manifest
     target = out or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
-    with write_file(target) as file:
-        file.write(data)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, data)
+    except OSError as error:
+        raise PackError(
+            "unreadable",
+            f"{target} cannot be written: {error.strerror or error}.",
+            next_step="Name another file with --out.",
+        ) from error
     found = {
         "package_id": manifest.package_id,
         "version": manifest.version,

@@ -6,7 +6,7 @@ import functools
 import getpass
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import orjson
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
-    from remit.kernel.settings import LoadedSettings
+    from remit.kernel.settings import LoadedSettings, Settings
     from remit.ledger import LedgerClient
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "progress",
     "reads",
     "say",
+    "settings_of",
     "show_step",
     "table",
     "whoami",
@@ -91,9 +92,12 @@ def echo_json_line(value: Any) -> None:
     click.echo(_json(value, indent=False))
 
 
-def print_json_list(key: str, items: Iterable[Any]) -> None:
-    """``{"key": [...]}``, written as the items come: memory does not grow with them."""
-    click.echo(f'{{"{key}": [', nl=False)
+def print_json_list(key: str, items: Iterable[Any], rest: Mapping[str, Any] | None = None) -> None:
+    """``{…rest, "key": [...]}``, written as the items come: memory does not grow with them."""
+    click.echo("{", nl=False)
+    for name, value in (rest or {}).items():
+        click.echo(f'"{name}": {_json(value, indent=False)},')
+    click.echo(f'"{key}": [', nl=False)
     separator = "\n"
     for item in items:
         click.echo(separator + _json(item, indent=False), nl=False)
@@ -200,6 +204,14 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
             f"{out} cannot be written: {error.strerror or error}.",
             next_step="Name a file in a directory that you may write to.",
         ) from error
+
+
+def settings_of(root: Path | None) -> Settings:
+    """The settings of the root that a command means; the shipped ones where there is none."""
+    from remit.kernel.root import find_root
+    from remit.kernel.settings import load_settings
+
+    return load_settings(find_root(root).config).settings
 
 
 def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:

@@ -13,11 +13,11 @@ import click
 
 from remit.agents.sessions import list_sessions
 from remit.agents.workorders import trace_hash
-from remit.cli.shared import echo_json_line, note, open_ledger, reads
+from remit.cli.shared import note, open_ledger, print_json_list, reads
 from remit.ledger import LedgerClient
 from remit.views import journey_text, open_journey, page_parts
 
-__all__ = ["print_trace", "session_trace", "trace"]
+__all__ = ["print_trace", "trace"]
 
 _COLUMNS = (120, 24)  # where the output is no terminal
 
@@ -71,18 +71,14 @@ def trace(
             if page.name != "-":
                 note(f"written to {page.name}")
         elif as_json:
-            _print_json(journey)
+            rest = {key: value for key, value in journey.items() if key != "turns"}
+            print_json_list("turns", journey["turns"], rest)
         else:
             print_trace(journey, full=full)
         if page is not None or not as_json:
             _print_hashes(hashes, to_stderr=page is not None)
     bad = [item for item in hashes or () if not item["agrees"]]
     raise SystemExit(1 if bad else 0)
-
-
-def session_trace(client: LedgerClient, session_id: str) -> dict[str, Any]:
-    """The journey of all turns of a session; they are read as :func:`print_trace` prints them."""
-    return open_journey(client, session_id=session_id)
 
 
 def print_trace(journey: Mapping[str, Any], *, full: bool = False) -> None:
@@ -131,23 +127,6 @@ def _with_hashes(journey: Mapping[str, Any], hashes: list[dict[str, Any]]) -> di
             yield turn
 
     return {**journey, "trace_hashes": hashes, "turns": turns()}
-
-
-def _print_json(journey: Mapping[str, Any]) -> None:
-    """One document, written as the turns come: memory does not grow with them."""
-    click.echo("{")
-    for key, value in journey.items():
-        if key != "turns":
-            click.echo(f'"{key}": ', nl=False)
-            echo_json_line(value)
-            click.echo(",", nl=False)
-    click.echo('"turns": [')
-    separator = ""
-    for turn in journey["turns"]:
-        click.echo(separator, nl=False)
-        echo_json_line(turn)
-        separator = ","
-    click.echo("]}")
 
 
 def _print_hashes(hashes: list[dict[str, Any]] | None, *, to_stderr: bool) -> None:

@@ -1,7 +1,6 @@
 """Journeys: how a prompt became an answer, put together from the ledger (SPEC 9.3)."""
 
-from remit.views.errors import JourneyNotFoundError
-from remit.views.journey import open_journey, prompt_journey
+from remit.views.journey import JourneyNotFoundError, open_journey, prompt_journey
 from remit.views.page import journey_page, page_parts
 from remit.views.text import journey_text
 

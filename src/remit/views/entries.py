@@ -1,4 +1,4 @@
-"""Entries as journeys read them: their place, their work order, their values as plain data."""
+"""Entries as journeys read them: place, work order, values as plain data, sums over them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from remit.ledger import Erased, LedgerEntry
 
-__all__ = ["between_ms", "order_of", "place_of", "plain", "session_of"]
+__all__ = ["Tally", "between_ms", "order_of", "place_of", "plain", "session_of"]
+
+_NANO = 1_000_000_000
 
 
 def place_of(entry_id: str) -> int:
@@ -74,3 +76,50 @@ def _named(entry: LedgerEntry, name: str) -> str:
     if not value and isinstance(provenance, dict):
         value = provenance.get(name)
     return value if isinstance(value, str) else ""
+
+
+class Tally:
+    """Adds up what entries used. A call without a price makes the cost unknown, never 0."""
+
+    def __init__(self) -> None:
+        self._sums = dict.fromkeys(
+            ("llm_calls", "failed_calls", "tool_calls", "input_tokens", "output_tokens",
+             "unpriced_calls", "orphaned_calls", "settled_tokens"), 0
+        )  # fmt: skip
+        self._nano = 0
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Count one entry; what is neither a call nor a tool changes nothing."""
+        metadata, sums = entry.metadata, self._sums
+        if entry.event_type == "EXCHANGE":
+            sums["llm_calls"] += 1
+            sums["failed_calls"] += metadata.get("outcome") != "success"
+            sums["input_tokens"] += metadata.get("input_tokens") or 0
+            sums["output_tokens"] += metadata.get("output_tokens") or 0
+            self._charge(metadata.get("cost_usd"))
+        elif entry.event_type == "EXCHANGE_ORPHANED":
+            sums["orphaned_calls"] += 1
+            settled = metadata.get("settled_tokens") or 0
+            sums["settled_tokens"] += settled
+            cost = metadata.get("cost_usd")
+            self._charge(0.0 if cost is None and not settled else cost)
+        elif entry.event_type == "TOOL_CALL":
+            sums["tool_calls"] += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sums.
+
+        ``llm_calls`` counts every attempt that was sent, ``failed_calls`` those without an
+        answer; ``orphaned_calls`` were sent by a process that died, and ``settled_tokens`` is
+        what they were charged. ``cost_usd`` is ``None`` when a price is unknown;
+        ``known_cost_usd`` is the sum of the known ones, ``unpriced_calls`` how many are not.
+        """
+        known = self._nano / _NANO
+        cost = None if self._sums["unpriced_calls"] else known
+        return {**self._sums, "cost_usd": cost, "known_cost_usd": known}
+
+    def _charge(self, cost_usd: Any) -> None:
+        if isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool):
+            self._nano += round(cost_usd * _NANO)
+        else:
+            self._sums["unpriced_calls"] += 1

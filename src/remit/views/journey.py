@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.views.entries import place_of, plain, session_of
-from remit.views.errors import JourneyNotFoundError
+from remit.views.entries import Tally, place_of, plain, session_of
 from remit.views.places import SESSION_EVENTS, Place, Places, find_places
-from remit.views.tally import Tally
 from remit.views.turn import build_turn
 
-__all__ = ["open_journey", "prompt_journey"]
+__all__ = ["JourneyNotFoundError", "open_journey", "prompt_journey"]
+
+
+class JourneyNotFoundError(RemitError):
+    """The ledger has no such session, turn or work order."""
 
 
 def prompt_journey(

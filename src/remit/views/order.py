@@ -7,8 +7,7 @@ from typing import Any
 
 from remit.ledger import LedgerEntry
 from remit.views.calls import Calls
-from remit.views.entries import between_ms
-from remit.views.tally import Tally
+from remit.views.entries import Tally, between_ms
 
 __all__ = ["build_order"]
 
@@ -19,6 +18,8 @@ _BEGIN = ("contract_version", "contract_digest", "prompt_pack_digest", "resumed"
 _END = ("output_result", "error_code", "error_message", "cost")
 _CALLS = frozenset({"EXCHANGE", "LLM_CALL", "EXCHANGE_ORPHANED"})
 _TOOLS = frozenset({"TOOL_INTENT", "TOOL_CALL"})
+_TOOL = ("tool_id", "idempotency_key", "arguments")
+_RESULT = ("status", "result", "tool_error", "arguments_bytes", "result_bytes")
 _STATES = {
     "WO_PLANNED": "planned",
     "WO_DISPATCHED": "dispatched",
@@ -59,7 +60,7 @@ def build_order(
         *calls.steps(entry for entry in entries if entry.event_type in _CALLS),
         *_tools([entry for entry in entries if entry.event_type in _TOOLS]),
         *(_approval(entry, decisions, ended) for entry in by_event.get("APPROVAL_REQUESTED", ())),
-        *(_resumption(entry) for entry in executing if entry.metadata.get("resumed")),
+        *(_step("resumed", entry) for entry in executing if entry.metadata.get("resumed")),
         *(_note(entry) for entry in entries if _is_note(entry, decisions)),
     ]
     steps.sort(key=lambda step: str(step["started_at"]))
@@ -125,20 +126,18 @@ def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
         key = str(metadata.get("idempotency_key") or entry.id)
         step = unfinished.get(key)
         if step is None:
-            step = {
-                "kind": "tool_call",
-                "tool_id": metadata.get("tool_id"),
-                "idempotency_key": metadata.get("idempotency_key"),
-                "status": "unknown",
-                "arguments": metadata.get("arguments"),
-                "result": None,
-                "tool_error": None,
-                "entry_id": None,
-                "intent_entry_ids": [],
-                "timestamp": entry.timestamp,
-                "started_at": entry.timestamp,
-                "elapsed_ms": None,
-            }
+            step = _step(
+                "tool_call",
+                entry,
+                **{
+                    name: metadata.get(name) for name in ("tool_id", "idempotency_key", "arguments")
+                },
+                status="unknown",
+                result=None,
+                tool_error=None,
+                entry_id=None,
+                intent_entry_ids=[],
+            )
             steps.append(step)
             unfinished[key] = step
         if entry.event_type == "TOOL_INTENT":
@@ -150,9 +149,7 @@ def _tools(entries: Sequence[LedgerEntry]) -> list[dict[str, Any]]:
             "timestamp": entry.timestamp,
             "elapsed_ms": between_ms(step["started_at"], entry.timestamp) if begun else None,
         }
-        for name in ("status", "result", "tool_error", "arguments_bytes", "result_bytes"):
-            if name in metadata:
-                step[name] = metadata[name]
+        step |= {name: metadata[name] for name in _RESULT if name in metadata}
         del unfinished[key]  # the same key again is another run
     return steps
 
@@ -165,34 +162,16 @@ def _approval(
     status = "waiting" if ended is None else "void"
     if decision is not None:
         status = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
-    return {
-        "kind": "approval",
-        "approval_kind": metadata.get("kind", "approval"),
-        "status": status,
-        "tool_id": metadata.get("tool_id"),
-        "arguments": metadata.get("arguments"),
-        "idempotency_key": metadata.get("idempotency_key"),
-        "entry_id": entry.id,
-        "timestamp": entry.timestamp,
-        "started_at": entry.timestamp,
-        "elapsed_ms": _waited(entry, decision, ended),
-        "decided": decision and _moment(decision, ("decided_by", "decision_reason")),
-    }
-
-
-def _waited(entry: LedgerEntry, *until: LedgerEntry | None) -> float | None:
-    """How long a question stood: to its answer, else to the end of its order."""
-    return next((between_ms(entry.timestamp, end.timestamp) for end in until if end), None)
-
-
-def _resumption(entry: LedgerEntry) -> dict[str, Any]:
-    return {
-        "kind": "resumed",
-        "entry_id": entry.id,
-        "timestamp": entry.timestamp,
-        "started_at": entry.timestamp,
-        "elapsed_ms": None,
-    }
+    end = decision or ended
+    return _step(
+        "approval",
+        entry,
+        **{name: metadata.get(name) for name in _TOOL},
+        approval_kind=metadata.get("kind", "approval"),
+        status=status,
+        elapsed_ms=between_ms(entry.timestamp, end.timestamp) if end else None,
+        decided=decision and _moment(decision, ("decided_by", "decision_reason")),
+    )
 
 
 def _is_note(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> bool:
@@ -203,15 +182,17 @@ def _is_note(entry: LedgerEntry, decisions: Mapping[str, LedgerEntry]) -> bool:
 
 
 def _note(entry: LedgerEntry) -> dict[str, Any]:
-    details = {
-        key: value for key, value in entry.metadata.items() if key not in ("provenance", "scope")
-    }
+    details = {k: v for k, v in entry.metadata.items() if k not in ("provenance", "scope")}
+    return _step("note", entry, event_type=entry.event_type, details=details)
+
+
+def _step(kind: str, entry: LedgerEntry, **fields: Any) -> dict[str, Any]:
+    """What every step has, and its own fields."""
     return {
-        "kind": "note",
-        "event_type": entry.event_type,
+        "kind": kind,
         "entry_id": entry.id,
         "timestamp": entry.timestamp,
         "started_at": entry.timestamp,
         "elapsed_ms": None,
-        "details": details,
+        **fields,
     }

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from remit.ledger import LedgerEntry, LedgerPort
-from remit.views.entries import order_of, place_of
-from remit.views.tally import Tally
+from remit.views.entries import Tally, order_of, place_of
 
 __all__ = ["SESSION_EVENTS", "Place", "Places", "find_places"]
 
@@ -106,11 +105,6 @@ class Places:
         """The turn that an entry belongs to; empty for entries of the session itself."""
         owner = self._owner.get(order_of(entry))
         return [owner] if owner is not None else self.at(place_of(entry.id))
-
-    def of_order(self, work_order_id: str) -> list[Place]:
-        """The turn that planned a work order."""
-        owner = self._owner.get(work_order_id)
-        return [] if owner is None else [owner]
 
     def at(self, seq: int) -> list[Place]:
         """The turn whose range holds a sequence number."""

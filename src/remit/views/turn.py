@@ -7,10 +7,9 @@ from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.calls import Calls
-from remit.views.entries import between_ms, order_of
+from remit.views.entries import Tally, between_ms, order_of
 from remit.views.order import build_order
 from remit.views.places import SESSION_EVENTS, Place
-from remit.views.tally import Tally
 
 __all__ = ["build_turn"]
 
