@@ -19,7 +19,7 @@ from remit.providers.prices import Price, PriceTable, Usage
 
 __all__ = ["check_acceptance"]
 
-_MEND = "Mend the contract, schema, price or case, in a new version of its package."
+_FIX = "Correct the contract, schema, price or case, in a new version of its package."
 _NANO = 1_000_000_000
 
 
@@ -56,12 +56,12 @@ class _Run:
                 self._fail(f"{path} is missing.", "Run `remit init`, or install the package anew.")
                 continue
             except PackageError as error:
-                self._fail(error.message, error.next_step or _MEND)
+                self._fail(error.message, error.next_step or _FIX)
                 continue
             for case in cases:
                 self._cases += 1
                 for problem in _KINDS[case.kind](self, case):
-                    self._fail(f"{path}, case {case.name!r}: {problem}", _MEND)
+                    self._fail(f"{path}, case {case.name!r}: {problem}", _FIX)
         self._examples()
         if not self._cases:
             self._package_id = self._path = ""
@@ -81,26 +81,29 @@ class _Run:
                 pack = self._shapes.packs.get(contract.prompt_pack_id)
                 if pack is not None:  # else it is a finding already
                     for problem in check_examples(contract, pack):
-                        self._fail(problem, _MEND)
+                        self._fail(problem, _FIX)
             if contract_id not in self._shown:
-                told = f"{contract_id} has no acceptance case: neither an example nor another."
-                self._fail(told, "Give it an example, in a new version of its package.")
+                problem = f"{contract_id} has no acceptance case: neither an example nor another."
+                self._fail(problem, "Give it an example, in a new version of its package.")
 
     def _contract(self, case: AcceptanceCase) -> Iterator[str]:
-        told = case.told
-        contract = self._shapes.newest(told["contract_id"])
+        given = case.told
+        contract = self._shapes.newest(given["contract_id"])
         pack = self._shapes.packs.get(contract.prompt_pack_id) if contract else None
         if contract is None or pack is None:
-            yield f"the contract {told['contract_id']} is not installed, or cannot be used."
+            yield f"the contract {given['contract_id']} is not installed, or cannot be used."
             return
         self._shown.add(contract.contract_id)
-        example: dict[str, Any] = {"input": told["input"], "renders": list(told.get("renders", ()))}
-        expected = told.get("output_valid", True)
-        if "output" in told and expected:
-            example["output"] = told["output"]
+        example: dict[str, Any] = {
+            "input": given["input"],
+            "renders": list(given.get("renders", ())),
+        }
+        expected = given.get("output_valid", True)
+        if "output" in given and expected:
+            example["output"] = given["output"]
         yield from check_examples(replace(contract, examples=(example,)), pack)
         schema = contract.output_schema or {}
-        if "output" in told and not expected and not first_problem(schema, told["output"]):
+        if "output" in given and not expected and not first_problem(schema, given["output"]):
             yield "the output satisfies the contract, and should not."
 
     def _schema(self, case: AcceptanceCase) -> Iterator[str]:
@@ -115,13 +118,13 @@ class _Run:
             yield f"the value satisfies {path}, and should not."
 
     def _price(self, case: AcceptanceCase) -> Iterator[str]:
-        told = case.told
-        found = self._prices_of(told["model"])
+        given = case.told
+        found = self._prices_of(given["model"])
         if not found:
-            yield f"the table of prices has no model {told['model']}."
-        usage = Usage(told["input_tokens"], told["output_tokens"])
+            yield f"the table of prices has no model {given['model']}."
+        usage = Usage(given["input_tokens"], given["output_tokens"])
         for price in found:
-            nano, stated = price.cost_nano(usage), Decimal(told["usd"])
+            nano, stated = price.cost_nano(usage), Decimal(given["usd"])
             if nano != stated * _NANO:
                 usd = f"{Decimal(nano) / _NANO:f}"
                 yield f"a call of {price.provider}/{price.model} costs {usd} USD, not {stated}."

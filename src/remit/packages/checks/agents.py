@@ -49,20 +49,20 @@ def check_agents(
         framework = found.framework_of(registry, package_id)
         who = f"The agent {agent.agent_id} of {package_id}"
         if agent.agent_id in kept:
-            told = f"{who} has the id of Remit's own agent."
-            findings.append(Finding(told, "Give it another id.", package_id))
+            problem = f"{who} has the id of Remit's own agent."
+            findings.append(Finding(problem, "Give it another id.", package_id))
         if agent.contract_id not in shapes.contracts:
-            told = f"{who} answers under {agent.contract_id}, which is not installed."
-            findings.append(Finding(told, "Install the package that brings it.", package_id))
+            problem = f"{who} answers under {agent.contract_id}, which is not installed."
+            findings.append(Finding(problem, "Install the package that brings it.", package_id))
         for tool_id in agent.tools:
             if tool_id not in tool_ids:
-                told = f"{who} may use the tool {tool_id}, which does not exist."
-                mend = "Correct its name, or install the distribution that brings it."
-                findings.append(Finding(told, mend, package_id))
+                problem = f"{who} may use the tool {tool_id}, which does not exist."
+                fix = "Correct its name, or install the distribution that brings it."
+                findings.append(Finding(problem, fix, package_id))
             if not permits(permissions.tools, tool_id):
-                told = f"{who} may use the tool {tool_id}, which the package is not permitted."
-                mend = f"Add {tool_id} to the tools of the package's permissions."
-                findings.append(Finding(told, mend, package_id))
+                problem = f"{who} may use the tool {tool_id}, which the package is not permitted."
+                fix = f"Add {tool_id} to the tools of the package's permissions."
+                findings.append(Finding(problem, fix, package_id))
         findings += _model(agent, package_id, permissions, routes)
         findings += _boundaries(agent, package_id, permissions, shapes)
         for name in ("token_budget", "usd_budget"):
@@ -70,13 +70,13 @@ def check_agents(
             if value is None:
                 continue  # it has its package's, which has a ceiling of its own
             if problem := budget_problem(permissions.budgets, name, value):
-                mend = "Lower it, or have the package permitted more."
-                findings.append(Finding(f"{who} {problem}.", mend, package_id))
+                fix = "Lower it, or have the package permitted more."
+                findings.append(Finding(f"{who} {problem}.", fix, package_id))
             if framework is None:
                 continue
             if problem := budget_problem(framework.permissions.budgets, name, value):
-                told = f"{who} {problem} by {framework.framework_id}."
-                findings.append(Finding(told, "Lower it.", package_id))
+                problem = f"{who} {problem} by {framework.framework_id}."
+                findings.append(Finding(problem, "Lower it.", package_id))
     return Checked(findings, {"agents": len(shapes.agents)})
 
 
@@ -95,15 +95,15 @@ def check_contracts(registry: Registry, shapes: Shapes) -> Checked:
             if all(one.get("session_id") == _CURRENT for one in queries):
                 continue
             if not permits(tools, _READS_ALL):
-                told = (
+                problem = (
                     f"The contract {contract.contract_id} {contract.version} of {package_id} "
                     "reads the record of other sessions, which the package is not permitted."
                 )
-                mend = (
+                fix = (
                     f"Add {_READS_ALL} to the tools of the package's permissions, or ask for "
                     f'"session_id": "{_CURRENT}" alone.'
                 )
-                findings.append(Finding(told, mend, package_id))
+                findings.append(Finding(problem, fix, package_id))
     return Checked(findings)
 
 
@@ -132,12 +132,12 @@ def _model(
     # A provider's id alone means its default model.
     if allows_model(patterns, *named) or (not slash and permits(patterns, f"{agent.model}/*")):
         return
-    told = (
+    problem = (
         f"The agent {agent.agent_id} of {package_id} asks the model {agent.model}, which the "
         "package is not permitted."
     )
-    mend = f"Add {agent.model} to the models of the package's permissions."
-    yield Finding(told, mend, package_id)
+    fix = f"Add {agent.model} to the models of the package's permissions."
+    yield Finding(problem, fix, package_id)
 
 
 def _boundaries(
@@ -146,10 +146,10 @@ def _boundaries(
     for contract, _ in shapes.contracts.get(agent.contract_id, ()):
         fixed = boundary_model(contract)
         if fixed and not allows_named(permissions.models, fixed):
-            told = (
+            problem = (
                 f"The agent {agent.agent_id} of {package_id} answers under {contract.contract_id} "
                 f"{contract.version}, which fixes the model {fixed}; the package is not permitted "
                 "it."
             )
-            mend = f"Add it, as provider/model, to the models of {package_id}'s permissions."
-            yield Finding(told, mend, package_id)
+            fix = f"Add it, as provider/model, to the models of {package_id}'s permissions."
+            yield Finding(problem, fix, package_id)

@@ -21,7 +21,7 @@ from remit.packages.verification import check_envelope
 
 __all__ = ["check_attestation"]
 
-_REBUILD = "Run `remit package registry --rebuild`; it writes receipts anew from the ledger."
+_REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
 _AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
 _RESTORE = "`remit package trust restore` puts back what is on record."
 
@@ -69,8 +69,8 @@ def check_attestation(
             continue
         signed += 1
         if policy is None:
-            told = f"The signature of {package_id} is not looked at: whom to trust is not known."
-            findings.append(Finding(told, "Mend trust first.", package_id))
+            problem = f"The signature of {package_id} is not looked at: whom to trust is not known."
+            findings.append(Finding(problem, "Restore trust first.", package_id))
             continue
         findings += _signature(package, disk, policy, now, envelope_bytes)
     try:
@@ -81,8 +81,8 @@ def check_attestation(
     for name in strays:
         if name not in registry.packages:
             path = f"{INSTALLED_FOLDER}/{name}"
-            told = f"{path} is there, but the ledger knows no installed package {name}."
-            findings.append(Finding(told, "Remove it; what is not on record counts for nothing.",
+            problem = f"{path} is there, but the ledger knows no installed package {name}."
+            findings.append(Finding(problem, "Remove it; what is not on record counts for nothing.",
                                     path=path))  # fmt: skip
     counts = {"packages": len(registry.packages), "signed": signed, "waived": waived}
     return Checked(findings, counts)
@@ -101,9 +101,9 @@ def _root_key(root: Path, policy: TrustPolicy) -> list[Finding]:
             return []
     except PackageError as error:
         return [Finding(error.message, error.next_step, path=path)]
-    told = f"{path} is not a key that is trusted on record."
+    problem = f"{path} is not a key that is trusted on record."
     ways = "Find out who put it there, and move it away; `remit init` makes a new one."
-    return [Finding(told, ways, path=path)]
+    return [Finding(problem, ways, path=path)]
 
 
 def _receipt(package: InstalledPackage, disk: RootDisk) -> list[Finding]:
@@ -111,11 +111,11 @@ def _receipt(package: InstalledPackage, disk: RootDisk) -> list[Finding]:
     try:
         if disk.read(path) == receipt_bytes(package):
             return []
-        told = f"{path} is not what {package.entry_id} in the ledger tells."
-        return [Finding(told, _REBUILD, package.package_id, path, package.entry_id)]
+        problem = f"{path} is not what {package.entry_id} in the ledger tells."
+        return [Finding(problem, _REBUILD, package.package_id, path, package.entry_id)]
     except FileNotFoundError:
-        told = f"{path}, the receipt of {package.package_id}, is missing."
-        return [Finding(told, _REBUILD, package.package_id, path, package.entry_id)]
+        problem = f"{path}, the receipt of {package.package_id}, is missing."
+        return [Finding(problem, _REBUILD, package.package_id, path, package.entry_id)]
     except PackageError as error:
         return [Finding(error.message, error.next_step, package.package_id, path)]
 
@@ -125,14 +125,14 @@ def _archive(package: InstalledPackage, disk: RootDisk) -> list[Finding]:
     try:
         found = f"sha256:{sha256_hex(disk.read(path))}"
     except FileNotFoundError:
-        told = f"{path}, the archive that {package.package_id} was installed from, is missing."
-        return [Finding(told, _AGAIN, package.package_id, path, package.entry_id)]
+        problem = f"{path}, the archive that {package.package_id} was installed from, is missing."
+        return [Finding(problem, _AGAIN, package.package_id, path, package.entry_id)]
     except PackageError as error:
         return [Finding(error.message, error.next_step, package.package_id, path)]
     if found == package.archive_sha256:
         return []
-    told = f"{path} has the hash {found}; installed was {package.archive_sha256}."
-    return [Finding(told, _AGAIN, package.package_id, path, package.entry_id)]
+    problem = f"{path} has the hash {found}; installed was {package.archive_sha256}."
+    return [Finding(problem, _AGAIN, package.package_id, path, package.entry_id)]
 
 
 def _signature(
@@ -148,8 +148,8 @@ def _signature(
         stated = package.signature.get("envelope_sha256")
         found = f"sha256:{sha256_hex(envelope)}"
         if found != stated:
-            told = f"{path} is not the signature that {package.entry_id} tells of."
-            return [Finding(told, _AGAIN, package_id, path, package.entry_id)]
+            problem = f"{path} is not the signature that {package.entry_id} tells of."
+            return [Finding(problem, _AGAIN, package_id, path, package.entry_id)]
         needed = package.signature.get("threshold")
         check_envelope(
             envelope,
@@ -163,9 +163,9 @@ def _signature(
             max_bytes=envelope_bytes,
         )
     except FileNotFoundError:
-        told = f"{package_id} was installed signed, and {path} is missing."
-        return [Finding(told, _AGAIN, package_id, path, package.entry_id)]
+        problem = f"{package_id} was installed signed, and {path} is missing."
+        return [Finding(problem, _AGAIN, package_id, path, package.entry_id)]
     except PackageError as error:
-        told = f"The signature of {package_id} {package.version}: {error.message}"
-        return [Finding(told, error.next_step, package_id, path, package.entry_id)]
+        problem = f"The signature of {package_id} {package.version}: {error.message}"
+        return [Finding(problem, error.next_step, package_id, path, package.entry_id)]
     return []

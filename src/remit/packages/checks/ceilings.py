@@ -26,11 +26,11 @@ def check_ceilings(registry: Registry, found: Resolved) -> Checked:
     for package_id, package in registry.packages.items():
         manifest, framework = package.manifest, found.framework_of(registry, package_id)
         if framework is None:
-            told = (
+            problem = (
                 f"What {package_id} may be permitted is not known: {manifest.framework_id} is "
                 "not installed, or cannot be used."
             )
-            findings.append(Finding(told, "Install the package that brings it.", package_id))
+            findings.append(Finding(problem, "Install the package that brings it.", package_id))
             continue
         granted, ceilings = manifest.permissions, framework.permissions
         above = [f"the tool {one}" for one in granted.tools if not permits(ceilings.tools, one)]
@@ -38,16 +38,18 @@ def check_ceilings(registry: Registry, found: Resolved) -> Checked:
         above += [
             f"the path {one}" for one in granted.paths if not allows_path(ceilings.paths, one)
         ]
-        mend = f"Take it out of the package's permissions, or widen {framework.framework_id}."
+        fix = f"Take it out of the package's permissions, or widen {framework.framework_id}."
         for what in above:
-            told = f"{package_id} is permitted {what}, which {framework.framework_id} does not let."
-            findings.append(Finding(told, mend, package_id))
+            problem = (
+                f"{package_id} is permitted {what}, which {framework.framework_id} does not let."
+            )
+            findings.append(Finding(problem, fix, package_id))
         asks = granted.models and any(one.classification == "agent" for one in manifest.assets)
         for name in ("token_budget", "usd_budget"):
             value = granted.budgets.get(name)
             if value is None and not asks:
                 continue
             if problem := budget_problem(ceilings.budgets, name, value):
-                told = f"{package_id} {problem} by {framework.framework_id}."
-                findings.append(Finding(told, mend, package_id))
+                problem = f"{package_id} {problem} by {framework.framework_id}."
+                findings.append(Finding(problem, fix, package_id))
     return Checked(findings, {"packages": len(registry.packages)})

@@ -77,19 +77,19 @@ def check_places(registry: Registry, found: Resolved) -> Checked:
         framework = found.framework_of(registry, package_id)
         for asset in manifest.assets:
             if not asset.path.startswith(PLANES[manifest.plane_id]):
-                told = (
+                problem = (
                     f"{package_id}, of the plane {manifest.plane_id}, owns {asset.path}; it may "
                     f"own files below {', '.join(PLANES[manifest.plane_id])}."
                 )
-                mend = "Move the file, or give the package another plane."
-                findings.append(Finding(told, mend, package_id, asset.path))
+                fix = "Move the file, or give the package another plane."
+                findings.append(Finding(problem, fix, package_id, asset.path))
             if framework is not None and not allows_path(framework.paths, asset.path):
-                told = (
+                problem = (
                     f"{package_id} owns {asset.path}, where {framework.framework_id} lets its "
                     f"packages own nothing; it allows {', '.join(framework.paths) or 'no place'}."
                 )
-                mend = "Move the file, or choose another specification."
-                findings.append(Finding(told, mend, package_id, asset.path))
+                fix = "Move the file, or choose another specification."
+                findings.append(Finding(problem, fix, package_id, asset.path))
     return Checked(findings)
 
 
@@ -100,14 +100,14 @@ def _expected(found: Resolved) -> list[Finding]:
         for spec_id in framework.expected_specs:
             spec = found.specs.get(spec_id)
             if spec is None:
-                told = f"{framework_id} expects {spec_id}, which is not installed."
-                findings.append(Finding(told, _INSTALL, owner))
+                problem = f"{framework_id} expects {spec_id}, which is not installed."
+                findings.append(Finding(problem, _INSTALL, owner))
             elif spec.framework_id != framework_id:
-                told = (
+                problem = (
                     f"{framework_id} expects {spec_id}, which says that it belongs to "
                     f"{spec.framework_id}."
                 )
-                findings.append(Finding(told, "Let both say the same.", owner))
+                findings.append(Finding(problem, "Let both say the same.", owner))
     return findings
 
 

@@ -214,5 +214,5 @@ def _unreadable(path: str, error: OSError) -> PackageError:
     return PackageError(
         "unreadable_file",
         f"{path} cannot be read: {error.strerror or error}.",
-        next_step="Mend the permissions of the root, or restore the file.",
+        next_step="Correct the permissions of the root, or restore the file.",
     )

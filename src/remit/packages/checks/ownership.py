@@ -108,13 +108,13 @@ def check_registries(
             findings.append(Finding(error.message, error.next_step, path=path))
         else:
             if not same:
-                told = f"{path} is not what the ledger tells."
-                findings.append(Finding(told, rebuild, path=path))
+                problem = f"{path} is not what the ledger tells."
+                findings.append(Finding(problem, rebuild, path=path))
     for name in names:
         if name not in wanted:
             path = f"{REGISTRY_FOLDER}/{name}"
-            told = f"{path} is none of the registries that are derived from the ledger."
-            findings.append(Finding(told, "Remove it.", path=path))
+            problem = f"{path} is none of the registries that are derived from the ledger."
+            findings.append(Finding(problem, "Remove it.", path=path))
     return Checked(findings, {"registries": len(wanted)})
 
 
@@ -134,24 +134,24 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Checked:
         for name in package.manifest.modules:
             other = stated.setdefault(name, package_id)
             if other != package_id:
-                told = f"{other} and {package_id} both say that they govern {name}."
-                findings.append(Finding(told, "Only one of them may.", package_id))
+                problem = f"{other} and {package_id} both say that they govern {name}."
+                findings.append(Finding(problem, "Only one of them may.", package_id))
             if name not in modules:
-                told = f"{package_id} governs {name}, which the running code does not have."
+                problem = f"{package_id} governs {name}, which the running code does not have."
                 findings.append(
                     Finding(
-                        told,
+                        problem,
                         "Run `remit init`, which installs the packages of this version.",
                         package_id,
                     )
                 )
     for name in sorted(modules):
         if not _governed(name, stated):
-            told = f"No package governs the module {name}."
-            findings.append(Finding(told, "Install the packages of this version: `remit init`."))
+            problem = f"No package governs the module {name}."
+            findings.append(Finding(problem, "Install the packages of this version: `remit init`."))
     if not modules:
         findings.append(
-            Finding("The running code tells of no module.", "Install the distribution anew.")
+            Finding("The running code tells of no module.", "Install the distribution again.")
         )
     return Checked(findings, {"modules": len(modules)})
 
@@ -165,9 +165,9 @@ def check_running_code(code: RunningCode, waiver: str) -> Checked:
     """
     findings: list[Finding] = []
     if code.editable and not waiver:
-        told = "The running code is an editable install: there are no hashes to check it by."
+        problem = "The running code is an editable install: there are no hashes to check it by."
         ways = "Install Remit from a wheel; or run `remit init`, which puts a waiver on record."
-        findings.append(Finding(told, ways))
+        findings.append(Finding(problem, ways))
     # The waiver is for the hashes that are missing; whatever else can be seen counts.
     again = f"Install remit {code.version} anew, and see who changed it."
     findings += [Finding(problem, again) for problem in code.problems()]
@@ -181,15 +181,15 @@ def _owners(registry: Registry, findings: list[Finding]) -> dict[str, Owner]:
     for package_id, package in registry.packages.items():
         for asset in package.manifest.assets:
             if reserved(asset.path):
-                told = f"{package_id} owns {asset.path}, where no package may own anything."
-                findings.append(Finding(told, "Remove the package.", package_id, asset.path))
+                problem = f"{package_id} owns {asset.path}, where no package may own anything."
+                findings.append(Finding(problem, "Remove the package.", package_id, asset.path))
             twin = twins.setdefault(folded(asset.path), asset.path)
             if asset.path in owners or twin != asset.path:
                 other = owners[twin].package_id
-                told = f"{asset.path} is owned by {package_id}, and {twin} by {other}."
+                problem = f"{asset.path} is owned by {package_id}, and {twin} by {other}."
                 if twin == asset.path:
-                    told = f"{asset.path} is owned by {other} and by {package_id}."
-                findings.append(Finding(told, "Remove one of them.", package_id, asset.path))
+                    problem = f"{asset.path} is owned by {other} and by {package_id}."
+                findings.append(Finding(problem, "Remove one of them.", package_id, asset.path))
                 if twin == asset.path:
                     continue
             owners[asset.path] = Owner(package_id, asset.sha256, asset.classification)
@@ -205,8 +205,8 @@ def _hash_findings(files: Files, path: str, owner: Owner) -> list[Finding]:
         return [Finding(error.message, error.next_step, owner.package_id, path)]
     if found == owner.sha256:
         return []
-    told = f"{path} is not what {owner.package_id} installed: its hash is {found}, not "
-    return [Finding(f"{told}{owner.sha256}.", _RESTORE, owner.package_id, path)]
+    problem = f"{path} is not what {owner.package_id} installed: its hash is {found}, not "
+    return [Finding(f"{problem}{owner.sha256}.", _RESTORE, owner.package_id, path)]
 
 
 def _governed(module: str, stated: Mapping[str, str]) -> bool:

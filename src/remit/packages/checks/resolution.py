@@ -87,24 +87,26 @@ def check_resolution(registry: Registry, files: Files, found: Resolved | None = 
         manifest = package.manifest
         spec = found.specs.get(manifest.spec_id)
         if spec is None:
-            told = f"{package_id} belongs to {manifest.spec_id}, whose document is not installed."
-            findings.append(Finding(told, _INSTALL, package_id))
+            problem = (
+                f"{package_id} belongs to {manifest.spec_id}, whose document is not installed."
+            )
+            findings.append(Finding(problem, _INSTALL, package_id))
         elif spec.framework_id != manifest.framework_id:
-            told = (
+            problem = (
                 f"{package_id} belongs to {manifest.framework_id}, but its specification "
                 f"{spec.spec_id} to {spec.framework_id}."
             )
-            mend = f"Name {spec.framework_id} in its manifest, or another specification."
-            findings.append(Finding(told, mend, package_id))
+            fix = f"Name {spec.framework_id} in its manifest, or another specification."
+            findings.append(Finding(problem, fix, package_id))
         if manifest.framework_id not in found.frameworks:
-            told = (
+            problem = (
                 f"{package_id} belongs to {manifest.framework_id}, whose document is not installed."
             )
-            findings.append(Finding(told, _INSTALL, package_id))
+            findings.append(Finding(problem, _INSTALL, package_id))
     for spec_id, spec in found.specs.items():
         if spec.framework_id not in found.frameworks:
-            told = f"{spec_id} belongs to {spec.framework_id}, whose document is not installed."
-            findings.append(Finding(told, _INSTALL, found.owners[spec_id]))
+            problem = f"{spec_id} belongs to {spec.framework_id}, whose document is not installed."
+            findings.append(Finding(problem, _INSTALL, found.owners[spec_id]))
     findings += _owners(registry)
     counts = {
         "packages": len(registry.packages),
@@ -117,7 +119,7 @@ def check_resolution(registry: Registry, files: Files, found: Resolved | None = 
 def _owners(registry: Registry) -> Iterator[Finding]:
     """Ids that two packages bring. By the files' names, as that is how they are looked up."""
     owners: dict[tuple[str, str], str] = {}
-    told: set[tuple[str, str, str]] = set()
+    reported: set[tuple[str, str, str]] = set()
     # Who came first has it; what is about to be installed has no entry yet.
     known = registry.packages.items()
     for package_id, package in sorted(
@@ -129,8 +131,8 @@ def _owners(registry: Registry) -> Iterator[Finding]:
                 continue
             name = PurePosixPath(asset.path).stem.partition("@")[0]
             owner = owners.setdefault((kind, name), package_id)
-            if owner != package_id and (kind, name, package_id) not in told:
-                told.add((kind, name, package_id))
+            if owner != package_id and (kind, name, package_id) not in reported:
+                reported.add((kind, name, package_id))
                 yield Finding(
                     f"The {kind} {name} is of {owner}; {package_id} brings it too.",
                     f"Give it another id in {package_id}; a change of it comes in a new version "
@@ -150,8 +152,8 @@ def _documents(
             try:
                 yield asset.path, package_id, files.read(asset.path)
             except FileNotFoundError:
-                told = f"{asset.path} is missing."
-                checked.findings.append(Finding(told, _INSTALL, package_id, asset.path))
+                problem = f"{asset.path} is missing."
+                checked.findings.append(Finding(problem, _INSTALL, package_id, asset.path))
             except PackageError as error:
                 checked.findings.append(_invalid(error, package_id, asset.path))
 
@@ -159,12 +161,12 @@ def _documents(
 def _is_new(found: Resolved, document_id: str, package_id: str, path: str) -> bool:
     other = found.owners.setdefault(document_id, package_id)
     if document_id in found.specs or document_id in found.frameworks:
-        told = f"{document_id} is brought by {other}, and again by {package_id} ({path})."
-        found.checked.findings.append(Finding(told, "Keep one of them.", package_id, path))
+        problem = f"{document_id} is brought by {other}, and again by {package_id} ({path})."
+        found.checked.findings.append(Finding(problem, "Keep one of them.", package_id, path))
         return False
     return True
 
 
 def _invalid(error: PackageError, package_id: str, path: str) -> Finding:
-    mend = error.next_step or "Bring a valid one in a new version of its package."
-    return Finding(error.message, mend, package_id, path)
+    fix = error.next_step or "Bring a valid one in a new version of its package."
+    return Finding(error.message, fix, package_id, path)

@@ -54,17 +54,17 @@ def read_shapes(registry: Registry, files: Files) -> Shapes:
         try:
             _take(found, kind, path, package_id, data)
         except (PackageError, ContractError) as error:
-            mend = error.next_step or _MEND
-            found.checked.findings.append(Finding(error.message, mend, package_id, path))
+            fix = error.next_step or _MEND
+            found.checked.findings.append(Finding(error.message, fix, package_id, path))
     for versions in found.contracts.values():
         for contract, package_id in versions:
             if contract.prompt_pack_id not in found.packs:
-                told = (
+                problem = (
                     f"{contract.contract_id} {contract.version} binds {contract.prompt_pack_id}, "
                     "which is not installed."
                 )
                 found.checked.findings.append(
-                    Finding(told, "Install the package that brings it.", package_id)
+                    Finding(problem, "Install the package that brings it.", package_id)
                 )
     return found
 
@@ -135,8 +135,8 @@ def _installed(
             try:
                 yield kind, path, package_id, files.read(path)
             except FileNotFoundError:
-                told = f"{path}, a {kind.replace('_', ' ')} of {package_id}, is missing."
-                mend = "Run `remit init`, or install the package anew."
-                checked.findings.append(Finding(told, mend, package_id, path))
+                problem = f"{path}, a {kind.replace('_', ' ')} of {package_id}, is missing."
+                fix = "Run `remit init`, or install the package anew."
+                checked.findings.append(Finding(problem, fix, package_id, path))
             except PackageError as error:
                 checked.findings.append(Finding(error.message, error.next_step, package_id, path))

@@ -13,18 +13,22 @@ from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import NoReturn
 
-from remit.packages.distribution.errors import DistributionError
+from remit.kernel.errors import RemitError
 from remit.packages.distribution.installed import PACKAGE, Distribution, project_of
 from remit.packages.distribution.record import record_line
 
-__all__ = ["repack_wheel"]
+__all__ = ["DistributionError", "repack_wheel"]
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP can state
 _UNIX = 3
 _FILE = 0o100644 << 16
 _KEPT = ("METADATA", "WHEEL", "entry_points.txt")
 _TAG = "py3-none-any"
-_ANEW = "Install it anew: `pip install --no-deps -e DIR`, where DIR has its pyproject.toml."
+_AGAIN = "Install it again: `pip install --no-deps -e DIR`, where DIR has its pyproject.toml."
+
+
+class DistributionError(RemitError):
+    """The distribution is not as it was installed, so nothing is made of it."""
 
 
 def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
@@ -128,5 +132,5 @@ def _stale(what: str) -> NoReturn:
     raise DistributionError(
         f"The metadata of this editable installation names other {what} than pyproject.toml: "
         "it is older.",
-        next_step=_ANEW,
+        next_step=_AGAIN,
     )

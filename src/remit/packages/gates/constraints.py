@@ -34,8 +34,8 @@ def check_constraints(context: GateContext, *, full: bool) -> Outcome:
         findings.append(Finding("No package is installed.", "Run `remit init`."))
     if context.settings_error is not None:
         error = context.settings_error
-        told = f"The settings cannot be used: {error.message}"
-        findings.append(Finding(told, error.next_step or "Mend remit.toml.", path="remit.toml"))
+        problem = f"The settings cannot be used: {error.message}"
+        findings.append(Finding(problem, error.next_step or "Edit remit.toml.", path="remit.toml"))
     ceilings = check_ceilings(registry, found)
     dependencies = check_dependencies(registry)
     findings += [*ceilings.findings, *dependencies.findings]
@@ -75,9 +75,9 @@ def _files_named(context: GateContext) -> Iterator[Finding]:
         file = (here / value).resolve()
         path = file.relative_to(here).as_posix() if file.is_relative_to(here) else ""
         if value and path not in context.registry.owners:
-            told = f"The setting {name} names {value}, which no package brought."
-            mend = "Bring it in a package of FMWK-POLICY-001, or take the setting out."
-            yield Finding(told, mend, path="remit.toml")
+            problem = f"The setting {name} names {value}, which no package brought."
+            fix = "Bring it in a package of FMWK-POLICY-001, or take the setting out."
+            yield Finding(problem, fix, path="remit.toml")
 
 
 def _setting(
@@ -85,11 +85,11 @@ def _setting(
 ) -> Iterator[Finding]:
     known, value = _value(settings, name.split("."))
     if not known:
-        told = f"{framework_id} has a ceiling for the setting {name}, which does not exist."
-        yield Finding(told, "Correct its name in a new version of the framework.")
+        problem = f"{framework_id} has a ceiling for the setting {name}, which does not exist."
+        yield Finding(problem, "Correct its name in a new version of the framework.")
     elif value is not None and (problem := first_problem(schema, value)):
-        told = f"The setting {name} is above what {framework_id} lets it be: {problem}."
-        yield Finding(told, "Change it in remit.toml, or in the environment.", path="remit.toml")
+        problem = f"The setting {name} is above what {framework_id} lets it be: {problem}."
+        yield Finding(problem, "Change it in remit.toml, or in the environment.", path="remit.toml")
 
 
 def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
@@ -121,8 +121,8 @@ def _configured(context: GateContext, permitted: Permitted) -> Iterator[Finding]
     try:
         model = context.model()
     except RemitError as error:
-        told = f"Which model answers by default is not known: {error.message}"
-        yield Finding(told, error.next_step or "Set [model] default in remit.toml.")
+        problem = f"Which model answers by default is not known: {error.message}"
+        yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
     shapes = read_shapes(context.registry, context.disk)
     for where, use in configured_uses(context.settings, model, shapes):
         if not permitted.allows(use):

@@ -31,11 +31,11 @@ class GateContext:
         settings: in force; the shipped defaults where those could not be loaded.
         prices: gives the table of prices that is installed; read from its file when left out.
         settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
-        distribution: tells of the running code.
+        distribution: gives the running code.
         model: gives provider and model that answer when a call names none.
         tool_ids: of all tools that there are.
         full_entries: a ledger of at most so many entries is always read whole.
-        most_errors: how many things that are wrong are told of one gate.
+        most_errors: how many things that are wrong are reported of one gate.
     """
 
     root: Path

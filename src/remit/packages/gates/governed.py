@@ -22,7 +22,7 @@ from remit.packages.gates.report import Outcome
 from remit.packages.registry import REGISTRY_FOLDER
 from remit.packages.waivers import EDITABLE_INSTALL, waived
 
-__all__ = ["check_files", "look_for_cases", "look_for_parts", "look_for_ties", "look_for_trust"]
+__all__ = ["check_cases", "check_files", "check_parts", "check_references", "check_signatures"]
 
 
 def check_files(context: GateContext, *, full: bool) -> Outcome:
@@ -51,7 +51,7 @@ def check_files(context: GateContext, *, full: bool) -> Outcome:
     )
 
 
-def look_for_ties(context: GateContext, *, full: bool) -> Outcome:
+def check_references(context: GateContext, *, full: bool) -> Outcome:
     """Gate G1."""
     checked = check_resolution(context.registry, context.disk, context.resolved)
     return _outcome(
@@ -61,7 +61,7 @@ def look_for_ties(context: GateContext, *, full: bool) -> Outcome:
     )
 
 
-def look_for_parts(context: GateContext, *, full: bool) -> Outcome:
+def check_parts(context: GateContext, *, full: bool) -> Outcome:
     """Gate G1-COMPLETE."""
     checked = check_completeness(
         context.registry,
@@ -76,13 +76,13 @@ def look_for_parts(context: GateContext, *, full: bool) -> Outcome:
     )
 
 
-def look_for_cases(context: GateContext, *, full: bool) -> Outcome:
+def check_cases(context: GateContext, *, full: bool) -> Outcome:
     """Gate G4."""
     checked = check_acceptance(context.registry, context.disk, context.price_table())
     return _outcome(checked, "{cases} acceptance cases pass, for {contracts} contracts and more")
 
 
-def look_for_trust(context: GateContext, *, full: bool) -> Outcome:
+def check_signatures(context: GateContext, *, full: bool) -> Outcome:
     """Gate G5."""
     checked = check_attestation(
         context.registry,

@@ -85,8 +85,8 @@ def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
             data = record.encode() if isinstance(record, str) else bytes(record)
             leaves[seq] = leaf_hash(data)
             if hashlib.sha256(data).hexdigest() != stated:
-                told = f"The record of entry {seq} does not match its hash: it was changed."
-                yield Finding(told, _VERIFY, entry_id=f"LED-{seq:08x}")
+                problem = f"The record of entry {seq} does not match its hash: it was changed."
+                yield Finding(problem, _VERIFY, entry_id=f"LED-{seq:08x}")
         stored = dict(
             ledger.select(
                 "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ?",
@@ -96,11 +96,11 @@ def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
         for first in range(low, end, TILE_WIDTH):
             tile = [leaves.get(seq, b"") for seq in range(first, first + TILE_WIDTH)]
             if tree_root(tile) != bytes(stored.get(first // TILE_WIDTH) or b""):
-                told = (
+                problem = (
                     f"The records {first} to {first + TILE_WIDTH - 1} are not those of the "
                     "ledger's tree: one was changed, or is missing."
                 )
-                yield Finding(told, _VERIFY)
+                yield Finding(problem, _VERIFY)
 
 
 def _checkpoint(
@@ -109,8 +109,8 @@ def _checkpoint(
     """That a signed tree head vouches for the ledger, where there is a key to sign one."""
     if ledger.verifier_key is None:
         if report.checkpoint != "none":
-            told = "There are checkpoints, and no key to check them by."
-            yield Finding(told, "Put the ledger's public key back into HOT/keys.")
+            problem = "There are checkpoints, and no key to check them by."
+            yield Finding(problem, "Put the ledger's public key back into HOT/keys.")
     elif entries and report.checkpoint == "none" and ledger.checkpoints.latest() is None:
         yield Finding(
             "No checkpoint is signed: a ledger cut off at its end could not be told from this one.",

@@ -35,7 +35,7 @@ class GateResult:
         gate: its name.
         passed: whether nothing is wrong.
         message: one line: what was looked at, or how much is wrong.
-        findings: what is wrong, at most as many as the configuration lets be told.
+        findings: what is wrong, at most as many as the context lets through.
         error_count: how many things are wrong.
         entry_id: of the ``GATE_PASSED`` or ``GATE_FAILED``; empty where none was written.
     """

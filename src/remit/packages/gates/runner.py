@@ -15,11 +15,11 @@ from remit.packages.errors import PackageError
 from remit.packages.gates.constraints import check_constraints
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.governed import (
+    check_cases,
     check_files,
-    look_for_cases,
-    look_for_parts,
-    look_for_ties,
-    look_for_trust,
+    check_parts,
+    check_references,
+    check_signatures,
 )
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
@@ -32,12 +32,12 @@ _log = logging.getLogger("remit.gates")
 
 _CHECKS: Mapping[str, Callable[..., Outcome]] = {
     "G0B": check_files,
-    "G1": look_for_ties,
-    "G1-COMPLETE": look_for_parts,
+    "G1": check_references,
+    "G1-COMPLETE": check_parts,
     "G2": check_orders,
     "G3": check_constraints,
-    "G4": look_for_cases,
-    "G5": look_for_trust,
+    "G4": check_cases,
+    "G5": check_signatures,
     "G6": check_integrity,
 }
 
@@ -88,7 +88,7 @@ def check_gates(
         for done, name in enumerate(wanted, 1):
             if all(later in _UNLOCKED for later in wanted[done - 1 :]):
                 held.close()
-            outcome = _looked_through(context, name, full)
+            outcome = _run_gate(context, name, full)
             results.append(_result(name, outcome, context.most_errors))
             entries.append(_entry(context, results[-1], outcome, by))
             if progress is not None:
@@ -104,7 +104,7 @@ def check_gates(
     )
 
 
-def _looked_through(context: GateContext, name: str, full: bool) -> Outcome:
+def _run_gate(context: GateContext, name: str, full: bool) -> Outcome:
     try:
         return _CHECKS[name](context, full=full)
     except RemitError as error:
@@ -122,12 +122,12 @@ def _result(name: str, outcome: Outcome, most: int) -> GateResult:
     count = len(outcome.findings)
     if not count:
         return GateResult(name, True, outcome.message)
-    told = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
-    again = f"Mend what it names, then run `remit gate check --gate {name}` again."
+    problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
+    again = f"Fix what it names, then run `remit gate check --gate {name}` again."
     findings = tuple(
         replace(one, next_step=one.next_step or again) for one in outcome.findings[:most]
     )
-    return GateResult(name, False, told, findings, count)
+    return GateResult(name, False, problem, findings, count)
 
 
 def _entry(context: GateContext, result: GateResult, outcome: Outcome, by: str) -> LedgerEntry:

@@ -137,19 +137,19 @@ def recorded_uses(
                 yield entry, use, permitted is None or permitted.allows(use)
 
 
-def _use_of(event_type: str, told: Mapping[str, object]) -> Use | None:
+def _use_of(event_type: str, metadata: Mapping[str, object]) -> Use | None:
     if event_type == "EXCHANGE":
-        if told.get("outcome") != "success":
+        if metadata.get("outcome") != "success":
             return None
         return Use(
             "model",
-            str(told.get("model_id") or ""),
-            str(told.get("provider_id") or ""),
-            str(told.get("requested_model_id") or ""),
+            str(metadata.get("model_id") or ""),
+            str(metadata.get("provider_id") or ""),
+            str(metadata.get("requested_model_id") or ""),
         )
-    if event_type == "TOOL_CALL" and told.get("status") == "refused":
+    if event_type == "TOOL_CALL" and metadata.get("status") == "refused":
         return None
-    return Use("tool", str(told.get("tool_id") or ""))
+    return Use("tool", str(metadata.get("tool_id") or ""))
 
 
 def _named(settings: Settings, name: str, default: tuple[str, str] | None) -> Use:
