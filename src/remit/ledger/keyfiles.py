@@ -134,18 +134,22 @@ class LedgerKey(KeyFiles):
         Raises:
             LedgerKeyError: the files cannot be written, or the origin cannot be a key's name.
         """
+        made = False
         try:
-            with self.locked():
-                if self.exists:
-                    self.signer()
-                    return []
-                self.write(Signer.generate(self._origin or f"remit.local/{secrets.token_hex(8)}"))
+            if not self.exists:
+                with self.locked():
+                    made = not self.exists
+                    if made:
+                        self.write(
+                            Signer.generate(self._origin or f"remit.local/{secrets.token_hex(8)}")
+                        )
         except (OSError, TlogError) as error:
             raise LedgerKeyError(
                 f"The ledger's key cannot be made in {self._directory}: {error}.",
                 next_step="Check [ledger] origin and the permissions of that directory.",
             ) from error
-        return [self.private, self.public]
+        self.signer()
+        return [self.private, self.public] if made else []
 
     @override
     def verifier_key(self) -> VerifierKey | None:
