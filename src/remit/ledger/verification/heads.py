@@ -58,7 +58,7 @@ def read_heads(
             if column not in (None, signed.checkpoint.size):
                 raise NoteError("Its size is not that of its row.")
         except TlogError as error:
-            which = f"stored checkpoint of {column}" if column is not None else "one handed in"
+            which = f"stored checkpoint of {column}" if column is not None else "given one"
             report.add(None, "checkpoint", f"the {which}: {error.message}")
             report.checkpoint = "failed"
         else:
@@ -93,7 +93,7 @@ def check_heads(
     failed = report.checkpoint == "failed"
     best: TreeHead | None = None
     for head in heads:
-        where = "the checkpoint handed in" if head.outside else "a stored checkpoint"
+        where = "the given checkpoint" if head.outside else "a stored checkpoint"
         if head.size > size:
             report.add(
                 size,
