@@ -27,7 +27,7 @@ from remit.routing import (
     replay,
     route_request,
 )
-from remit.routing.joining import join_by_fields, join_by_vote
+from remit.routing.ensemble import join_by_fields, join_by_vote
 from tests.packages.shipped import SHIPPED
 from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request

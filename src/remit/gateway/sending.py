@@ -21,7 +21,7 @@ from remit.providers import (
     ProviderRequest,
     ProviderResponse,
     StreamingProvider,
-    UsageTold,
+    UsageReported,
     WireChunk,
 )
 
@@ -44,7 +44,7 @@ class Dispatched:
 class StreamTap:
     """Listens to one attempt's stream: notes what it brings, and passes it on.
 
-    A listener that raises is told no more; it changes nothing of the record.
+    A listener that raises is not called again; it changes nothing of the record.
 
     Args:
         on_text: wants the answer's text.
@@ -63,15 +63,15 @@ class StreamTap:
         self.wanted = on_text is not None or on_event is not None
         self.pieces = 0
         self.size = 0
-        self.told: UsageTold | None = None
+        self.usage: UsageReported | None = None
         self.first_after_ms: float | None = None
 
     def start(self) -> None:
-        """Begin an attempt: of one before it nothing is known any more."""
+        """Begin an attempt: nothing of an earlier one is kept."""
         self._started = time.perf_counter()
         self._parts.clear()
         self.pieces = self.size = 0
-        self.told = None
+        self.usage = None
 
     def dispatched(self, entry_id: str) -> None:
         """An attempt is about to be sent."""
@@ -85,7 +85,7 @@ class StreamTap:
 
     @property
     def began(self) -> bool:
-        """Whether anything of the answer came: from then on nobody else may answer."""
+        """Whether anything of the answer came: from then on no other model may answer."""
         return self.first_after_ms is not None
 
     def take_text(self, text: str) -> None:
@@ -107,8 +107,8 @@ class StreamTap:
             self._arrived(event.text)
         elif kind is ToolUseStart:
             self._arrived(event.name)
-        elif kind is UsageTold:
-            self.told = event
+        elif kind is UsageReported:
+            self.usage = event
             return
         elif (
             kind is WireChunk
@@ -135,7 +135,7 @@ class StreamTap:
         except Exception as error:  # noqa: BLE001 - a listener must not change the record
             self._on_text = self._on_event = None
             _log.warning(
-                "the listener of a stream raised %s; it is told no more", type(error).__name__
+                "the listener of a stream raised %s; it is not called again", type(error).__name__
             )
 
 

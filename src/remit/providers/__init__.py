@@ -13,7 +13,7 @@ from remit.providers.protocol import (
     ProviderRequest,
     ProviderResponse,
     StreamingProvider,
-    UsageTold,
+    UsageReported,
     WireChunk,
 )
 
@@ -30,6 +30,6 @@ __all__ = [
     "ProviderRequest",
     "ProviderResponse",
     "StreamingProvider",
-    "UsageTold",
+    "UsageReported",
     "WireChunk",
 ]

@@ -26,7 +26,7 @@ from remit.providers.protocol import (
     ProviderError,
     ProviderRequest,
     ProviderResponse,
-    UsageTold,
+    UsageReported,
     WireChunk,
 )
 
@@ -188,7 +188,7 @@ class _StreamedMessage:
     def _told(self, usage: Any) -> None:
         if isinstance(usage, dict) and "input_tokens" in usage:
             tokens_in, _, _ = _input_tokens(usage)
-            self._tell(UsageTold(tokens_in, number_or_none(usage.get("output_tokens"))))
+            self._tell(UsageReported(tokens_in, number_or_none(usage.get("output_tokens"))))
 
     def _begin(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = block

@@ -17,7 +17,7 @@ __all__ = [
     "ProviderRequest",
     "ProviderResponse",
     "StreamingProvider",
-    "UsageTold",
+    "UsageReported",
     "WireChunk",
 ]
 
@@ -108,14 +108,14 @@ class WireChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageTold:
+class UsageReported:
     """Token counts that came before the stream's end; ``None`` where nothing was told."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
 
 
-EventSink = Callable[[StreamEvent | WireChunk | UsageTold], None]
+EventSink = Callable[[StreamEvent | WireChunk | UsageReported], None]
 """Receives what a stream brings, as it comes: each chunk as it came first, then what it says."""
 
 

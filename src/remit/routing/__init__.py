@@ -9,7 +9,7 @@ from remit.routing.decision import (
     compute_decision_hash,
     normalise_rule_version_hash,
 )
-from remit.routing.emitting import (
+from remit.routing.emitters import (
     NO_OP_DECISION_EMITTER,
     DecisionEmitter,
     create_thought_record_emitter,
@@ -25,13 +25,13 @@ from remit.routing.errors import (
     RoutingError,
     WeightsError,
 )
-from remit.routing.explaining import explain, find_decision
+from remit.routing.explanation import explain, find_decision
 from remit.routing.intent import Intent, read_intent
 from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
 from remit.routing.prompts import StagePrompts
+from remit.routing.recomputation import replay
 from remit.routing.registry import Reach, Registry
 from remit.routing.reliability import Reliability
-from remit.routing.replaying import replay
 from remit.routing.route import aroute_request, route_request
 from remit.routing.router import Router
 from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, score_candidates

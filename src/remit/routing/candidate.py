@@ -12,11 +12,17 @@ from remit.kernel.errors import InvalidInputError
 __all__ = ["GENERAL", "Candidate"]
 
 GENERAL = "general"
-"""The ability that stands for every task that a candidate says nothing of."""
+"""The ability that counts for every task that a candidate says nothing of."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
-_MOST = 2**50
+_MOST = {
+    "input_price": 2**50,
+    "output_price": 2**50,
+    "context_tokens": 2**50,
+    "tokens_per_s": 2**50,
+    "reliability": 100,
+}
 _LONGEST = 512
 
 
@@ -26,13 +32,13 @@ class Candidate:
 
     Attributes:
         model_id: its name here, one for each candidate.
-        provider_id: who answers for it.
+        provider_id: the provider that serves it.
         abilities: percent by task (``code``, ``mathematics``, …); ``general`` for all others.
-        input_price: nano-dollars per million input tokens; ``None`` when nobody knows, which
+        input_price: nano-dollars per million input tokens; ``None`` when unknown, which
             never counts as cheap.
         output_price: likewise for output.
-        context_tokens: the most that a call can hold; 0 when nobody knows.
-        tokens_per_s: output speed; 0 when nobody knows.
+        context_tokens: the most that a call can hold; 0 when unknown.
+        tokens_per_s: output speed; 0 when unknown.
         languages: ISO 639 codes of those it is said to be good at; empty: no statement.
         tools: whether it takes tool definitions.
         images: whether it takes images.
@@ -40,7 +46,7 @@ class Candidate:
         served_as: what the provider calls it, where that is another name.
 
     Raises:
-        InvalidInputError: a value is none of what stands above.
+        InvalidInputError: a value is not one of the above.
     """
 
     model_id: str
@@ -66,16 +72,11 @@ class Candidate:
                 raise self._wrong("abilities", f"the name {ability!r}", "a-z, 0-9, - and _")
             if type(value) is not int or not 0 <= value <= 100:
                 raise self._wrong(f"abilities.{ability}", value, "an integer from 0 to 100")
-        for name in ("input_price", "output_price"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or not 0 <= value <= _MOST):
-                raise self._wrong(name, value, "nano-dollars per million tokens, or None")
-        for name in ("context_tokens", "tokens_per_s"):
-            value = getattr(self, name)
-            if type(value) is not int or not 0 <= value <= _MOST:
-                raise self._wrong(name, value, "an integer from 0 on")
-        if type(self.reliability) is not int or not 0 <= self.reliability <= 100:
-            raise self._wrong("reliability", self.reliability, "an integer from 0 to 100")
+            optional = value is None and name in ("input_price", "output_price")
+            if not optional and (type(value) is not int or not 0 <= value <= most):
+                raise self._wrong(name, value, f"an integer from 0 to {most:,}")
         for language in self.languages:
             if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
                 raise self._wrong("languages", language, "ISO 639 codes such as 'de'")
@@ -94,26 +95,19 @@ class Candidate:
 
     def profile(self) -> dict[str, Any]:
         """All of it but the model's name, as JSON: what a decision keeps, to be scored again."""
-        return {
-            "provider_id": self.provider_id,
-            "abilities": dict(self.abilities),
-            "input_price": self.input_price,
-            "output_price": self.output_price,
-            "context_tokens": self.context_tokens,
-            "tokens_per_s": self.tokens_per_s,
-            "languages": list(self.languages),
-            "tools": self.tools,
-            "images": self.images,
-            "reliability": self.reliability,
-            **({"served_as": self.served_as} if self.served_as else {}),
-        }
+        profile = {name: getattr(self, name) for name in self.__slots__ if name != "model_id"}
+        profile["abilities"] = dict(self.abilities)
+        profile["languages"] = list(self.languages)
+        if not self.served_as:
+            del profile["served_as"]
+        return profile
 
     @classmethod
     def from_profile(cls, model_id: str, profile: Mapping[str, Any]) -> Self:
         """From :meth:`profile`.
 
         Raises:
-            InvalidInputError: it is no profile.
+            InvalidInputError: it is not a profile.
         """
         try:
             return cls(model_id=model_id, **profile)

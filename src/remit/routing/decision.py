@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from remit.kernel.canonical import canonical_json
@@ -36,37 +34,14 @@ _PREFIX = "rv:"
 
 def new_decision_id() -> str:
     """``DEC-`` and 32 hex digits, random."""
-    return f"DEC-{_random.take().hex()}"
-
-
-class _Random:
-    """Random bytes, asked of the system many at a time: one call of it can take 0.1 ms."""
-
-    _SIZE, _AT_ONCE = 16, 256
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._left: list[bytes] = []
-        self._pid = 0
-
-    def take(self) -> bytes:
-        """16 bytes that nobody else gets, a forked process included."""
-        with self._lock:
-            if not self._left or self._pid != os.getpid():
-                raw = secrets.token_bytes(self._SIZE * self._AT_ONCE)
-                self._left = [raw[at : at + self._SIZE] for at in range(0, len(raw), self._SIZE)]
-                self._pid = os.getpid()
-            return self._left.pop()
-
-
-_random = _Random()
+    return f"DEC-{secrets.token_hex(16)}"
 
 
 def normalise_rule_version_hash(raw: str) -> str:
     """``raw`` with the prefix ``rv:``; one that has it stays as it is.
 
     Raises:
-        InvalidInputError: it is no text, or empty.
+        InvalidInputError: it is not a text, or empty.
     """
     if not isinstance(raw, str) or not raw:
         raise InvalidInputError("A rule version hash is a text such as 'sha256:…'.")
@@ -128,16 +103,11 @@ class RoutingDecisionRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The 8 fields as JSON."""
-        return {
-            "type": self.type,
-            "routing_mode": self.routing_mode,
-            "chosen_model_id": self.chosen_model_id,
-            "candidates_considered": list(self.candidates_considered),
-            "scores": dict(self.scores),
-            "fallback_attempts": self.fallback_attempts,
-            "rule_version_hash": self.rule_version_hash,
-            "decision_hash": self.decision_hash,
-        }
+        shown: dict[str, Any] = {"type": self.type}
+        shown |= {name: getattr(self, name) for name in self.__slots__}
+        shown["candidates_considered"] = list(self.candidates_considered)
+        shown["scores"] = dict(self.scores)
+        return shown
 
 
 def build_routing_decision_record(
@@ -163,15 +133,15 @@ def build_routing_decision_record(
     if not isinstance(chosen_model_id, str) or bool(chosen_model_id) == (routing_mode == "fail"):
         raise _wrong("chosen_model_id", chosen_model_id, "a model's name; on 'fail' it is empty")
     chain = tuple(candidates_considered)
-    if isinstance(candidates_considered, str) or not all(isinstance(one, str) for one in chain):
+    if isinstance(candidates_considered, str) or not all(isinstance(model, str) for model in chain):
         raise _wrong("candidates_considered", candidates_considered, "the models of the chain")
     if chosen_model_id and chosen_model_id not in chain:
         raise _wrong("chosen_model_id", chosen_model_id, "a model of candidates_considered")
     if sorted(scores) != sorted(set(chain)):
         raise _wrong("scores", sorted(scores), "a score for every candidate, and no other")
     if (
-        isinstance(fallback_attempts, bool)
-        or not isinstance(fallback_attempts, int)
+        not isinstance(fallback_attempts, int)
+        or isinstance(fallback_attempts, bool)
         or (fallback_attempts < 0)
     ):
         raise _wrong("fallback_attempts", fallback_attempts, "an integer from 0 on")
@@ -232,5 +202,5 @@ class RoutingDecision:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON."""
-        told = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "encoded"}
-        return {**told, "record": self.record.to_dict()}
+        shown = {name: getattr(self, name) for name in self.__slots__ if name != "encoded"}
+        return {**shown, "record": self.record.to_dict()}

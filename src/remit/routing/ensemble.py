@@ -1,74 +1,79 @@
-"""Several models at once, their answers made one."""
+"""Several models at once, their answers joined into candidate."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
-from remit.routing.calling import Asking
+from remit.routing.calls import Answer, Calls
 from remit.routing.candidate import Candidate
-from remit.routing.chain import walk
-from remit.routing.errors import ModelCallError, RouteAttempt
-from remit.routing.explaining import JUDGE_PART
+from remit.routing.errors import ModelCallError
+from remit.routing.explanation import JUDGE_PART
 from remit.routing.intent import text_asked
-from remit.routing.joining import join_by_fields, join_by_vote, plain_answer
 from remit.routing.options import EnsembleOptions
 
-__all__ = ["JUDGE_CONTRACT", "ask_ensemble"]
+__all__ = ["JUDGE_CONTRACT", "ask_ensemble", "join_by_fields", "join_by_vote"]
 
 JUDGE_CONTRACT = "PRC-JUDGE-001"
 """The contract under which a model judges answers."""
 
-Answer = tuple[Candidate, PromptResponse]
-
 
 async def ask_ensemble(
-    asking: Asking, chain: Sequence[Candidate], task: str, request: PromptRequest
+    calls: Calls, chain: Sequence[Candidate], task: str, request: PromptRequest
 ) -> tuple[Answer | None, dict[str, Any]]:
     """Ask the best of the chain at once; the joined answer, and how it came about.
 
-    Who cannot be asked makes room for the next; who does not answer in time does not count. Where
-    nobody answers, the rest of the chain is tried one by one, if there is time and no bound of
-    money.
+    A candidate that cannot be asked makes room for the next; one that does not answer in time does
+    not count. Where none answers, the rest of the chain is tried in order, if there is time and no
+    bound of money.
     """
-    options = asking.options.ensemble
-    members = await _members(asking, chain, task, request, options)
+    options = calls.options.ensemble
+    members = await _members(calls, chain, task, request, options)
     loop = asyncio.get_running_loop()
     end = loop.time() + options.timeout_s
-    calls = {
-        asyncio.ensure_future(asking.ask(one, request, part=_part_of(one))): one for one in members
+    tasks = {
+        asyncio.ensure_future(calls.call(member, request, part=_part_of(member))): member
+        for member in members
     }
-    answers = await _gather(asking, calls, options.timeout_s)
-    ordered = [(one, answers[one.model_id]) for one in members if one.model_id in answers]
-    told: dict[str, Any] = {
+    answers = await _gather(calls, tasks, options.timeout_s)
+    ordered = [
+        (candidate, answers[candidate.model_id])
+        for candidate in members
+        if candidate.model_id in answers
+    ]
+    summary: dict[str, Any] = {
         "join": options.join,
-        "members": [one.model_id for one in members],
-        "answered": [one.model_id for one, _ in ordered],
+        "members": [candidate.model_id for candidate in members],
+        "answered": [candidate.model_id for candidate, _ in ordered],
     }
     if not ordered:
-        return await _from_the_rest(asking, chain, members, task, request, end), told
-    (winner, response), text, joined = await _join(asking, ordered, request)
-    told["joined"] = joined
+        return await _from_the_rest(calls, chain, members, task, request, end), summary
+    (winner, response), text, joined = await _join(calls, ordered, request)
+    summary["joined"] = joined
     if joined == "vote":
-        said = plain_answer(response.content)
-        told["agreed"] = [
-            one.model_id for one, other in ordered if plain_answer(other.content) == said
+        said = _plain_answer(response.content)
+        summary["agreed"] = [
+            candidate.model_id
+            for candidate, other in ordered
+            if _plain_answer(other.content) == said
         ]
-    return (winner, _as_one(response, text)), told
+    return (winner, _as_one(response, text)), summary
 
 
-def _part_of(one: Candidate) -> str:
-    return f"member {one.model_id}"
+def _part_of(candidate: Candidate) -> str:
+    return f"member {candidate.model_id}"
 
 
 async def _from_the_rest(
-    asking: Asking,
+    calls: Calls,
     chain: Sequence[Candidate],
     members: Sequence[Candidate],
     task: str,
@@ -77,19 +82,21 @@ async def _from_the_rest(
 ) -> Answer | None:
     """An answer of those that were no members, when no member gave one."""
     left_s = end - asyncio.get_running_loop().time()
-    known = {one.model_id for one in members} | {one.model_id for one in asking.failed}
-    rest = [one for one in chain if one.model_id not in known]
-    if asking.options.ensemble.max_usd is not None or asking.final or left_s <= 0 or not rest:
+    known = {candidate.model_id for candidate in members} | {
+        candidate.model_id for candidate in calls.failed
+    }
+    rest = [candidate for candidate in chain if candidate.model_id not in known]
+    if calls.options.ensemble.max_usd is not None or calls.final or left_s <= 0 or not rest:
         return None
     try:
         async with asyncio.timeout(left_s):
-            return await walk(asking, rest, task, request, part="instead")
+            return await calls.first_answer(rest, task, request, part="instead")
     except TimeoutError:
         return None
 
 
 async def _members(
-    asking: Asking,
+    calls: Calls,
     chain: Sequence[Candidate],
     task: str,
     request: PromptRequest,
@@ -98,64 +105,68 @@ async def _members(
     """The first of the chain that can be asked, as many as size and money allow."""
     found: list[Candidate] = []
     left = None if options.max_usd is None else round(options.max_usd * 1e9)
-    for one in chain:
+    for candidate in chain:
         if len(found) >= options.size:
             break
-        obstacle = await asking.obstacle(one, task)
+        obstacle = await calls.obstacle(candidate, task)
         if obstacle is not None:
-            asking.skip(one, obstacle)
+            calls.fail(candidate, obstacle)
             continue
         if left is not None:
-            bound = asking.options.gateway.cost_bound(request, one.provider_id, one.provider_model)
+            bound = calls.options.gateway.cost_bound(
+                request, candidate.provider_id, candidate.provider_model
+            )
             if bound is None or bound > left:
-                why = "nobody knows its price" if bound is None else (
+                why = "its price is unknown" if bound is None else (
                     f"it may cost {bound / 1e9:.6f} USD, and {left / 1e9:.6f} are left"
                 )  # fmt: skip
-                error = ModelCallError("ENSEMBLE_BUDGET", f"{one.model_id} is left out: {why}")
-                asking.failed.append(RouteAttempt(one.model_id, one.provider_id, error))
+                error = ModelCallError(
+                    "ENSEMBLE_BUDGET", f"{candidate.model_id} is left out: {why}"
+                )
+                calls.fail(candidate, error)
                 continue
             left -= bound
-        found.append(one)
+        found.append(candidate)
     return found
 
 
 async def _gather(
-    asking: Asking,
-    calls: Mapping[asyncio.Task[PromptResponse | None], Candidate],
+    calls: Calls,
+    tasks: Mapping[asyncio.Task[PromptResponse | None], Candidate],
     timeout_s: float,
 ) -> dict[str, PromptResponse]:
-    """The answers that came in time, by model; calls that are cut off are on record as such."""
-    if not calls:
+    """The answers that came in time, by model; cancelled calls are on record as such."""
+    if not tasks:
         return {}
     try:
-        _, late = await asyncio.wait(calls, timeout=timeout_s)
+        _, late = await asyncio.wait(tasks, timeout=timeout_s)
     except asyncio.CancelledError:
-        await _cancel(calls)
+        await _cancel(tasks)
         raise
     await _cancel(late)
     answers: dict[str, PromptResponse] = {}
     errors: list[BaseException] = []
-    for call, one in calls.items():
-        if call.cancelled():
-            asking.late(one, _part_of(one), timeout_s)
-        elif (error := call.exception()) is not None:
+    for task, candidate in tasks.items():
+        if task.cancelled():
+            calls.late(candidate, _part_of(candidate), timeout_s)
+        elif (error := task.exception()) is not None:
             errors.append(error)
-        elif (response := call.result()) is not None:
-            answers[one.model_id] = response
-    if errors:  # all have been heard of; the record could not be made
+        elif (response := task.result()) is not None:
+            answers[candidate.model_id] = response
+    if errors:  # every task has ended; the record could not be made
         raise errors[0]
     return answers
 
 
-async def _cancel(calls: Any) -> None:
-    """End calls, and wait until their end is on record."""
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
+async def _cancel(tasks: Any) -> None:
+    """Cancel calls, and wait until that is on record."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _join(
-    asking: Asking, answers: Sequence[Answer], request: PromptRequest
+    calls: Calls, answers: Sequence[Answer], request: PromptRequest
 ) -> tuple[Answer, str | None, str]:
     """The answer that counts, another text for it, and by what it was found."""
     texts = [response.content for _, response in answers]
@@ -166,26 +177,26 @@ async def _join(
     )
     if len(answers) == 1 or calls_tools:
         return answers[0], None, "best_scored"
-    join = asking.options.ensemble.join
+    join = calls.options.ensemble.join
     if join == "fields":
         found = join_by_fields(texts)
         if found is not None:
             return answers[found[0]], found[1], "fields"
         return answers[join_by_vote(texts)], None, "vote"
     if join == "judge":
-        place = await _judged(asking, answers, request)
+        place = await _judged(calls, answers, request)
         if place is not None:
             return answers[place], None, "judge"
         return answers[0], None, "best_scored"
     return answers[join_by_vote(texts)], None, "vote"
 
 
-async def _judged(asking: Asking, answers: Sequence[Answer], request: PromptRequest) -> int | None:
+async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptRequest) -> int | None:
     """Which answer a model prefers; ``None`` where it cannot be asked or says nothing usable.
 
     It has as long as the members had.
     """
-    options = asking.options
+    options = calls.options
     if options.prompts is None:
         return None
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
@@ -194,10 +205,10 @@ async def _judged(asking: Asking, answers: Sequence[Answer], request: PromptRequ
         asked = options.prompts.request(request, JUDGE_CONTRACT, variables)
     except RemitError:
         return None
-    judges = options.ensemble.judge or [one for one, _ in answers]
+    judges = options.ensemble.judge or [candidate for candidate, _ in answers]
     try:
         async with asyncio.timeout(options.ensemble.timeout_s):
-            found = await walk(asking, judges, "any", asked, part=JUDGE_PART)
+            found = await calls.first_answer(judges, "any", asked, part=JUDGE_PART)
     except TimeoutError:
         return None
     if found is None:
@@ -210,6 +221,74 @@ async def _judged(asking: Asking, answers: Sequence[Answer], request: PromptRequ
 
 
 def _as_one(response: PromptResponse, text: str | None) -> PromptResponse:
-    """The answer that counts; told anew, since the provider's own speaks of one call alone."""
+    """The answer that counts, without the provider's own, which is of one call alone."""
     changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
     return replace(response, wire=None, **changes)
+
+
+def join_by_vote(answers: Sequence[str]) -> int:
+    """Which answer most give, white space and the case of letters aside.
+
+    Args:
+        answers: those of the best-scored models first.
+
+    Returns:
+        The place of the best-scored of those that agree; of several equal groups, of the one that
+        the best-scored belongs to.
+    """
+    plain = [_plain_answer(answer) for answer in answers]
+    votes = Counter(text for text in plain if text) or Counter(plain)  # blank: no vote
+    most = max(votes.values())
+    return next(place for place, text in enumerate(plain) if votes[text] == most)
+
+
+def _plain_answer(answer: str) -> str:
+    """An answer as votes are counted: white space and the case of letters aside."""
+    return " ".join(answer.split()).casefold()
+
+
+def join_by_fields(answers: Sequence[str]) -> tuple[int, str] | None:
+    """JSON objects joined into one: for each field the value that most give.
+
+    A field that most leave out is left out. Of equal numbers the value of the best-scored counts.
+
+    Args:
+        answers: those of the best-scored models first.
+
+    Returns:
+        The place of the best-scored answer that agrees with the result in most fields, and the
+        result as JSON; ``None`` where no answer is a JSON object.
+    """
+    parsed: list[tuple[int, dict[str, bytes], dict[str, Any]]] = []
+    for place, answer in enumerate(answers):
+        value = _object(answer)
+        if value is not None:
+            encoded = {name: canonical_json(item) for name, item in value.items()}
+            parsed.append((place, encoded, value))
+    if not parsed:
+        return None
+    joined: dict[str, Any] = {}
+    chosen: dict[str, bytes | None] = {}
+    for name in dict.fromkeys(name for _, fields, _ in parsed for name in fields):
+        values = [fields.get(name) for _, fields, _ in parsed]
+        votes = Counter(values)
+        most = max(votes.values())
+        winner = chosen[name] = next(value for value in values if votes[value] == most)
+        if winner is not None:
+            joined[name] = next(v[name] for _, f, v in parsed if f.get(name) == winner)
+    agreeing = [sum(fields.get(name) == value for name, value in chosen.items())
+                for _, fields, _ in parsed]  # fmt: skip
+    best = agreeing.index(max(agreeing))
+    return parsed[best][0], orjson.dumps(joined).decode()
+
+
+def _object(answer: str) -> dict[str, Any] | None:
+    text = answer.strip()
+    if text.startswith("```"):  # models like to fence what they were asked for
+        text = text.partition("\n")[2].rpartition("```")[0]
+    try:
+        value = orjson.loads(text)
+        canonical_json(value)
+    except (orjson.JSONDecodeError, RemitError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""What a prompt asks for, told by signs in its text: quick, coarse, and the same everywhere.
+"""What a prompt asks for, read off signs in its text: quick, coarse, and the same everywhere.
 
 Everything is done on bytes or on stated ranges of code points, never by what a version of Python
 takes for a letter.
@@ -46,7 +46,7 @@ class Intent:
         task: the one with most signs, or ``chat``.
         code: whether code is in play, whatever the task.
         mathematics: whether calculation is.
-        language: ISO 639 code, or empty where nothing tells.
+        language: ISO 639 code, or empty where nothing shows it.
         tokens: its length, estimated.
     """
 
@@ -97,7 +97,7 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
     """What ``prompt`` asks for, by the signs that ``weights`` name."""
     asked, size = text_asked(prompt)
     head, most = asked, weights.characters_read
-    if len(asked) > most:  # what is wanted stands at the beginning, or behind what it is about
+    if len(asked) > most:  # the task is stated at the beginning or the end
         head = f"{asked[: most // 2]}\n{asked[-(most - most // 2) :]}"
     raw = head.encode("utf-8", "replace").lower()
     words = weights.known_words.intersection(raw.translate(_TO_WORDS).split())

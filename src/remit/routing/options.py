@@ -15,7 +15,7 @@ from remit.kernel.exchange import PromptRequest, PromptResponse, TextSink
 from remit.kernel.settings import default_settings
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
-from remit.routing.emitting import NO_OP_DECISION_EMITTER, DecisionEmitter
+from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 from remit.routing.prompts import PromptMaker
 from remit.routing.scoring import ScoringFn, score_candidates
 from remit.routing.weights import Rules, Weights
@@ -42,7 +42,7 @@ class EnsembleOptions:
         size: how many are asked.
         join: ``vote``: the answer that most give; ``judge``: the one that another model prefers;
             ``fields``: of JSON answers, for each field the value that most give.
-        judge: who judges; its chain is tried in order. Left out: the candidates themselves.
+        judge: the judges, tried in order. Left out: the candidates themselves.
         timeout_s: those that have not answered by then do not count.
         max_usd: as many are asked as surely cost no more together; ``None``: no bound of its own.
     """
@@ -73,7 +73,7 @@ class Stage:
         contract_id: the contract whose prompt pack makes this stage's prompt out of
             ``question``, ``draft`` (the answer so far) and ``notes`` (by stage); empty: what was
             asked is sent as it is.
-        candidates: who may do it; empty: those of the whole.
+        candidates: who may do it; empty: those of the route.
         revises: whether its answer is the answer from then on, or a note on it.
     """
 
@@ -93,20 +93,20 @@ class RouteOptions:
         request: what else the calls say: contract, session, agent, limits. Its prompt and model
             are replaced.
         rules: scoring rules and their version; the shipped ones when left out.
-        task: name of the task; empty: told by the prompt.
+        task: name of the task; empty: read off the prompt.
         operator_preference: a name of the rules' ``preferences``.
         mode: ``single``, ``ensemble`` or ``pipeline``.
         scoring_fn: scores instead of Remit's own function.
-        decision_emitter: told of the decision, once; by default nobody.
+        decision_emitter: gets the decision, once; by default it does nothing.
         model_timeout_s: the longest that one model may take; ``REMIT_MODEL_TIMEOUT``, else
             the shipped default, when left out.
-        emitter_timeout_s: the longest that the emitter is waited for.
+        emitter_timeout_s: the longest wait for the emitter.
         ensemble: of mode ``ensemble``.
         stages: of mode ``pipeline``, in order.
         prompts: makes a stage's or a judge's request out of its contract; see
             :class:`remit.routing.StagePrompts`.
         route: the name that the call asked for, as records show it.
-        identity: who asks, where the caller has authenticated them itself.
+        identity: who calls, where already authenticated.
         on_text: receives the answer's text as it comes: of the model that answers, alone.
         on_event: receives all that its stream brings.
     """
@@ -165,7 +165,7 @@ class RouteResult:
         response: the gateway's.
         scores: of every candidate.
         fallback_attempts: models tried minus one.
-        latency_ms: of the whole, from the beginning of routing, in milliseconds.
+        latency_ms: from the beginning of routing to the answer, in milliseconds.
         cost_usd: of all calls that were made for it.
         decision_id: ``DEC-`` and 32 hex digits.
     """

@@ -3,109 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
-from remit.routing.calling import Asking, Listeners
-from remit.routing.candidate import Candidate
-from remit.routing.chain import walk
-from remit.routing.considering import Considered
-from remit.routing.errors import ModelCallError, RouteAttempt
+from remit.routing.calls import Answer, Calls, Listeners
+from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
+from remit.routing.ranking import Ranking
 
 __all__ = ["StageRun", "run_stages"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StageRun:
     """What a pipeline came to.
 
     Attributes:
+        ranking: the candidates of the last stage that ran.
         answer: who gave the answer, and it; ``None`` when a stage failed.
-        considered: the candidates of the last stage that ran.
-        stages: what each stage did.
+        stages: what each stage did, as a decision keeps it.
     """
 
-    answer: tuple[Candidate, PromptResponse] | None
-    considered: Considered
-    stages: list[dict[str, Any]]
+    ranking: Ranking
+    answer: Answer | None = None
+    stages: list[dict[str, Any]] = field(default_factory=list)
 
 
 async def run_stages(
-    asking: Asking,
-    stages: Sequence[tuple[Stage, Considered]],
+    calls: Calls,
+    stages: Sequence[tuple[Stage, Ranking]],
     request: PromptRequest,
     listeners: Listeners,
 ) -> StageRun:
-    """Run the stages in order. Only the last is heard as it comes.
+    """Run the stages in order. Only the last is streamed.
 
     Tools are offered to stages without a contract; an answer that calls a tool ends the pipeline:
-    it is for the caller to run it.
+    the caller has to run it.
     """
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
-    told: list[dict[str, Any]] = []
+    run = StageRun(stages[0][1])
     notes: list[dict[str, str]] = []
-    draft = ""
-    answer: tuple[Candidate, PromptResponse] | None = None
-    considered = stages[0][1]
-    for number, (stage, considered) in enumerate(stages):
-        asked = request
-        if stage.contract_id:
-            variables = {"question": question, "draft": draft, "notes": notes}
-            made = _made(asking, stage, considered, request, variables)
-            if made is None:
-                return StageRun(None, considered, [*told, _told(stage, considered, None)])
-            asked = made
-        heard = listeners if number == len(stages) - 1 else Listeners()
-        found = await walk(
-            asking, considered.chain, considered.task, asked, heard, part=f"stage {stage.name}"
+    answer: Answer | None = None
+    for number, (stage, ranking) in enumerate(stages):
+        run.ranking = ranking
+        found = None
+        draft = answer[1].content if answer else ""
+        stage_request = _request(
+            calls, stage, ranking, request, {"question": question, "draft": draft, "notes": notes}
         )
-        told.append(_told(stage, considered, found))
+        if stage_request is not None:
+            found = await calls.first_answer(
+                ranking.chain,
+                ranking.task,
+                stage_request,
+                listeners if number == len(stages) - 1 else Listeners(),
+                part=f"stage {stage.name}",
+            )
+        run.stages.append(
+            {
+                "stage": stage.name,
+                "model_id": found[0].model_id if found else "",
+                "candidates_considered": [candidate.model_id for candidate in ranking.chain],
+                "exchange_entry_id": found[1].exchange_entry_id if found else "",
+            }
+        )
         if found is None:
-            return StageRun(None, considered, told)
+            return run
         if stage.revises or answer is None:
-            answer, draft = found, found[1].content
+            answer = found
             if _calls_a_tool(found[1]):
                 break
         else:
             notes.append({"stage": stage.name, "text": found[1].content})
     assert answer is not None
     candidate, response = answer
-    # Told anew, since the provider's own answer speaks of the last call alone.
-    return StageRun((candidate, replace(response, wire=None)), considered, told)
+    # Without the provider's own answer, which is of the last call alone.
+    run.answer = (candidate, replace(response, wire=None))
+    return run
 
 
-def _made(
-    asking: Asking,
+def _request(
+    calls: Calls,
     stage: Stage,
-    considered: Considered,
+    ranking: Ranking,
     request: PromptRequest,
     variables: dict[str, Any],
 ) -> PromptRequest | None:
-    """The request that a stage's contract makes; ``None`` where it cannot, which is noted."""
-    assert asking.options.prompts is not None
+    """The request of a stage; ``None`` where its contract cannot be used, which is noted."""
+    if not stage.contract_id:
+        return request
+    assert calls.options.prompts is not None
     try:
-        return asking.options.prompts.request(request, stage.contract_id, variables)
+        return calls.options.prompts.request(request, stage.contract_id, variables)
     except RemitError as error:
-        first = considered.chain[0]
-        failure = ModelCallError("CONTRACT_ERROR", f"stage {stage.name}: {error.message}")
-        asking.failed.append(RouteAttempt(first.model_id, first.provider_id, failure))
+        message = f"stage {stage.name}: {error.message}"
+        calls.fail(ranking.chain[0], ModelCallError("CONTRACT_ERROR", message))
         return None
-
-
-def _told(
-    stage: Stage, considered: Considered, found: tuple[Candidate, PromptResponse] | None
-) -> dict[str, Any]:
-    """What a decision keeps of a stage."""
-    return {
-        "stage": stage.name,
-        "model_id": found[0].model_id if found else "",
-        "candidates_considered": [one.model_id for one in considered.chain],
-        "exchange_entry_id": found[1].exchange_entry_id if found else "",
-    }
 
 
 def _calls_a_tool(response: PromptResponse) -> bool:

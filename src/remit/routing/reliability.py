@@ -86,8 +86,8 @@ def _count(ledger: LedgerClient, decisions: int) -> dict[str, int]:
     good: Counter[str] = Counter()
     all_calls: Counter[str] = Counter()
     for entry in _latest(ledger, decisions):
-        told = entry.metadata.get("attempts")
-        for call in told if isinstance(told, list) else ():
+        attempts = entry.metadata.get("attempts")
+        for call in attempts if isinstance(attempts, list) else ():
             if not isinstance(call, Mapping) or not isinstance(call.get("model_id"), str):
                 continue
             succeeded = call.get("outcome") == "success"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from remit.gateway import CircuitState, LLMGateway
@@ -21,16 +20,17 @@ from remit.kernel.settings import RoutingSettings
 from remit.ledger import LedgerClient
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
-from remit.routing.considering import consider
-from remit.routing.emitting import create_thought_record_emitter
+from remit.routing.emitters import create_thought_record_emitter
 from remit.routing.errors import RouteNotFoundError
-from remit.routing.explaining import explain, find_decision
+from remit.routing.explanation import explain, find_decision
 from remit.routing.intent import read_intent
 from remit.routing.options import RouteOptions, model_timeout_s
 from remit.routing.prompts import PromptMaker
+from remit.routing.ranking import rank
+from remit.routing.recomputation import replay
 from remit.routing.registry import Registry
-from remit.routing.replaying import replay
-from remit.routing.route import Outcome, route_and_tell
+from remit.routing.route import Outcome, new_request
+from remit.routing.route import route as route_prompt
 from remit.routing.routes import Route, read_routes
 from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.trail import ThoughtRecord
@@ -39,11 +39,10 @@ from remit.routing.weights import Rules
 __all__ = ["Router"]
 
 _AUTO = "auto"
-_PASSTHROUGH = "PRC-PASSTHROUGH-001"
 
 
 class Router:
-    """Answers requests that name a route, and says why it chose whom.
+    """Answers requests that name a route, and explains its choices.
 
     Args:
         gateway: every call goes through it.
@@ -85,18 +84,18 @@ class Router:
 
         Those that cannot are passed over when the call needs it.
         """
-        told = [
+        each = [
             self._gateway.capabilities(
                 replace(request, provider_id=one.provider_id, model_id=one.provider_model)
             )
             for one in self._candidates(request.model_id or _AUTO)
             if one.provider_id in self._gateway.providers
         ]
-        if not told:
+        if not each:
             return ModelCapabilities()
         return ModelCapabilities(
-            native_tools=any(one.native_tools for one in told),
-            structured_output=any(one.structured_output for one in told),
+            native_tools=any(model.native_tools for model in each),
+            structured_output=any(model.structured_output for model in each),
         )
 
     async def aroute(
@@ -107,7 +106,7 @@ class Router:
         on_event: EventSink | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
-        """Answer a request whose ``model_id`` names a route; see :class:`RequestRouter`."""
+        """Answer a request whose ``model_id`` names a route."""
         prompt = request.prompt if request.messages is None else list(request.messages)
         name = request.model_id or _AUTO
         if request.idempotency_key and self._route(name).settings.mode == "ensemble":
@@ -122,7 +121,7 @@ class Router:
                 identity=identity,
             )
         options = self._options(name, request, identity, allowed)
-        outcome = await route_and_tell(prompt, replace(options, on_text=on_text, on_event=on_event))
+        outcome = await route_prompt(prompt, replace(options, on_text=on_text, on_event=on_event))
         return _response(outcome)
 
     async def aroute_text(
@@ -137,30 +136,15 @@ class Router:
         max_tokens: int | None = None,
         identity: Identity | None = None,
     ) -> dict[str, Any]:
-        """Have a text answered by a route, and tell the whole of it as JSON.
+        """Have a text answered by a route; the result as JSON.
 
         Raises:
             FallbackChainExhaustedError: no model answered.
             RouteNotFoundError: there is no such route.
             InvalidInputError: an argument cannot be used.
         """
-        request = PromptRequest(
-            prompt=prompt,
-            prompt_pack_id="",
-            contract_id=_PASSTHROUGH,
-            agent_id=agent_id,
-            agent_class="RESIDENT",
-            framework_id="",
-            package_id="",
-            work_order_id="",
-            session_id=session_id or f"SES-{secrets.token_hex(8).upper()}",
-            tier="ho1",
-            model_id=route,
-            max_tokens=max_tokens or 4096,
-        )
-        allowed = self._allowed(route, identity)
-        if not allowed:
-            raise InvalidInputError(f"This key may use no model of the route {route!r}.")
+        request = new_request(agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096)
+        allowed = self._require_allowed(route, identity)
         options = self._options(route, request, identity, allowed)
         if task or operator_preference:
             options = replace(
@@ -168,7 +152,7 @@ class Router:
                 task=task or options.task,
                 operator_preference=operator_preference or options.operator_preference,
             )
-        outcome = await route_and_tell(prompt, options)
+        outcome = await route_prompt(prompt, options)
         if outcome.failure is not None:
             raise outcome.failure
         result = outcome.result
@@ -188,7 +172,7 @@ class Router:
         }
 
     def named(self, name: str) -> tuple[str, str] | None:
-        """See :class:`remit.gateway.RequestRouter`."""
+        """Provider and model behind a name of the registry; ``None`` where it is none."""
         found = self._registry.of(name)
         return None if found is None else (found.provider_id, found.provider_model)
 
@@ -219,9 +203,7 @@ class Router:
             InvalidInputError: an argument cannot be used, or the key may use no model.
         """
         known = self._route(route)
-        allowed = self._allowed(route, identity)
-        if not allowed:
-            raise InvalidInputError(f"This key may use no model of the route {route!r}.")
+        allowed = self._require_allowed(route, identity)
         weights = self.rules.weights
         inputs = ScoringInputs(
             prompt,
@@ -230,19 +212,12 @@ class Router:
             allowed,
             weights,
         )
-        considered = consider(inputs, self.scoring_fn)
-        intent = read_intent(prompt, weights)
+        ranking = rank(inputs, self.scoring_fn)
         return {
-            "winner": considered.chain[0].model_id,
-            "scores": dict(considered.scores),
-            "chain": [one.model_id for one in considered.chain],
-            "intent": {
-                "task": intent.task,
-                "code": intent.code,
-                "mathematics": intent.mathematics,
-                "language": intent.language,
-                "tokens": intent.tokens,
-            },
+            "winner": ranking.chain[0].model_id,
+            "scores": dict(ranking.scores),
+            "chain": [candidate.model_id for candidate in ranking.chain],
+            "intent": asdict(read_intent(prompt, weights)),
             "rule_version_hash": self.rules.version_hash,
         }
 
@@ -328,6 +303,12 @@ class Router:
             or identity.may_use_model(f"{one.provider_id}/{one.provider_model}")
         )
 
+    def _require_allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
+        allowed = self._allowed(name, identity)
+        if not allowed:
+            raise InvalidInputError(f"This key may use no model of the route {name!r}.")
+        return allowed
+
     def _options(
         self,
         name: str,
@@ -335,8 +316,8 @@ class Router:
         identity: Identity | None,
         allowed: Sequence[Candidate],
     ) -> RouteOptions:
-        told = self._route(name).options(self._registry)
-        told["candidates"] = allowed
+        fields = self._route(name).options(self._registry)
+        fields["candidates"] = allowed
         return RouteOptions(
             gateway=self._gateway,
             request=request,
@@ -351,35 +332,35 @@ class Router:
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,
             identity=identity,
-            **told,
+            **fields,
         )
 
 
 def _response(outcome: Outcome) -> PromptResponse:
-    """What the caller of the gateway is told."""
+    """What the caller of the gateway gets."""
     entry_id = _entry_of(outcome)
-    asking = outcome.asking
+    calls = outcome.calls
     if outcome.result is not None:
         return replace(outcome.result.response, decision_entry_id=entry_id)
     if outcome.refusal is not None:
         return replace(outcome.refusal, decision_entry_id=entry_id)
-    # The last that was really asked tells most.
-    responses = [one.response for one in asking.failed if one.response is not None]
-    sent = [one for one in responses if one.outcome is not RouteOutcome.REJECTED]
-    last = sent[-1] if sent else list(asking.on_record.values())[-1]
-    if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, and a later one found nobody
+    # The last that was really sent says most.
+    responses = [failed.response for failed in calls.failed if failed.response is not None]
+    sent = [response for response in responses if response.outcome is not RouteOutcome.REJECTED]
+    last = sent[-1] if sent else list(calls.on_record.values())[-1]
+    if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, and a later one found no model
         last = replace(
             last, content="", content_blocks=None, wire=None, outcome=RouteOutcome.ERROR,
             error_code="ROUTE_FAILED", error_message="a stage of the route found no model",
         )  # fmt: skip
-    return replace(asking.with_all(last), decision_entry_id=entry_id)
+    return replace(calls.with_all(last), decision_entry_id=entry_id)
 
 
 def _task_of(request: PromptRequest, identity: Identity | None) -> str:
     """Whose chain a decision goes into: the work order's, else the session's.
 
-    The keys of agents may name work orders of their own: these have no chain of their own, for
-    anybody could name them.
+    An agent's key may name work orders of its own session only: other orders are not proven to be
+    its, and get no chain.
     """
     order = request.work_order_id or ""
     own = order.startswith(f"WO-{request.session_id}-")
@@ -389,4 +370,4 @@ def _task_of(request: PromptRequest, identity: Identity | None) -> str:
 
 def _entry_of(outcome: Outcome) -> str:
     """The ledger entry of the decision; empty where it could not be recorded."""
-    return outcome.told.entry_id if isinstance(outcome.told, ThoughtRecord) else ""
+    return outcome.emitted.entry_id if isinstance(outcome.emitted, ThoughtRecord) else ""

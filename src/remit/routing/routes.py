@@ -28,28 +28,28 @@ class Route:
 
     def options(self, registry: Registry) -> dict[str, Any]:
         """The arguments of :class:`remit.routing.RouteOptions` that the route decides."""
-        told = self.settings
+        settings = self.settings
         return {
-            "candidates": registry.candidates(told.models),
-            "task": told.task,
+            "candidates": registry.candidates(settings.models),
+            "task": settings.task,
             "operator_preference": self.operator_preference,
-            "mode": told.mode,
+            "mode": settings.mode,
             "route": self.name,
             "ensemble": EnsembleOptions(
-                size=told.size,
-                join=told.join,
-                judge=registry.candidates(told.judge) if told.judge else (),
-                timeout_s=told.timeout_s,
-                max_usd=told.max_usd,
+                size=settings.size,
+                join=settings.join,
+                judge=registry.candidates(settings.judge) if settings.judge else (),
+                timeout_s=settings.timeout_s,
+                max_usd=settings.max_usd,
             ),
             "stages": tuple(
                 Stage(
-                    one.name,
-                    one.contract,
-                    registry.candidates(one.models) if one.models else (),
-                    one.revises,
+                    stage.name,
+                    stage.contract,
+                    registry.candidates(stage.models) if stage.models else (),
+                    stage.revises,
                 )
-                for one in told.stages
+                for stage in settings.stages
             ),
         }
 
@@ -63,28 +63,28 @@ def read_routes(
         ConfigError: one names a model, a preference, a task or a contract that there is not.
     """
     routes = {}
-    for name, told in settings.routes.items():
+    for name, route in settings.routes.items():
         place = f"[routing.routes.{name}]"
         if not name or "/" in name or name in settings.models:
             raise ConfigError(
-                f"{place} cannot be told from a model by its name.",
+                f"{place} has a name that can be confused with a model's.",
                 next_step="Name it otherwise, and without a slash.",
             )
-        registry.check([*told.models, *told.judge, *(m for s in told.stages for m in s.models)])
-        preference = told.operator_preference or settings.operator_preference
+        registry.check([*route.models, *route.judge, *(m for s in route.stages for m in s.models)])
+        preference = route.operator_preference or settings.operator_preference
         if preference and preference not in rules.weights.preferences:
             raise ConfigError(
                 f"{place} prefers {preference!r}, which the routing rules do not know.",
                 next_step=f"They know {', '.join(sorted(rules.weights.preferences)) or 'none'}.",
             )
         try:
-            task_of(told.task)
-            for stage in told.stages:
+            task_of(route.task)
+            for stage in route.stages:
                 if stage.contract:
                     prompts.check(stage.contract)
-            if told.mode == "ensemble" and told.join == "judge":
+            if route.mode == "ensemble" and route.join == "judge":
                 prompts.check(JUDGE_CONTRACT)
         except RemitError as error:
             raise ConfigError(f"{place}: {error}") from error
-        routes[name] = Route(name, told, preference)
+        routes[name] = Route(name, route, preference)
     return routes

@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 ANY_TASK = "any"
-"""Says that the prompt itself shall tell the task."""
+"""The task is read off the prompt."""
 
 NEEDS = ("images", "tools")
-"""What a call can need of a model, as it stands behind the task."""
+"""What a call can need of a model, as it is appended to the task."""
 
 _PERCENT = MILLION // 100
 
@@ -69,7 +69,7 @@ def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
     """A task and what its calls need as one text: ``any``, ``code``, ``any+images+tools``.
 
     Raises:
-        InvalidInputError: there is no such need, or the task is no name.
+        InvalidInputError: there is no such need, or the task is not a name.
     """
     name = task or ANY_TASK
     if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
@@ -104,9 +104,9 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
         _kinds(intent.task if name == ANY_TASK else name, intent), intent.language, needs,
     )  # fmt: skip
     too_long = [
-        one.model_id
-        for one in inputs.candidates
-        if one.context_tokens and intent.tokens > one.context_tokens
+        candidate.model_id
+        for candidate in inputs.candidates
+        if candidate.context_tokens and intent.tokens > candidate.context_tokens
     ]
     if too_long:
         penalty = weights.penalties["context_window"]

@@ -20,7 +20,7 @@ from remit.kernel.exchange import (
     ToolInputDelta,
     ToolUseStart,
 )
-from remit.providers import UsageTold, WireChunk
+from remit.providers import UsageReported, WireChunk
 from remit.providers.dialects.anthropic import MessagesStream
 from remit.providers.dialects.call import ClientCall
 from remit.providers.dialects.openai import ChatStream
@@ -103,7 +103,7 @@ class Relay:
             if self._raw is None:
                 self._raw = event.dialect == self.shape
             return self._relayed(event) if self._raw else b""
-        if self._raw or type(event) is UsageTold:
+        if self._raw or type(event) is UsageReported:
             return b""
         self._raw = False
         return self._retold(event)

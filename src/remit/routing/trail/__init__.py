@@ -1,6 +1,6 @@
 """The decision trail: what agents thought, in chains, one for each task (SPEC 7.3)."""
 
-from remit.routing.trail.appending import acreate_thought_record, create_thought_record
+from remit.routing.trail.append import acreate_thought_record, create_thought_record
 from remit.routing.trail.errors import (
     DuplicateThoughtError,
     ThoughtLineError,
@@ -8,16 +8,15 @@ from remit.routing.trail.errors import (
     TrailDamagedError,
     TrailError,
 )
-from remit.routing.trail.importing import import_thought_records
+from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
-from remit.routing.trail.reading import (
+from remit.routing.trail.reader import (
     get_thought_record,
     iter_thought_records,
     list_thought_records,
 )
 from remit.routing.trail.record import ThoughtInput, ThoughtRecord, ThoughtType, hash_thought
-from remit.routing.trail.report import TrailProblem, TrailReport
-from remit.routing.trail.verification import verify_trail
+from remit.routing.trail.verification import TrailProblem, TrailReport, verify_trail
 
 __all__ = [
     "DuplicateThoughtError",

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Annotated, Any, Self
 
 import orjson
+from pydantic import StringConstraints, ValidationError, model_validator
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.validation import first_error
 from remit.ledger import Erased, LedgerClient, parse_entry_id
 from remit.routing.trail.errors import ThoughtLineError, TrailDamagedError
-from remit.routing.trail.reading import iter_thought_records
+from remit.routing.trail.reader import iter_thought_records
 from remit.routing.trail.record import (
     FIRST_PREV_HASH,
+    Id,
+    ThoughtFields,
     ThoughtRecord,
-    check_id,
-    check_type,
-    text_problem,
+    hash_problem,
 )
-from remit.routing.trail.report import TrailReport
-from remit.routing.trail.verification import hash_problem
+from remit.routing.trail.verification import TrailReport
 
 __all__ = ["ThoughtLines", "export_thought_records", "verify_thought_lines"]
 
-_HASH = re.compile("[0-9a-f]{64}")
-_MEMBERS = frozenset({
-    "id", "type", "task_id", "agent_id", "content", "timestamp", "prev_hash", "hash",
-})  # fmt: skip
-_OPTIONAL = frozenset({"session_id", "erased"})
+_Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class _Line(ThoughtFields):
+    id: Id
+    content: str | None
+    timestamp: Id
+    prev_hash: _Hash
+    hash: _Hash
+    erased: str | None = None
+
+    @model_validator(mode="after")
+    def _content_or_erased(self) -> Self:
+        if (self.content is None) != ("erased" in self.model_fields_set):
+            raise ValueError("it takes content, or null for it and erased")
+        if self.content is None and parse_entry_id(self.erased or "") is None:
+            raise ValueError("erased is not the id of a ledger entry")
+        return self
 
 
 def export_thought_records(
@@ -48,15 +61,15 @@ def export_thought_records(
     as_text = hasattr(stream, "encoding")  # what streams of text have
     count = 0
     for record in iter_thought_records(ledger, task_id):
-        told = record.to_dict()
-        del told["entry_id"]
-        if told.get("erased", "") is None:
+        fields = record.to_dict()
+        del fields["entry_id"]
+        if fields.get("erased", "") is None:
             raise TrailDamagedError(
                 f"The content of the thought record {record.id!r} is missing, and no erasure "
                 "accounts for it.",
                 next_step="`remit ledger verify` says what is damaged.",
             )
-        line = orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
         stream.write(line.decode() if as_text else line)
         count += 1
     return count
@@ -69,7 +82,7 @@ def verify_thought_lines(stream: Iterable[str | bytes]) -> TrailReport:
         stream: lines, text or UTF-8 bytes: an open file.
 
     Raises:
-        InvalidInputError: ``stream`` is no file and gives no lines.
+        InvalidInputError: ``stream`` is not a file and gives no lines.
     """
     read = ThoughtLines(strict=False)
     for _ in read.records(stream):
@@ -99,7 +112,7 @@ class ThoughtLines:
         """Each record that can be read, with the number of its line.
 
         Raises:
-            InvalidInputError: ``stream`` is no file and gives no lines.
+            InvalidInputError: ``stream`` is not a file and gives no lines.
             ThoughtLineError: what is wrong, where this is strict.
         """
         if isinstance(stream, (str, bytes, bytearray, memoryview)) or not isinstance(
@@ -155,53 +168,17 @@ class ThoughtLines:
 def _parse(line: str | bytes) -> ThoughtRecord:
     """A line as a record; raises :class:`InvalidInputError`."""
     try:
-        told = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInputError(f"it is not JSON: {error}") from error
-    if not isinstance(told, dict):
-        raise InvalidInputError("it is not an object")
-    if missing := _MEMBERS - told.keys():
-        raise InvalidInputError(f"it has no {', '.join(sorted(missing))}")
-    if unknown := told.keys() - _MEMBERS - _OPTIONAL:
-        raise InvalidInputError(f"a thought has no {', '.join(sorted(unknown))}")
-    content, erased = told["content"], told.get("erased")
-    if content is None and "erased" in told:
-        if not isinstance(erased, str) or parse_entry_id(erased) is None:
-            raise InvalidInputError("erased is not the id of a ledger entry")
-        content = Erased(erased)
-    elif "erased" in told:
-        raise InvalidInputError("it is erased, and has content")
-    elif not isinstance(content, str):
-        raise InvalidInputError("content is not a text")
-    elif problem := text_problem(content):
-        raise InvalidInputError(f"content {problem}")
-    for name in ("prev_hash", "hash"):
-        if not isinstance(told[name], str) or _HASH.fullmatch(told[name]) is None:
-            raise InvalidInputError(f"{name} is not 64 lower-case hex digits")
-    record = ThoughtRecord(
-        id=check_id("id", told["id"]),
-        type=check_type(told["type"]),
-        task_id=check_id("task_id", told["task_id"]),
-        agent_id=check_id("agent_id", told["agent_id"]),
-        content=content,
-        timestamp=check_id("timestamp", told["timestamp"]),
-        prev_hash=told["prev_hash"],
-        hash=told["hash"],
-        session_id=check_id("session_id", told.get("session_id", ""), may_be_empty=True),
-    )
-    if _members(line) != len(told):  # last: what is looked at again is flat and well
+        read = _Line.model_validate_json(line)
+    except ValidationError as error:
+        key, problem = first_error(error)
+        raise InvalidInputError(f"{key}: {problem}" if key else problem) from error
+    if json.loads(line, object_pairs_hook=len) != len(read.model_fields_set):
         raise InvalidInputError("it has a key twice")
-    return record
-
-
-def _members(line: str | bytes) -> int:
-    """How many members the object has, those given twice counted twice."""
-    text = line if isinstance(line, str) else line.decode()
-    try:
-        count: int = json.loads(text, object_pairs_hook=len)
-    except (ValueError, RecursionError):  # as deep as only a value that is given twice can be
-        return -1
-    return count
+    return ThoughtRecord(
+        read.id, read.type, read.task_id, read.agent_id,
+        Erased(read.erased) if read.content is None else read.content,
+        read.timestamp, read.prev_hash, read.hash, read.session_id,
+    )  # fmt: skip
 
 
 def _no_lines(given: Any) -> InvalidInputError:

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from remit.kernel.canonical import canonical_json, sha256_hex
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+
+from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import Erased, is_plain_text
+from remit.kernel.validation import first_error
+from remit.ledger import Erased
 
 __all__ = [
     "FIRST_PREV_HASH",
     "MAX_ID_CHARS",
+    "Id",
+    "ThoughtFields",
     "ThoughtInput",
     "ThoughtRecord",
     "ThoughtType",
     "check_id",
-    "check_type",
+    "hash_problem",
     "hash_thought",
-    "new_id",
     "read_input",
     "read_time",
-    "text_problem",
 ]
 
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
@@ -35,10 +36,28 @@ FIRST_PREV_HASH = "0" * 64
 """``prev_hash`` of a task's first record."""
 
 MAX_ID_CHARS = 512
-"""Longest id of any kind: ids stand in ledger records as they are, and those have a limit."""
+"""Longest id of any kind: ids are in ledger records as they are, and those have a limit."""
 
-_TYPES = get_args(ThoughtType)
-_FIELDS = ("type", "task_id", "agent_id", "content")
+_Text = Annotated[str, StringConstraints(max_length=MAX_ID_CHARS, pattern=r"^[^\x00]*$")]
+Id = Annotated[_Text, StringConstraints(min_length=1)]
+"""A text of 1 to 512 characters that every database keeps."""
+
+_ids = TypeAdapter[str](Id, config=ConfigDict(strict=True))
+
+
+class ThoughtFields(BaseModel):
+    """What writers and exports state of a thought, checked."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: ThoughtType
+    task_id: Id
+    agent_id: Id
+    session_id: _Text = ""
+
+
+class _Input(ThoughtFields):
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +109,10 @@ class ThoughtRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data. Of an erased one ``content`` is ``None``, and ``erased`` names why."""
-        told = {name: getattr(self, name) for name in self.__slots__}
+        fields = {name: getattr(self, name) for name in self.__slots__}
         if isinstance(self.content, Erased):
-            told["content"] = None
-            told["erased"] = self.content.erasure_id
-        return told
+            fields |= {"content": None, "erased": self.content.erasure_id}
+        return fields
 
 
 def hash_thought(
@@ -119,9 +137,21 @@ def hash_thought(
     )
 
 
-def new_id() -> str:
-    """An id that nobody has: ``THT-`` and 32 hex digits."""
-    return f"THT-{secrets.token_hex(16)}"
+def hash_problem(
+    thought_id: Any, kind: Any, task_id: Any, content: Any, timestamp: Any, prev_hash: Any,
+    expected: Any,
+) -> str:  # fmt: skip
+    """Why ``expected`` is not the hash of these; empty when it is."""
+    parts = (thought_id, kind, task_id, content, timestamp, prev_hash)
+    if not all(isinstance(part, str) for part in parts):
+        return "one of the fields that its hash covers is not a text"
+    try:
+        found = hash_thought(*parts)
+    except NotCanonicalError:
+        return "one of the fields that its hash covers is not valid Unicode"
+    if found != expected:
+        return "its hash is not that of its content, type, task, time and link"
+    return ""
 
 
 def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
@@ -131,65 +161,27 @@ def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
         InvalidInputError: it is neither a :class:`ThoughtInput` nor a mapping with its keys, or
             one of them cannot be on record.
     """
-    if isinstance(given, ThoughtInput):
-        told: dict[str, Any] = {name: getattr(given, name) for name in given.__slots__}
-    elif isinstance(given, Mapping):
-        told = dict(given)
-        if missing := [name for name in _FIELDS if name not in told]:
-            raise InvalidInputError(f"The thought has no {', '.join(missing)}.")
-        if unknown := told.keys() - {*_FIELDS, "session_id"}:
-            raise InvalidInputError(f"A thought has no {', '.join(sorted(map(str, unknown)))}.")
-    else:
-        raise InvalidInputError(
-            f"A thought is a ThoughtInput or a mapping, not a {type(given).__name__}."
-        )
-    content = told["content"]
-    if not isinstance(content, str):
-        raise InvalidInputError(
-            f"The content of a thought is a text, not a {type(content).__name__}."
-        )
-    if problem := text_problem(content):
-        raise InvalidInputError(f"The content of the thought {problem}.")
+    fields = asdict(given) if isinstance(given, ThoughtInput) else given
+    try:
+        checked = _Input.model_validate(dict(fields) if isinstance(fields, Mapping) else fields)
+    except ValidationError as error:
+        key, problem = first_error(error)
+        raise InvalidInputError(f"{key or 'The input'} of the thought: {problem}.") from error
     return ThoughtInput(
-        type=check_type(told["type"]),
-        task_id=check_id("task_id", told["task_id"]),
-        agent_id=check_id("agent_id", told["agent_id"]),
-        content=str.__str__(content),
-        session_id=check_id("session_id", told.get("session_id", ""), may_be_empty=True),
+        checked.type, checked.task_id, checked.agent_id, checked.content, checked.session_id
     )
 
 
-def check_type(kind: Any) -> ThoughtType:
-    """``kind`` where it is one of the four.
-
-    Raises:
-        InvalidInputError: it is not.
-    """
-    for known in _TYPES:
-        if isinstance(kind, str) and kind == known:
-            found: ThoughtType = known
-            return found
-    raise InvalidInputError(f"A thought is of type {', '.join(_TYPES)}; not {kind!r}.")
-
-
-def check_id(name: str, value: Any, *, may_be_empty: bool = False) -> str:
-    """``value`` where it can be an id: a text of 1 to 512 characters that databases keep.
+def check_id(name: str, value: Any) -> str:
+    """``value`` where it can be an id.
 
     Raises:
         InvalidInputError: it cannot.
     """
-    if not is_plain_text(value):
-        raise InvalidInputError(
-            f"{name} is not a text, or holds a NUL character or a lone surrogate."
-        )
-    text = str.__str__(value)
-    if not text and not may_be_empty:
-        raise InvalidInputError(f"{name} is empty.")
-    if len(text) > MAX_ID_CHARS:
-        raise InvalidInputError(
-            f"{name} is {len(text):,} characters long; an id has at most {MAX_ID_CHARS}."
-        )
-    return text
+    try:
+        return _ids.validate_python(value)
+    except ValidationError as error:
+        raise InvalidInputError(f"{name} of the thought: {first_error(error)[1]}.") from error
 
 
 def read_time(value: Any) -> str:
@@ -203,13 +195,3 @@ def read_time(value: Any) -> str:
             raise InvalidInputError("The time of a thought is a datetime without a time zone.")
         return value.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
     return check_id("timestamp", value)
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def text_problem(text: str) -> str:
-    """Why a text cannot be content; empty when it can."""
-    if text.isascii() or _SURROGATE.search(text) is None:
-        return ""
-    return "holds a lone surrogate, which UTF-8 cannot carry"

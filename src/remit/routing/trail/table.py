@@ -1,7 +1,7 @@
 """The table ``thoughts``: each record's place in its chain (``docs/trail.md``).
 
-It lies beside the ledger's own tables and is written with the entry, in one transaction. Appending
-and looking up so never scan, and a chain can still be followed where content was erased.
+It is beside the ledger's own tables and written with the entry, in one transaction. Appending and
+looking up so never scan, and a chain can still be followed where content was erased.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, is_plain_text
 
 __all__ = [
     "EVENT",
     "INSERT",
     "Row",
     "last_seq",
+    "row_of",
     "rows_of",
     "stray_rows",
 ]
@@ -54,19 +55,20 @@ class Row(NamedTuple):
     @property
     def is_sound(self) -> bool:
         """Whether all is of its type: SQLite keeps any, whatever the column's."""
-        return (
-            type(self.seq) is int
-            and type(self.position) is int
-            and isinstance(self.task_id, str)
-            and isinstance(self.thought_id, str)
-            and isinstance(self.prev_hash, str)
-            and isinstance(self.hash, str)
-            and (self.before_seq is None or type(self.before_seq) is int)
+        numbers = (self.seq, self.position, self.before_seq or 0)
+        texts = (self.task_id, self.thought_id, self.prev_hash, self.hash)
+        return all(type(number) is int for number in numbers) and all(
+            isinstance(text, str) for text in texts
         )
 
     @property
+    def columns(self) -> tuple[Any, ...]:
+        """The values of :data:`INSERT`."""
+        return self[:6]
+
+    @property
     def place(self) -> str:
-        """The ledger entry, or where that is not to be told what stands for its number."""
+        """The ledger entry, or where no entry can have that number, the row."""
         if type(self.seq) is int and self.seq >= 0:
             return f"LED-{self.seq:08x}"
         return f"the row of seq {self.seq!r}"
@@ -90,24 +92,13 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
     return [Row(*row) for row in ledger.select(f"{sql}LIMIT {_PAGE}", given)]
 
 
-def rows_of(
-    ledger: LedgerClient, task_id: str | None, last: int, *, joined: bool = False
-) -> Iterator[Row]:
-    """Rows up to the entry ``last``, page by page: by ``seq``, or a task's by ``position``.
-
-    Args:
-        joined: look up the row before each as well.
-    """
-    before = (
-        " LEFT JOIN thoughts AS p ON p.task_id = t.task_id AND p.position = t.position - 1"
-        if joined
-        else ""
-    )
-    columns = f"{_COLUMNS}, p.seq, p.hash" if joined else _COLUMNS
+def rows_of(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[Row]:
+    """Rows up to the entry ``last``, page by page: by ``seq``, or a task's by ``position``."""
     key = "t.seq" if task_id is None else "t.position"
     of_task = "" if task_id is None else "t.task_id = ? AND "
     sql = (
-        f"SELECT {columns} FROM thoughts AS t{before} WHERE {of_task}{key} > ? "
+        f"SELECT {_COLUMNS}, p.seq, p.hash FROM thoughts AS t LEFT JOIN thoughts AS p "
+        f"ON p.task_id = t.task_id AND p.position = t.position - 1 WHERE {of_task}{key} > ? "
         f"AND t.seq <= ? ORDER BY {key} LIMIT ?"
     )
     behind = -1
@@ -119,3 +110,10 @@ def rows_of(
         if len(found) < _PAGE:
             return
         behind = found[-1][0 if task_id is None else 2]
+
+
+def row_of(ledger: LedgerClient, thought_id: str) -> Row | None:
+    """The row of a thought; ``None`` where there is none."""
+    sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE t.thought_id = ?"
+    rows = ledger.select(sql, (thought_id,)) if is_plain_text(thought_id) else []
+    return Row(*rows[0]) if rows else None

@@ -1,23 +1,82 @@
-"""Is the trail what was recorded? Rows and ledger entries are held against each other."""
+"""Is the trail what was recorded? Rows and ledger entries are compared with each other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from remit.kernel.canonical import NotCanonicalError
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerFormatError, is_plain_text
 from remit.ledger.report import Progress
-from remit.routing.trail.reading import content_of, seq_of
-from remit.routing.trail.record import FIRST_PREV_HASH, hash_thought
-from remit.routing.trail.report import TrailReport
+from remit.routing.trail.chains import content_of, seq_of
+from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
 from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, stray_rows
 
-__all__ = ["hash_problem", "verify_trail"]
+__all__ = ["TrailProblem", "TrailReport", "verify_trail"]
 
 _PAGE = 500
-_TELL_EVERY = 1000
+_PROGRESS_EVERY = 1000
+_MAX_PROBLEMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TrailProblem:
+    """One thing that is wrong.
+
+    Attributes:
+        thought_id: of the record it shows at; where its id cannot be read, of the entry or line.
+        task_id: the record's, as far as known.
+        place: its ledger entry (``LED-…``), or the line of an export.
+        message: a sentence.
+    """
+
+    thought_id: str
+    task_id: str
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.thought_id} ({self.place}): {self.message}"
+
+
+@dataclass(slots=True)
+class TrailReport:
+    """What the verification of a trail found.
+
+    Attributes:
+        records: thought records looked at.
+        tasks: chains they form.
+        erased: records whose content is erased: their place was checked, their hash was not.
+        first_bad: id of the first record, in ledger order, with a problem; ``None`` without.
+        problem_count: how many problems there are.
+        problems: at most 100 of them, in ledger order.
+    """
+
+    records: int = 0
+    tasks: int = 0
+    erased: int = 0
+    first_bad: str | None = None
+    problem_count: int = 0
+    problems: list[TrailProblem] = field(default_factory=list)
+
+    @property
+    def verified(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+    def add(self, thought_id: str, task_id: str, place: str, message: str) -> None:
+        """Note one problem; in order."""
+        self.problem_count += 1
+        if self.first_bad is None:
+            self.first_bad = thought_id
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(TrailProblem(thought_id, task_id, place, message))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, ``verified`` first."""
+        return {"verified": self.verified, **asdict(self)}
+
 
 _Found = tuple[int, LedgerEntry | RemitError]
 """A ``THOUGHT_RECORD`` entry with its sequence number, or what keeps it from being read."""
@@ -28,7 +87,7 @@ def verify_trail(
 ) -> TrailReport:
     """Hash every thought record again and check that it follows the one before (SPEC 7.3).
 
-    Every record is held against its ledger entry, and every ``THOUGHT_RECORD`` entry must have
+    Every record is compared with its ledger entry, and every ``THOUGHT_RECORD`` entry must have
     its place in a chain. Of an erased thought the place is checked. Whether the entries
     themselves are what was written, :meth:`~remit.ledger.LedgerClient.verify` says.
 
@@ -37,30 +96,13 @@ def verify_trail(
         progress: called now and then with ``(done, in all)``.
 
     Raises:
-        InvalidInputError: ``task_id`` is no text that can be on record.
+        InvalidInputError: ``task_id`` is not a text that can be on record.
     """
     if task_id is not None and not is_plain_text(task_id):
         raise InvalidInputError(
             "task_id is not a text, or holds a NUL character or a lone surrogate."
         )
     return _Check(ledger, task_id, last_seq(ledger), progress).run()
-
-
-def hash_problem(
-    thought_id: Any, kind: Any, task_id: Any, content: Any, timestamp: Any, prev_hash: Any,
-    expected: Any,
-) -> str:  # fmt: skip
-    """Why ``expected`` is not the hash of these; empty when it is."""
-    parts = (thought_id, kind, task_id, content, timestamp, prev_hash)
-    if not all(isinstance(part, str) for part in parts):
-        return "one of the fields that its hash covers is not a text"
-    try:
-        found = hash_thought(*parts)
-    except NotCanonicalError:
-        return "one of the fields that its hash covers is not valid Unicode"
-    if found != expected:
-        return "its hash is not that of its content, type, task, time and link"
-    return ""
 
 
 class _Check:
@@ -85,7 +127,7 @@ class _Check:
         current = next(entries, None)
         for row in stray_rows(self._ledger, self._task_id):
             self._note(row, "its row names no ledger entry")
-        for row in rows_of(self._ledger, self._task_id, self._last, joined=True):
+        for row in rows_of(self._ledger, self._task_id, self._last):
             if type(row.seq) is not int:
                 self._note(row, "its row names no ledger entry")
                 continue
@@ -101,7 +143,7 @@ class _Check:
                 self._note(row, "its entry is not in the ledger as a THOUGHT_RECORD of its task")
                 self._check_links(row)
             report.records += 1
-            if self._progress is not None and report.records % _TELL_EVERY == 0:
+            if self._progress is not None and report.records % _PROGRESS_EVERY == 0:
                 self._progress(min(report.records, total), total)
         while current is not None:
             self._pass_by(*current)
@@ -113,32 +155,27 @@ class _Check:
         if self._progress is not None:
             self._progress(total, total)
         for _, place, thought_id, task_id, message in sorted(
-            self._problems, key=lambda one: one[0]
+            self._problems, key=lambda problem: problem[0]
         ):
             report.add(thought_id, task_id, place, message)
         return report
 
     def _totals(self) -> tuple[int, int]:
         """How many entries and chains there are."""
-        if self._task_id is not None:
-            entries = self._ledger.select(
-                "SELECT count(*) FROM entries WHERE submission_id = ? AND event_type = ? "
-                "AND seq <= ?",
-                (self._task_id, EVENT, self._last),
-            )
-            tasks = self._ledger.select(
-                "SELECT count(DISTINCT task_id) FROM thoughts WHERE task_id = ?",
-                (self._task_id,),
-            )
+        if self._task_id is None:
+            given: tuple[Any, ...] = (self._last,)
+            of_entries = of_rows = ""
         else:
-            entries = self._ledger.select(
-                "SELECT count(*) FROM entries WHERE event_type = ? AND seq <= ?",
-                (EVENT, self._last),
-            )
-            tasks = self._ledger.select(
-                "SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?",
-                (self._last,),
-            )
+            of_entries, of_rows = " AND submission_id = ?", " AND task_id = ?"
+            given = (self._last, self._task_id)
+        entries = self._ledger.select(
+            f"SELECT count(*) FROM entries WHERE event_type = ? AND seq <= ?{of_entries}",
+            (EVENT, *given),
+        )
+        tasks = self._ledger.select(
+            f"SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?{of_rows}",
+            given,
+        )
         return int(entries[0][0]), int(tasks[0][0]) if tasks else 0
 
     def _pass_by(self, seq: int, entry: LedgerEntry | RemitError) -> None:
@@ -157,14 +194,14 @@ class _Check:
         if not isinstance(entry, LedgerEntry):
             self._note(row, f"its ledger entry cannot be read: {entry.args[0]}")
             return
-        told = entry.metadata
+        meta = entry.metadata
         for name, expected in (
             ("thought_id", row.thought_id),
             ("task_id", row.task_id),
             ("position", row.position),
         ):
-            if told.get(name) != expected:
-                self._note(row, f"its ledger entry says {told.get(name)!r} for its {name}, not "
+            if meta.get(name) != expected:
+                self._note(row, f"its ledger entry says {meta.get(name)!r} for its {name}, not "
                                 f"{expected!r}")  # fmt: skip
         content = content_of(entry)
         if isinstance(content, Erased):
@@ -172,16 +209,16 @@ class _Check:
             if content.erasure_id is None:
                 self._note(row, "its content is missing, and no erasure accounts for it")
         elif problem := hash_problem(
-            row.thought_id, told.get("type"), row.task_id, content,
-            told.get("thought_timestamp"), row.prev_hash, row.hash,
+            row.thought_id, meta.get("type"), row.task_id, content,
+            meta.get("thought_timestamp"), row.prev_hash, row.hash,
         ):  # fmt: skip
             self._note(row, problem)
-        own_hash = told.get("hash")
+        own_hash = meta.get("hash")
         if isinstance(own_hash, Erased):
             if own_hash.erasure_id is None:
                 self._note(row, "its hash is missing in its ledger entry, and no erasure "
                                 "accounts for it")  # fmt: skip
-        elif own_hash != row.hash and not (own_hash is None and "erased" in told):
+        elif own_hash != row.hash and not (own_hash is None and "erased" in meta):
             self._note(row, "its ledger entry has another hash")
 
     def _check_links(self, row: Row) -> None:
@@ -209,24 +246,19 @@ class _Check:
 def _entries(ledger: LedgerClient, task_id: str | None, last: int) -> Iterator[_Found]:
     """The ``THOUGHT_RECORD`` entries up to ``last``; of one that is damaged, the error."""
     behind = -1
-    while True:
+    while seqs := _next_seqs(ledger, task_id, behind, last):
         try:
-            for entry in ledger.query(event_type=EVENT, submission_id=task_id, after=behind):
-                seq = seq_of(entry)
-                if not behind < seq:
-                    raise LedgerFormatError("An entry gives itself an id that is not its own.")
-                if seq > last:
-                    return
-                yield seq, entry
-                behind = seq
-            return
-        except LedgerFormatError:  # among the next few: one by one past them
-            seqs = _next_seqs(ledger, task_id, behind, last)
-            if not seqs:
-                return
+            page = list(
+                ledger.query(event_type=EVENT, submission_id=task_id, after=behind, limit=len(seqs))
+            )
+        except LedgerFormatError:
+            page = []
+        if [seq_of(entry) for entry in page] == seqs:
+            yield from zip(seqs, page, strict=True)
+        else:  # one of them is damaged
             for seq in seqs:
                 yield seq, _read(ledger, seq)
-            behind = seqs[-1]
+        behind = seqs[-1]
 
 
 def _next_seqs(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -> list[int]:

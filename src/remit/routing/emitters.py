@@ -1,4 +1,4 @@
-"""Telling a decision to whoever wants it: opt-in, and never in the way (SPEC 7.2)."""
+"""Where decisions go: opt-in, and never in the way of the call (SPEC 7.2)."""
 
 from __future__ import annotations
 
@@ -47,24 +47,13 @@ def create_thought_record_emitter(
         agent_id: on whose behalf the model was chosen.
     """
 
-    return _ThoughtEmitter(ledger, task_id, agent_id)
-
-
-class _ThoughtEmitter:
-    """See :func:`create_thought_record_emitter`."""
-
-    def __init__(self, ledger: LedgerClient, task_id: str, agent_id: str) -> None:
-        self._ledger = ledger
-        self._task_id = task_id
-        self._agent_id = agent_id
-
-    async def __call__(self, decision: RoutingDecision) -> ThoughtRecord:
+    async def record(decision: RoutingDecision) -> ThoughtRecord:
         return await acreate_thought_record(
-            self._ledger,
+            ledger,
             ThoughtInput(
                 type="decision",
-                task_id=self._task_id,
-                agent_id=self._agent_id,
+                task_id=task_id,
+                agent_id=agent_id,
                 content=canonical_json(decision.record.to_dict()).decode(),
                 session_id=decision.session_id,
             ),
@@ -74,52 +63,50 @@ class _ThoughtEmitter:
             subject_id=decision.subject_id,
         )
 
+    return record
+
 
 async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: float) -> Any:
-    """What an emitter gives back; ``None`` where it failed or took too long, which is logged."""
+    """What an emitter returns; ``None`` where it failed or took too long, which is logged."""
     if emitter is NO_OP_DECISION_EMITTER:
         return None
-    task = asyncio.ensure_future(_guarded(emitter, decision))
+    task = asyncio.ensure_future(_call(emitter, decision))
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
-    except asyncio.CancelledError:
-        task.cancel()
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
-        raise
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    problem = ""
     if not done:
-        task.cancel()
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
-        _log.error("the emitter of decisions did not end within %g s; %s is not told",
-                   timeout_s, decision.decision_id)  # fmt: skip
-        return None
-    if task.cancelled() or (error := task.exception()) is not None:
-        kind = "was cancelled" if task.cancelled() else f"raised {type(error).__name__}"
-        _log.error("the emitter of decisions %s; %s is not told", kind, decision.decision_id)
+        problem = f"did not end within {timeout_s:g} s"
+    elif task.cancelled():
+        problem = "was cancelled"
+    elif (error := task.exception()) is not None:
+        problem = f"raised {type(error).__name__}"
+    if problem:
+        _log.error("the emitter of decisions %s; %s is not emitted", problem, decision.decision_id)
         return None
     return task.result()
 
 
-async def _guarded(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
+async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
+    call = emitter if inspect.isfunction(emitter) else getattr(emitter, "__call__", emitter)  # noqa: B004
     try:
-        return await _call(emitter, decision)
+        if inspect.iscoroutinefunction(emitter) or inspect.iscoroutinefunction(call):
+            return await emitter(decision)
+        result: Any = await call_in_thread("decision-emitter", lambda: emitter(decision))
+        return await result if inspect.isawaitable(result) else result
     except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
         raise RuntimeError(type(error).__name__) from error
 
 
-async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
-    call = emitter if inspect.isfunction(emitter) else getattr(emitter, "__call__", emitter)  # noqa: B004
-    if inspect.iscoroutinefunction(emitter) or inspect.iscoroutinefunction(call):
-        return await emitter(decision)
-    result: Any = await call_in_thread("decision-emitter", lambda: emitter(decision))
-    return await result if inspect.isawaitable(result) else result
-
-
 def _replayable(decision: RoutingDecision) -> dict[str, Any]:
-    """The keys beside the thought: prompt and context are content, and so are what tells of them.
+    """The keys beside the thought: prompt and context are content, and so is what shows them.
 
     Attempts quote providers; profiles are the same for many decisions, and stored once.
     """
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "decision_id": decision.decision_id,
         "prompt": decision.prompt,
         "context": Content(decision.context, decision.encoded.get("context")),
@@ -131,13 +118,13 @@ def _replayable(decision: RoutingDecision) -> dict[str, Any]:
         "outcome": "error" if decision.record.routing_mode == "fail" else "success",
     }
     if decision.route:
-        told["route"] = decision.route
+        metadata["route"] = decision.route
     if decision.stages:
-        told["stages"] = _listed(decision.stages)
-    return told
+        metadata["stages"] = _listed(decision.stages)
+    return metadata
 
 
 def _listed(items: Sequence[Mapping[str, Any]]) -> Any:
     """A list as the entry's own; a long one as content, for a record has a limit."""
-    told = [dict(one) for one in items]
-    return told if len(canonical_json(told)) <= _MAX_IN_RECORD else Content(told)
+    listed = [dict(item) for item in items]
+    return listed if len(canonical_json(listed)) <= _MAX_IN_RECORD else Content(listed)

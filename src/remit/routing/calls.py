@@ -1,22 +1,25 @@
-"""Asking one candidate, through the gateway, and noting what came of it."""
+"""The calls of one routed request, through the gateway, with what became of each."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.gateway import CircuitState, Dispatched, Routed
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
-from remit.providers import EventSink, UsageTold, WireChunk
+from remit.providers import EventSink, UsageReported, WireChunk
 from remit.routing.candidate import Candidate
 from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
 from remit.routing.options import RouteOptions
 from remit.routing.scoring import unmet_need
 
-__all__ = ["Asking", "Listeners"]
+__all__ = ["Answer", "Calls", "Listeners"]
+
+Answer = tuple[Candidate, PromptResponse]
+"""Who answered, and what."""
 
 # Refusals that no other model would change: of the request itself, or of who sends it.
 _FINAL = frozenset(
@@ -31,7 +34,7 @@ _WEAKEST = ("unpriced", "upper_bound", "estimated", "measured")
 
 
 class Listeners:
-    """Passes a stream on, and knows whether any of it has been heard.
+    """Passes a stream on, and knows whether any of it has been passed on.
 
     Args:
         on_text: wants the answer's text.
@@ -47,35 +50,35 @@ class Listeners:
     ) -> None:
         self.began = False
         self._dialect = dialect
-        self.on_text = self._heard(on_text)
-        self.on_event = self._heard(on_event)
+        self.on_text = self._noting(on_text)
+        self.on_event = self._noting(on_event)
 
-    def _heard(self, listener: Callable[[Any], None] | None) -> Callable[[Any], None] | None:
+    def _noting(self, listener: Callable[[Any], None] | None) -> Callable[[Any], None] | None:
         if listener is None:
             return None
 
-        def hear(what: Any) -> None:
-            silent = isinstance(what, (Dispatched, UsageTold))
+        def listen(what: Any) -> None:
+            silent = isinstance(what, (Dispatched, UsageReported))
             if isinstance(what, WireChunk):
                 silent = what.dialect != (self._dialect or what.dialect)
             if not silent:
                 self.began = True
             listener(what)
 
-        return hear
+        return listen
 
 
 @dataclass(slots=True)
-class Asking:
+class Calls:
     """The calls of one routed request.
 
     Attributes:
         timeout_s: the longest that one model may take.
-        failed: what stood against those that did not answer, in order.
-        asked: every model that something was sent to, with what came of it.
+        failed: the candidates that did not answer, and why, in order.
+        made: what was sent, by model, with what came of it.
         last: the response of the latest call.
         final: a refusal that no other model would change.
-        retry_after_s: when the first of the circuits that bar the way is tried again.
+        retry_after_s: when the first of the open circuits is tried again.
         cost_usd: of all calls; ``input_tokens`` and ``output_tokens`` likewise.
         certainties: of their costs; ``cost_known`` where a price says all of them.
         on_record: what each call came to, by its ``EXCHANGE``.
@@ -85,7 +88,7 @@ class Asking:
     decision_id: str
     timeout_s: float
     failed: list[RouteAttempt] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    made: list[dict[str, Any]] = field(default_factory=list)
     last: PromptResponse | None = None
     final: PromptResponse | None = None
     retry_after_s: float | None = None
@@ -99,36 +102,79 @@ class Asking:
     @property
     def tried(self) -> int:
         """How many models were asked."""
-        return len({one["model_id"] for one in self.asked})
+        return len({call["model_id"] for call in self.made})
 
     @property
     def only_replayed(self) -> bool:
         """Whether all answers came from the record: then nothing was decided now."""
-        return bool(self.asked) and all(one.get("replayed") for one in self.asked)
+        return bool(self.made) and all(call.get("replayed") for call in self.made)
 
-    async def obstacle(self, one: Candidate, task: str) -> CircuitOpenError | NoAdapterError | None:
+    async def obstacle(
+        self, candidate: Candidate, task: str
+    ) -> CircuitOpenError | NoAdapterError | None:
         """What forbids asking a candidate just now, before anything is written."""
         gateway = self.options.gateway
-        if one.provider_id not in gateway.providers:
-            return NoAdapterError(f"no provider {one.provider_id!r} is registered")
-        if need := unmet_need(one, task):
-            return NoAdapterError(f"{one.model_id} takes no {need}, and the call has some")
-        state, retry_after_s = await gateway.circuit(one.provider_id, one.provider_model)
+        if candidate.provider_id not in gateway.providers:
+            return NoAdapterError(f"no provider {candidate.provider_id!r} is registered")
+        if need := unmet_need(candidate, task):
+            return NoAdapterError(f"{candidate.model_id} takes no {need}, and the call has some")
+        state, retry_after_s = await gateway.circuit(
+            candidate.provider_id, candidate.provider_model
+        )
         if state is CircuitState.OPEN:
             later = ""
             if retry_after_s is not None:
                 later = f"; it is tried again in {retry_after_s:.1f} s"
                 self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
-            return CircuitOpenError(f"{one.model_id} failed repeatedly{later}")
+            return CircuitOpenError(f"{candidate.model_id} failed repeatedly{later}")
         return None
 
-    def skip(self, one: Candidate, error: CircuitOpenError | NoAdapterError) -> None:
-        """Note that a candidate is passed over."""
-        self.failed.append(RouteAttempt(one.model_id, one.provider_id, error))
-
-    async def ask(
+    def fail(
         self,
-        one: Candidate,
+        candidate: Candidate,
+        error: CircuitOpenError | NoAdapterError | ModelCallError,
+        response: PromptResponse | None = None,
+    ) -> None:
+        """Note that a candidate gave no answer, or was skipped."""
+        attempt = RouteAttempt(candidate.model_id, candidate.provider_id, error, response)
+        self.failed.append(attempt)
+
+    async def first_answer(
+        self,
+        chain: Sequence[Candidate],
+        task: str,
+        request: PromptRequest,
+        listeners: Listeners | None = None,
+        *,
+        part: str = "",
+    ) -> Answer | None:
+        """The first candidate of the chain that answers, and its answer (SPEC 7.1).
+
+        No other model can continue a stream that has begun; a refusal that no other model would
+        change ends the chain too.
+        """
+        listeners = listeners or Listeners()
+        before: PromptResponse | None = None
+        number = 1
+        for candidate in chain:
+            obstacle = await self.obstacle(candidate, task)
+            if obstacle is not None:
+                self.fail(candidate, obstacle)
+                continue
+            response = await self.call(
+                candidate, request, listeners=listeners, part=part, number=number, retry_of=before
+            )
+            if response is not None:
+                return candidate, response
+            if self.last is not None and self.last.dispatch_entry_id:
+                before, number = self.last, number + 1
+            if listeners.began or self.final is not None:
+                return None
+        return None
+
+    async def call(
+        self,
+        candidate: Candidate,
         request: PromptRequest,
         *,
         listeners: Listeners | None = None,
@@ -139,28 +185,31 @@ class Asking:
         """One attempt: the answer, or ``None`` when there is none.
 
         Args:
-            one: who is asked.
-            request: what.
-            listeners: hear the stream.
-            part: which part of the whole this is, where one request makes several calls.
+            candidate: who is called.
+            request: with what.
+            listeners: of the stream.
+            part: which part of the request this is, where it makes several calls.
             number: which try of that part it is.
             retry_of: the call before it, of which it is another try.
         """
         options = self.options
-        heard = listeners or Listeners()
+        listeners = listeners or Listeners()
         named = replace(
             request,
-            provider_id=one.provider_id,
-            model_id=one.provider_model,
+            provider_id=candidate.provider_id,
+            model_id=candidate.provider_model,
             idempotency_key=_key_of(request.idempotency_key, part),
         )
-        noted: dict[str, Any] = {"model_id": one.model_id, "provider_id": one.provider_id}
+        noted: dict[str, Any] = {
+            "model_id": candidate.model_id,
+            "provider_id": candidate.provider_id,
+        }
         if part:
             noted["part"] = part
         routed = Routed(
             decision_id=self.decision_id,
-            asked_model_id=options.route or one.model_id,
-            model_name=one.model_id,
+            asked_model_id=options.route or candidate.model_id,
+            model_name=candidate.model_id,
             timeout_s=self.timeout_s,
             number=number,
             retry_of="" if retry_of is None else retry_of.exchange_entry_id,
@@ -168,8 +217,8 @@ class Asking:
         )
         response = await options.gateway.aroute(
             named,
-            on_text=heard.on_text,
-            on_event=heard.on_event,
+            on_text=listeners.on_text,
+            on_event=listeners.on_event,
             identity=options.identity,
             routed=routed,
         )
@@ -180,16 +229,16 @@ class Asking:
         if response.outcome is RouteOutcome.SUCCESS:
             return response
         error = ModelCallError(response.error_code or "ERROR", _plain(response.error_message or ""))
-        self.failed.append(RouteAttempt(one.model_id, one.provider_id, error, response))
+        self.fail(candidate, error, response)
         if response.outcome is RouteOutcome.REJECTED and response.error_code in _FINAL:
             self.final = response
         return None
 
-    def late(self, one: Candidate, part: str, timeout_s: float) -> None:
-        """Note that a call was cut off since its time was over."""
+    def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
+        """Note that a call was cancelled at its time limit."""
         error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
         response = None
-        for noted in self.asked:
+        for noted in self.made:
             if noted.get("part") == part and "exchange_entry_id" in noted:
                 noted |= {"outcome": "timeout", "error_code": error.code,
                           "error_message": error.message}  # fmt: skip
@@ -199,24 +248,24 @@ class Asking:
                     error_code=error.code,
                     error_message=error.message,
                 )
-        self.failed.append(RouteAttempt(one.model_id, one.provider_id, error, response))
+        self.fail(candidate, error, response)
 
     def skipped(self) -> list[dict[str, Any]]:
         """Candidates that nothing was sent to, and why."""
         return [
             {
-                "model_id": one.model_id,
-                "provider_id": one.provider_id,
-                "code": one.error.code,
-                "reason": one.error.message,
+                "model_id": attempt.model_id,
+                "provider_id": attempt.provider_id,
+                "code": attempt.error.code,
+                "reason": attempt.error.message,
             }
-            for one in self.failed
-            if one.skipped
+            for attempt in self.failed
+            if attempt.skipped
         ]
 
     def with_all(self, response: PromptResponse) -> PromptResponse:
         """A response, bearing the tokens and the cost of all calls that were made."""
-        if len(self.asked) <= 1:
+        if len(self.made) <= 1:
             return response
         return replace(
             response,
@@ -224,18 +273,18 @@ class Asking:
             output_tokens=self.output_tokens,
             cost_incurred=self.cost_usd,
             cost_known=self.cost_known,
-            cost_certainty=next((one for one in _WEAKEST if one in self.certainties), ""),
+            cost_certainty=next((name for name in _WEAKEST if name in self.certainties), ""),
         )
 
     def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
-        """A call is on record, whoever still waits for it."""
+        """Count a call that is on record, even where its result is no longer awaited."""
         noted["outcome"] = str(response.outcome)
         noted["latency_ms"] = response.latency_ms
         noted["exchange_entry_id"] = response.exchange_entry_id
         if response.outcome is not RouteOutcome.SUCCESS:
             noted["error_code"] = response.error_code or "ERROR"
             noted["error_message"] = _plain(response.error_message or "")
-        self.asked.append(noted)
+        self.made.append(noted)
         self.on_record[response.exchange_entry_id] = response
         self.cost_usd += response.cost_incurred
         self.input_tokens += response.input_tokens

@@ -1,4 +1,4 @@
-"""Candidates scored and put in order, with all that it takes to do it again."""
+"""Candidates scored and put in order, with what it takes to do it again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from remit.routing.candidate import Candidate
 from remit.routing.errors import RoutingError
 from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, chain_of, score_candidates
 
-__all__ = ["Considered", "consider", "name_of"]
+__all__ = ["Ranking", "name_of", "rank"]
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class Ranking:
     """The chain, and what led to it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Considered:
     encoded: Mapping[str, bytes] = field(repr=False)
 
 
-def consider(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Considered:
+def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ranking:
     """Score the candidates and put them in order.
 
     Raises:
@@ -46,7 +46,7 @@ def consider(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) ->
             "There are no candidates to choose a model from.",
             next_step="Name models in [routing.models], and see `remit route status`.",
         )
-    by_name, names, profiles, names_json, profiles_json = _told(tuple(inputs.candidates))
+    by_name, names, profiles, names_json, profiles_json = _described(tuple(inputs.candidates))
     if len(by_name) != len(inputs.candidates):
         raise InvalidInputError("Two candidates have one name.")
     try:
@@ -65,7 +65,7 @@ def consider(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) ->
         "candidates": names,
         "weights": inputs.weights.document,
     }
-    return Considered(
+    return Ranking(
         tuple(by_name[name] for name in chain),
         scores,
         inputs.task,
@@ -85,11 +85,11 @@ def consider(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) ->
 
 
 @lru_cache(maxsize=64)
-def _told(
+def _described(
     candidates: tuple[Candidate, ...],
 ) -> tuple[dict[str, Candidate], list[str], dict[str, dict[str, Any]], bytes, bytes]:
     """Candidates by name, their names, what is stated of each; these two in canonical JSON."""
-    by_name = {one.model_id: one for one in candidates}
+    by_name = {candidate.model_id: candidate for candidate in candidates}
     names = sorted(by_name)
     profiles = {name: by_name[name].profile() for name in names}
     return by_name, names, profiles, canonical_json(names), canonical_json(profiles)

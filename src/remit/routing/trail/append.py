@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
-from remit.ledger import (
-    LedgerClient,
-    LedgerEntry,
-    Transaction,
-    content,
-    parse_entry_id,
-    utc_now,
+from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_entry_id, utc_now
+from remit.routing.trail.chains import (
+    ChainHeads,
+    Head,
+    is_ready,
+    known_ids,
+    prepare_table,
+    set_ready,
 )
-from remit.routing.trail.ends import End, Ends, known_ids
 from remit.routing.trail.errors import DuplicateThoughtError
-from remit.routing.trail.preparing import is_ready, prepare_table, set_ready
 from remit.routing.trail.record import (
     ThoughtInput,
     ThoughtRecord,
     check_id,
     hash_thought,
-    new_id,
     read_input,
     read_time,
 )
 from remit.routing.trail.table import EVENT, INSERT
 
-__all__ = [
-    "OWN_KEYS",
-    "acreate_thought_record",
-    "create_thought_record",
-    "entry_of",
-]
+__all__ = ["acreate_thought_record", "create_thought_record", "entry_of"]
 
-OWN_KEYS = frozenset({
+_RESERVED = frozenset({
     "thought_id", "type", "task_id", "agent_id", "session_id", "position", "content",
     "thought_timestamp", "prev_hash", "hash", "erased", "scope",
 })  # fmt: skip
@@ -96,28 +90,27 @@ async def acreate_thought_record(
 ) -> ThoughtRecord:
     """:func:`create_thought_record` without blocking the event loop.
 
-    Who stops waiting does not stop it: what was handed over is recorded.
+    Cancelling the caller does not stop it: what was submitted is recorded.
     """
     extra = dict(metadata or {})
-    if taken := OWN_KEYS & extra.keys():
+    if taken := _RESERVED & extra.keys():
         raise InvalidInputError(
             f"The metadata of a thought may not bring {', '.join(sorted(taken))}."
         )
     if tier is not None:
         extra["scope"] = {"tier": check_id("tier", tier)}
-    step = _Append(
-        ledger=ledger,
-        thought_id=check_id("The id of the thought", (id_fn or new_id)()),
-        timestamp=read_time((now_fn or utc_now)()),
-        thought=read_input(input),
-        extra=extra,
-        subject_id=subject_id,
-    )
+    thought_id = check_id("id", id_fn() if id_fn else f"THT-{secrets.token_hex(16)}")
+    timestamp = read_time((now_fn or utc_now)())
+    thought = read_input(input)
+    record = ThoughtRecord(
+        thought_id, thought.type, thought.task_id, thought.agent_id, thought.content, timestamp,
+        prev_hash="", hash="", session_id=thought.session_id,
+    )  # fmt: skip
     if not is_ready(ledger):
         await ledger.submit(lambda tx: prepare_table(tx, ledger))
         set_ready(ledger)
-    record: ThoughtRecord = await ledger.step(_Appends, step)
-    return record
+    placed: ThoughtRecord = await ledger.step(_Stage, _Step(ledger, record, extra, subject_id))
+    return placed
 
 
 def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> LedgerEntry:
@@ -147,69 +140,61 @@ def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> 
     )
 
 
-@dataclass(slots=True)
-class _Append:
-    """The step that puts one thought at the end of its chain."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One thought to be put at the end of its chain; its record has no hashes yet."""
 
     ledger: LedgerClient
-    thought_id: str
-    timestamp: str
-    thought: ThoughtInput
-    extra: dict[str, Any] = field(default_factory=dict)
-    subject_id: str | None = None
+    record: ThoughtRecord
+    extra: Mapping[str, Any]
+    subject_id: str | None
 
 
-class _Appends:
-    """The stage: all thoughts of one transaction. Chains are read at once, rows written at once."""
+class _Stage:
+    """All thoughts of one transaction: chains are read at once, rows written at once."""
 
-    def __init__(self, tx: Transaction, steps: Sequence[_Append]) -> None:
+    def __init__(self, tx: Transaction, steps: Sequence[_Step]) -> None:
         self._tx = tx
         self._rows: list[tuple[Any, ...]] = []
-        ids = list(dict.fromkeys(step.thought_id for step in steps))
-        self._ids = set(ids)  # those that were looked up
-        self._ends = Ends(tx.execute)
-        self._ends.look_up(step.thought.task_id for step in steps)
-        self._known = known_ids(tx.execute, ids)
+        self._heads = ChainHeads(tx.execute)
+        self._looked_up: set[str] = set()  # ids
+        self._taken: set[str] = set()  # those of them that records have
+        self._look_up([step.record for step in steps])
 
-    def do(self, step: _Append) -> ThoughtRecord:
-        """See :class:`~remit.ledger.Stage`."""
-        thought, thought_id = step.thought, step.thought_id
-        self._look_up(step)
-        if thought_id in self._known:
+    def do(self, step: _Step) -> ThoughtRecord:
+        """Place one record; see :class:`remit.ledger.Stage`."""
+        record = step.record
+        thought_id, task_id = record.id, record.task_id
+        self._look_up([record])
+        if thought_id in self._taken:
             raise DuplicateThoughtError(
                 f"There is a thought record {thought_id!r} already.",
                 next_step="Give each record an id of its own, or leave id_fn out.",
             )
-        position, prev_hash, _ = self._ends.to_append(thought.task_id)
-        position += 1
+        head = self._heads.to_append(task_id)
+        position = head.position + 1
         own_hash = hash_thought(
-            thought_id, thought.type, thought.task_id, thought.content, step.timestamp, prev_hash
+            thought_id, record.type, task_id, str(record.content), record.timestamp, head.hash
         )
-        record = ThoughtRecord(
-            thought_id, thought.type, thought.task_id, thought.agent_id, thought.content,
-            step.timestamp, prev_hash, own_hash, thought.session_id,
-        )  # fmt: skip
+        record = replace(record, prev_hash=head.hash, hash=own_hash)
         entry = entry_of(record, position, step.extra)
         entry_id = self._tx.append(step.ledger.prepare(entry, subject_id=step.subject_id))
         seq = parse_entry_id(entry_id) or 0
-        self._rows.append((seq, thought.task_id, position, thought_id, prev_hash, own_hash))
-        self._ends.move(thought.task_id, End(position, own_hash, seq))
-        self._known.add(thought_id)
-        return ThoughtRecord(
-            record.id, record.type, record.task_id, record.agent_id, record.content,
-            record.timestamp, prev_hash, own_hash, record.session_id, entry_id,
-        )  # fmt: skip
+        self._rows.append((seq, task_id, position, thought_id, head.hash, own_hash))
+        self._heads.move(task_id, Head(position, own_hash, seq))
+        self._taken.add(thought_id)
+        return replace(record, entry_id=entry_id)
 
     def write(self) -> None:
-        """See :class:`~remit.ledger.Stage`."""
+        """Write the rows; see :class:`remit.ledger.Stage`."""
         if self._rows:
             rows, self._rows = self._rows, []
             self._tx.execute_many(INSERT, rows)
 
-    def _look_up(self, step: _Append) -> None:
-        """Read what was not asked for when the stage was opened."""
-        if step.thought.task_id not in self._ends:
-            self._ends.look_up([step.thought.task_id])
-        if step.thought_id not in self._ids:
-            self._ids.add(step.thought_id)
-            self._known |= known_ids(self._tx.execute, [step.thought_id])
+    def _look_up(self, records: Sequence[ThoughtRecord]) -> None:
+        """Read what is not known yet: usually all at once, when the stage is opened."""
+        self._heads.look_up(record.task_id for record in records)
+        ids = [record.id for record in records if record.id not in self._looked_up]
+        if ids:
+            self._looked_up.update(ids)
+            self._taken |= known_ids(self._tx.execute, list(dict.fromkeys(ids)))

@@ -9,7 +9,7 @@ from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerEntry
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
-from remit.routing.explaining import record_in
+from remit.routing.explanation import record_in
 from remit.routing.scoring import ScoringInputs, chain_of, score_candidates
 from remit.routing.weights import Weights
 
@@ -29,24 +29,24 @@ def replay(entry: LedgerEntry) -> dict[str, Any]:
         same for each part, ``None`` where it cannot be; ``recorded`` and ``recomputed`` values of
         what differs; ``notes``.
     """
-    told = entry.metadata
+    meta = entry.metadata
     answer: dict[str, Any] = {
         "agrees": False,
-        "decision_id": told.get("decision_id", ""),
+        "decision_id": meta.get("decision_id", ""),
         "entry_id": entry.id,
         "checks": {},
         "recorded": {},
         "recomputed": {},
         "notes": [],
     }
-    erased = [name for name in _NEEDED if isinstance(told.get(name), Erased)]
+    erased = [name for name in _NEEDED if isinstance(meta.get(name), Erased)]
     if erased:
         answer["notes"].append(
             f"{', '.join(erased)} of the decision have been erased: it cannot be computed again."
         )
         return answer
     try:
-        _compare(told, entry, answer)
+        _compare(meta, entry, answer)
     except (RemitError, KeyError, TypeError, ValueError) as error:
         answer["notes"].append(f"What was recorded cannot be computed with: {error}")
         answer["checks"]["readable"] = False
@@ -54,11 +54,11 @@ def replay(entry: LedgerEntry) -> dict[str, Any]:
     return answer
 
 
-def _compare(told: Mapping[str, Any], entry: LedgerEntry, answer: dict[str, Any]) -> None:
+def _compare(meta: Mapping[str, Any], entry: LedgerEntry, answer: dict[str, Any]) -> None:
     record = record_in(entry)
     if record is None:
         raise ValueError("its 8 fields are not there")
-    context: Mapping[str, Any] = told["context"]
+    context: Mapping[str, Any] = meta["context"]
     weights = Weights.from_document(context["weights"])
     if record["rule_version_hash"] == RULES_UNAVAILABLE:
         answer["checks"]["rule_version_hash"] = None
@@ -66,24 +66,24 @@ def _compare(told: Mapping[str, Any], entry: LedgerEntry, answer: dict[str, Any]
     else:
         _check(answer, "rule_version_hash", record, weights.rule_version_hash)
     inputs = {
-        "prompt": told["prompt"],
+        "prompt": meta["prompt"],
         "context": dict(context),
         "rule_version_hash": record["rule_version_hash"],
         "candidates_considered": record["candidates_considered"],
     }
     computed = compute_decision_hash(inputs, record["chosen_model_id"])
     _check(answer, "decision_hash", record, computed)
-    profiles: Mapping[str, Any] = told["profiles"]
+    profiles: Mapping[str, Any] = meta["profiles"]
     same = sorted(profiles) == list(context["candidates"])
     answer["checks"]["profiles"] = same
-    _check_calls(told, record, answer)
-    if told.get("scoring", "remit") != "remit":
+    _check_calls(meta, record, answer)
+    if meta.get("scoring", "remit") != "remit":
         answer["checks"]["scores"] = answer["checks"]["candidates_considered"] = None
-        answer["notes"].append(f"Scored by {told['scoring']}, which is not run again.")
+        answer["notes"].append(f"Scored by {meta['scoring']}, which is not run again.")
         return
     scoring = score_candidates(
         ScoringInputs(
-            told["prompt"],
+            meta["prompt"],
             context["task"],
             context["operator_preference"],
             tuple(Candidate.from_profile(name, one) for name, one in profiles.items()),
@@ -95,10 +95,10 @@ def _compare(told: Mapping[str, Any], entry: LedgerEntry, answer: dict[str, Any]
 
 
 def _check_calls(
-    told: Mapping[str, Any], record: Mapping[str, Any], answer: dict[str, Any]
+    meta: Mapping[str, Any], record: Mapping[str, Any], answer: dict[str, Any]
 ) -> None:
     """Whether the chosen model and the count of attempts are those of the calls on record."""
-    attempts, skipped = told.get("attempts"), told.get("skipped")
+    attempts, skipped = meta.get("attempts"), meta.get("skipped")
     if not isinstance(attempts, list) or not isinstance(skipped, list):
         answer["checks"]["attempts"] = None
         return

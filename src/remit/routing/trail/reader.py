@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import (
-    EntryNotFoundError,
-    Erased,
-    LedgerClient,
-    LedgerEntry,
-    is_plain_text,
-    parse_entry_id,
-)
+from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry, is_plain_text
+from remit.routing.trail.chains import content_of, seq_of
 from remit.routing.trail.errors import ThoughtNotFoundError, TrailDamagedError
 from remit.routing.trail.record import ThoughtRecord, ThoughtType
-from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, stray_rows
+from remit.routing.trail.table import EVENT, Row, last_seq, row_of, rows_of, stray_rows
 
-__all__ = [
-    "content_of",
-    "get_thought_record",
-    "iter_thought_records",
-    "list_thought_records",
-    "seq_of",
-]
-
-_NEXT_STEP = "`remit trail verify` says what is damaged."
+__all__ = ["get_thought_record", "iter_thought_records", "list_thought_records"]
 
 
 def get_thought_record(ledger: LedgerClient, id: str) -> ThoughtRecord:  # noqa: A002
@@ -35,20 +20,13 @@ def get_thought_record(ledger: LedgerClient, id: str) -> ThoughtRecord:  # noqa:
 
     Raises:
         ThoughtNotFoundError: there is none.
-        TrailDamagedError: its ledger entry is not there, or is another's.
+        TrailDamagedError: its ledger entry is not there, or is not its own.
     """
-    rows = []
-    if is_plain_text(id):
-        rows = ledger.select(
-            "SELECT seq, task_id, position, thought_id, prev_hash, hash FROM thoughts "
-            "WHERE thought_id = ?",
-            (id,),
-        )
-    if not rows:
+    row = row_of(ledger, id)
+    if row is None:
         raise ThoughtNotFoundError(
             f"There is no thought record {id!r}.", next_step="`remit trail list` shows them."
         )
-    row = Row(*rows[0])
     if not row.is_sound or row.seq < 0:
         raise _damaged(row)
     try:
@@ -68,8 +46,8 @@ def list_thought_records(
         limit: only the first so many, at least 1.
 
     Raises:
-        InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` no text.
-        TrailDamagedError: a row's ledger entry is not there, or is another's.
+        InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
+        TrailDamagedError: a row's ledger entry is not there, or is not its own.
     """
     return list(iter_thought_records(ledger, task_id, limit))
 
@@ -79,7 +57,7 @@ def iter_thought_records(
 ) -> Iterator[ThoughtRecord]:
     """:func:`list_thought_records`, streamed: memory does not grow with the trail.
 
-    What is recorded after the first was taken is not in it.
+    What is recorded after the iteration began is not in it.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit is {limit!r}; give a whole number from 1 on.")
@@ -88,23 +66,6 @@ def iter_thought_records(
             "task_id is not a text, or holds a NUL character or a lone surrogate."
         )
     return itertools.islice(_records(ledger, task_id), limit)
-
-
-def content_of(entry: LedgerEntry) -> Any:
-    """What an entry has for content: a text, a marker, or, damaged, anything.
-
-    A thought that came erased from another ledger has a marker that names that one's entry.
-    """
-    told = entry.metadata.get("content")
-    if told is None and isinstance(elsewhere := entry.metadata.get("erased"), str):
-        return Erased(elsewhere)
-    return told
-
-
-def seq_of(entry: LedgerEntry) -> int:
-    """The sequence number that an entry gives itself; -1 where it is none."""
-    seq = parse_entry_id(entry.id)
-    return -1 if seq is None else seq
 
 
 def _records(ledger: LedgerClient, task_id: str | None) -> Iterator[ThoughtRecord]:
@@ -116,30 +77,30 @@ def _records(ledger: LedgerClient, task_id: str | None) -> Iterator[ThoughtRecor
             raise _damaged(row)
         if entries is None:  # the first row says where to begin
             entries = ledger.query(event_type=EVENT, submission_id=task_id, after=row.seq - 1)
-        entry = next((one for one in entries if seq_of(one) >= row.seq), None)
+        entry = next((found for found in entries if seq_of(found) >= row.seq), None)
         if entry is None or seq_of(entry) != row.seq:
             raise _damaged(row)
         yield _record(row, entry)
 
 
 def _record(row: Row, entry: LedgerEntry) -> ThoughtRecord:
-    told = entry.metadata
+    meta = entry.metadata
     content = content_of(entry)
-    if entry.event_type != EVENT or told.get("thought_id") != row.thought_id:
+    if entry.event_type != EVENT or meta.get("thought_id") != row.thought_id:
         raise _damaged(row)
-    kind: ThoughtType | None = told.get("type")
+    kind: ThoughtType | None = meta.get("type")
     if kind is None or not isinstance(content, (str, Erased)):
         raise _damaged(row)
     return ThoughtRecord(
         id=row.thought_id,
         type=kind,
         task_id=row.task_id,
-        agent_id=str(told.get("agent_id", "")),
+        agent_id=str(meta.get("agent_id", "")),
         content=content,
-        timestamp=str(told.get("thought_timestamp", "")),
+        timestamp=str(meta.get("thought_timestamp", "")),
         prev_hash=row.prev_hash,
         hash=row.hash,
-        session_id=str(told.get("session_id", "")),
+        session_id=str(meta.get("session_id", "")),
         entry_id=entry.id,
     )
 
@@ -148,5 +109,5 @@ def _damaged(row: Row) -> TrailDamagedError:
     return TrailDamagedError(
         f"The thought record {row.thought_id!r} cannot be read: its ledger entry "
         f"is not there, or is not its own ({row.place}).",
-        next_step=_NEXT_STEP,
+        next_step="`remit trail verify` says what is damaged.",
     )

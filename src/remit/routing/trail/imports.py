@@ -1,4 +1,4 @@
-"""Exports of a trail read in: new records, and places that a restored ledger has lost."""
+"""Exports of a trail imported: new records, and places that a restored ledger has lost."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from itertools import islice
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger import (
-    Erased,
-    LedgerClient,
-    LedgerEntry,
-    Transaction,
-    parse_entry_id,
+from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
+from remit.routing.trail.append import entry_of
+from remit.routing.trail.chains import (
+    ChainHeads,
+    Head,
+    content_of,
+    known_ids,
+    prepare_table,
+    row_behind,
+    seq_of,
 )
-from remit.routing.trail.appending import entry_of
-from remit.routing.trail.ends import End, Ends, known_ids
 from remit.routing.trail.errors import ThoughtLineError, TrailDamagedError
 from remit.routing.trail.lines import ThoughtLines
-from remit.routing.trail.preparing import prepare_table, row_behind
-from remit.routing.trail.reading import content_of, seq_of
-from remit.routing.trail.record import FIRST_PREV_HASH, ThoughtRecord
-from remit.routing.trail.table import EVENT, INSERT
-from remit.routing.trail.verification import hash_problem
+from remit.routing.trail.record import FIRST_PREV_HASH, ThoughtRecord, hash_problem
+from remit.routing.trail.table import EVENT, INSERT, Row
 
 __all__ = ["import_thought_records"]
 
 _CHUNK = 256
-_NOTHING = "Nothing was recorded."
 
 _Numbered = tuple[int, ThoughtRecord]
 """A record with the number of its line."""
@@ -41,7 +39,7 @@ def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) 
 
     Where the ledger has ``THOUGHT_RECORD`` entries without their places in a chain, as it has
     after it was itself imported with erased thoughts, the records of these entries get their
-    places back. Records that are here already and the same are then passed by.
+    places back. Records that are here already and the same are then skipped.
 
     Args:
         ledger: where they go.
@@ -51,7 +49,7 @@ def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) 
         How many were recorded or got their places back.
 
     Raises:
-        InvalidInputError: ``stream`` is no file and gives no lines.
+        InvalidInputError: ``stream`` is not a file and gives no lines.
         ThoughtLineError: a line is malformed, does not follow, or does not fit this ledger;
             nothing was written.
     """
@@ -84,18 +82,16 @@ class _Placing:
     def __init__(self, ledger: LedgerClient, *, restoring: bool) -> None:
         self._ledger = ledger
         self._restoring = restoring
-        self._ends = Ends(ledger.select)
+        self._heads = ChainHeads(ledger.select)
         self._unplaced: dict[str, dict[int, LedgerEntry]] = {}  # by task and position
-        self._firsts: dict[str, tuple[int, End]] = {}  # line and end that new ones go behind
-        self._rows: list[tuple[Any, ...]] = []  # of entries that are there
-        self._new: list[
-            tuple[int, LedgerEntry, tuple[Any, ...]]
-        ] = []  # line, entry, rest of its row
+        self._firsts: dict[str, tuple[int, Head]] = {}  # line and head that new ones go behind
+        self._rows: list[Row] = []  # of entries that are there
+        self._new: list[tuple[int, LedgerEntry, Row]] = []  # with the line
         self.count = 0
 
     def place(self, records: list[_Numbered]) -> None:
         """Place the next few; raises :class:`ThoughtLineError`."""
-        self._ends.look_up(record.task_id for _, record in records)
+        self._heads.look_up(record.task_id for _, record in records)
         here = self._here([record.id for _, record in records]) if self._restoring else {}
         for number, record in records:
             try:
@@ -112,72 +108,69 @@ class _Placing:
         """Behind what was put back, go on as far as entries show it by themselves."""
         for task_id, entries in self._unplaced.items():
             while True:
-                end = self._ends.of(task_id)
-                entry = entries.pop(end.position + 1, None)
-                row = None if entry is None else row_behind(entry, task_id, end)
+                head = self._heads.of(task_id)
+                entry = entries.pop(head.position + 1, None)
+                row = None if entry is None else row_behind(entry, task_id, head)
                 if row is None:
                     break
                 self._put_back(row)
 
     def write(self, tx: Transaction, ids: dict[str, int]) -> None:
         """Everything, inside one transaction: what raises undoes it."""
-        tx.execute_many(INSERT, self._rows)
-        ends = Ends(tx.execute)
-        ends.look_up(self._firsts)
+        tx.execute_many(INSERT, [row.columns for row in self._rows])
+        heads = ChainHeads(tx.execute)
+        heads.look_up(self._firsts)
         for task_id, (number, expected) in self._firsts.items():
-            if ends.of(task_id) != expected or task_id in ends.unplaced:
-                raise _wrong(number, f"the task {task_id!r} has got other thoughts meanwhile.")
-        if taken := known_ids(tx.execute, [row[2] for _, _, row in self._new]):
+            if heads.of(task_id) != expected or task_id in heads.unplaced:
+                raise _wrong(number, f"the task {task_id!r} has other thoughts by now.")
+        if taken := known_ids(tx.execute, [row.thought_id for _, _, row in self._new]):
             thought_id = min(taken, key=ids.__getitem__)
             raise _wrong(ids[thought_id], f"there is a thought record {thought_id!r} already.")
         rows = []
-        for number, prepared, rest in self._new:
+        for number, entry, row in self._new:
             try:
-                seq = parse_entry_id(tx.append(prepared))
+                seq = parse_entry_id(tx.append(entry))
             except InvalidInputError as error:  # a record that is too large
                 raise _wrong(number, str(error)) from error
-            rows.append((seq, *rest))
+            rows.append((seq, *row.columns[1:]))
         tx.execute_many(INSERT, rows)
 
     def _place(self, number: int, record: ThoughtRecord) -> None:
         task_id = record.task_id
-        end = self._ends.of(task_id)
-        if task_id in self._ends.unplaced and task_id not in self._unplaced:
-            self._unplaced[task_id] = _by_position(self._ledger, task_id, end)
-        position = end.position + 1
+        head = self._heads.of(task_id)
+        if task_id in self._heads.unplaced and task_id not in self._unplaced:
+            self._unplaced[task_id] = _by_position(self._ledger, task_id, head)
+        position = head.position + 1
         if unplaced := self._unplaced.get(task_id):
             entry = unplaced.pop(position, None)
-            if entry is None or (problem := _difference(entry, record, position)):
-                place = f"place {position} of task {task_id!r}"
-                raise _wrong(
-                    number,
-                    f"the ledger has no thought for {place}."
-                    if entry is None
-                    else f"{entry.id}, for {place}, {problem}.",
-                )
-            if record.prev_hash != end.hash:
+            place = f"place {position} of task {task_id!r}"
+            if entry is None:
+                raise _wrong(number, f"the ledger has no thought for {place}.")
+            if problem := _difference(entry, record, position):
+                raise _wrong(number, f"{entry.id}, for {place}, {problem}.")
+            if record.prev_hash != head.hash:
                 raise _wrong(
                     number, f"it does not follow the last record of task {task_id!r} here."
                 )
             self._put_back(
-                (seq_of(entry), task_id, position, record.id, record.prev_hash, record.hash)
+                Row(seq_of(entry), task_id, position, record.id, record.prev_hash, record.hash)
             )
             return
-        if end.position >= 0 and record.prev_hash == FIRST_PREV_HASH:
+        if head.position >= 0 and record.prev_hash == FIRST_PREV_HASH:
             raise _wrong(number, f"the task {task_id!r} is here already.")
-        if record.prev_hash != end.hash:
+        if record.prev_hash != head.hash:
             raise _wrong(number, f"it does not follow the last record of task {task_id!r} here.")
-        self._firsts.setdefault(task_id, (number, end))
+        self._firsts.setdefault(task_id, (number, head))
         elsewhere = record.content.erasure_id if isinstance(record.content, Erased) else None
         entry = entry_of(record, position, {"erased": elsewhere} if elsewhere else {})
-        row = (task_id, position, record.id, record.prev_hash, record.hash)
+        row = Row(-1, task_id, position, record.id, record.prev_hash, record.hash)
         self._new.append((number, entry, row))
-        self._ends.move(task_id, End(position, record.hash, -1))
+        self._heads.move(task_id, Head(position, record.hash, -1))
         self.count += 1
 
-    def _put_back(self, row: tuple[Any, ...]) -> None:
+    def _put_back(self, row: Row) -> None:
         self._rows.append(row)
-        self._ends.move(row[1], End(row[2], row[5], row[0]))
+        self._heads.move(row.task_id, Head(row.position, row.hash, row.seq))
         self.count += 1
 
     def _here(self, ids: list[str]) -> dict[str, tuple[Any, ...]]:
@@ -198,10 +191,10 @@ def _lacks_places(ledger: LedgerClient) -> bool:
     return bool(entries[0][0] > rows[0][0])
 
 
-def _by_position(ledger: LedgerClient, task_id: str, end: End) -> dict[int, LedgerEntry]:
+def _by_position(ledger: LedgerClient, task_id: str, head: Head) -> dict[int, LedgerEntry]:
     """A task's entries behind the end of its chain, by the position that each names."""
     found: dict[int, LedgerEntry] = {}
-    for entry in ledger.query(event_type=EVENT, submission_id=task_id, after=end.seq):
+    for entry in ledger.query(event_type=EVENT, submission_id=task_id, after=head.seq):
         position = entry.metadata.get("position")
         if type(position) is not int or position in found:
             raise TrailDamagedError(
@@ -218,7 +211,7 @@ def _check_same(row: tuple[Any, ...], record: ThoughtRecord) -> None:
 
 def _difference(entry: LedgerEntry, record: ThoughtRecord, position: int) -> str:
     """Why a ledger entry is not that of a record; empty where it is. What is erased may differ."""
-    told = entry.metadata
+    meta = entry.metadata
     for name, expected in (
         ("thought_id", record.id),
         ("type", record.type),
@@ -228,9 +221,9 @@ def _difference(entry: LedgerEntry, record: ThoughtRecord, position: int) -> str
         ("position", position),
         ("thought_timestamp", record.timestamp),
     ):
-        if told.get(name) != expected:
+        if meta.get(name) != expected:
             return f"has another {name}"
-    content, own_hash = content_of(entry), told.get("hash")
+    content, own_hash = content_of(entry), meta.get("hash")
     if not isinstance(content, Erased):
         return hash_problem(
             record.id, record.type, record.task_id, content, record.timestamp, record.prev_hash,
@@ -244,4 +237,4 @@ def _difference(entry: LedgerEntry, record: ThoughtRecord, position: int) -> str
 
 
 def _wrong(number: int, message: str) -> ThoughtLineError:
-    return ThoughtLineError(number, message, next_step=_NOTHING)
+    return ThoughtLineError(number, message, next_step="Nothing was recorded.")

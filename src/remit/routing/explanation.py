@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -85,51 +86,51 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
         DecisionNotFoundError: there is none.
     """
     entry = find_decision(ledger, name)
-    told = entry.metadata
+    meta = entry.metadata
     record = record_in(entry)
     common = {
-        "decision_id": told["decision_id"],
+        "decision_id": meta["decision_id"],
         "entry_id": entry.id,
         "timestamp": entry.timestamp,
-        "task_id": told.get("task_id", ""),
-        "agent_id": told.get("agent_id", ""),
-        "session_id": told.get("session_id", ""),
-        "route": told.get("route", ""),
+        "task_id": meta.get("task_id", ""),
+        "agent_id": meta.get("agent_id", ""),
+        "session_id": meta.get("session_id", ""),
+        "route": meta.get("route", ""),
     }
     if record is None:
-        erased = told.get("content")
+        erased = meta.get("content")
         under = f" under {erased.erasure_id}" if isinstance(erased, Erased) else ""
         return {**common, "erased": True, "why": [f"The decision's content was erased{under}."],
                 "candidates": []}  # fmt: skip
-    context = told.get("context")
+    context = meta.get("context")
     context = context if isinstance(context, Mapping) else {}
-    parts, intent = _parts(told, context)
-    candidates = _candidates(record, told, parts)
+    parts, intent = _parts(meta, context)
+    candidates = _candidates(record, meta, parts)
     return {
         **common,
         "erased": False,
         **{key: value for key, value in record.items() if key not in ("type", "scores")},
-        "scoring": told.get("scoring", "remit"),
+        "scoring": meta.get("scoring", "remit"),
         "task": context.get("task", ""),
         "operator_preference": context.get("operator_preference", ""),
-        "intent": _intent(intent),
-        "why": _why(record, context, intent, candidates, told),
+        "intent": asdict(intent) if intent else None,
+        "why": _why(record, context, intent, candidates, meta),
         "candidates": candidates,
-        "stages": [dict(one) for one in _list_of(told, "stages")],
+        "stages": [dict(one) for one in _list_of(meta, "stages")],
     }
 
 
 def _parts(
-    told: Mapping[str, Any], context: Mapping[str, Any]
+    meta: Mapping[str, Any], context: Mapping[str, Any]
 ) -> tuple[dict[str, dict[str, float]], Intent | None]:
     """What each candidate's score is made of, and what the prompt was taken for."""
-    prompt, profiles = told.get("prompt"), told.get("profiles")
+    prompt, profiles = meta.get("prompt"), meta.get("profiles")
     if isinstance(prompt, Erased) or not isinstance(profiles, Mapping) or prompt is None:
         return {}, None
     try:
         weights = Weights.from_document(context.get("weights"))
         intent = read_intent(prompt, weights)
-        if told.get("scoring", "remit") != "remit":
+        if meta.get("scoring", "remit") != "remit":
             return {}, intent
         found = {
             model: score_parts(
@@ -147,15 +148,15 @@ def _parts(
 
 
 def _candidates(
-    record: Mapping[str, Any], told: Mapping[str, Any], parts: Mapping[str, Mapping[str, float]]
+    record: Mapping[str, Any], meta: Mapping[str, Any], parts: Mapping[str, Mapping[str, float]]
 ) -> list[dict[str, Any]]:
     """The chain in order, with what became of each."""
     calls: dict[str, list[Mapping[str, Any]]] = {}
-    for call in _list_of(told, "attempts"):
+    for call in _list_of(meta, "attempts"):
         if call.get("part") != JUDGE_PART:  # a judge's calls are no answers
             calls.setdefault(call["model_id"], []).append(call)
-    skipped = {one["model_id"]: one for one in _list_of(told, "skipped")}
-    profiles = told.get("profiles")
+    skipped = {one["model_id"]: one for one in _list_of(meta, "skipped")}
+    profiles = meta.get("profiles")
     rows = []
     for rank, model in enumerate(record["candidates_considered"], 1):
         profile = profiles.get(model, {}) if isinstance(profiles, Mapping) else {}
@@ -192,7 +193,7 @@ def _why(
     context: Mapping[str, Any],
     intent: Intent | None,
     candidates: list[dict[str, Any]],
-    told: Mapping[str, Any],
+    meta: Mapping[str, Any],
 ) -> list[str]:
     """The decision in sentences."""
     chosen = record["chosen_model_id"]
@@ -216,23 +217,23 @@ def _why(
                              f"{row['code']}{reason}.")  # fmt: skip
         elif row["status"] == "answered":
             sentences.append(f"{model} (rank {row['rank']}, {score:.6f}) answered too.")
-    for stage in _list_of(told, "stages"):
+    for stage in _list_of(meta, "stages"):
         if "join" in stage:
-            sentences += _joined(stage, told)
+            sentences += _joined(stage, meta)
         elif stage.get("model_id"):
             sentences.append(f"The stage {stage['stage']} was done by {stage['model_id']}.")
         else:
-            sentences.append(f"Nobody could do the stage {stage['stage']}.")
+            sentences.append(f"No model did the stage {stage['stage']}.")
     if record["routing_mode"] == "fail":
         sentences.append(f"No model answered after {record['fallback_attempts']} attempts.")
     return sentences
 
 
-def _joined(stage: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
     """How the answers of an ensemble became one."""
     answered = stage.get("answered") or ()
     if not answered:
-        return [f"Of {', '.join(stage['members']) or 'nobody'} none answered in time."]
+        return [f"Of {', '.join(stage['members']) or 'no model'} none answered in time."]
     how = {
         "vote": "the one that most gave was taken",
         "fields": "one was made, field by field",
@@ -242,7 +243,7 @@ def _joined(stage: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
     agreed = stage.get("agreed") or ()
     more = f" ({', '.join(agreed)} agreed)" if len(agreed) > 1 else ""
     sentences = [f"Of the answers of {', '.join(answered)}, {how}{more}."]
-    for call in _list_of(told, "attempts"):
+    for call in _list_of(meta, "attempts"):
         if call.get("part") == JUDGE_PART:
             came = "judged" if call.get("outcome") == "success" else (
                 f"was to judge, and failed ({call.get('error_code', '')})"
@@ -251,9 +252,9 @@ def _joined(stage: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _list_of(told: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def _list_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """A list of a decision's metadata; empty where it was erased."""
-    found = told.get(name)
+    found = meta.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
@@ -265,12 +266,6 @@ def _about(intent: Intent, context: Mapping[str, Any]) -> str:
     plays = f", with {' and '.join(also)}" if also else ""
     language = f", in {intent.language!r}" if intent.language else ""
     return f"The prompt was taken for {task}{plays}{language}, about {intent.tokens} tokens."
-
-
-def _intent(intent: Intent | None) -> dict[str, Any] | None:
-    if intent is None:
-        return None
-    return {name: getattr(intent, name) for name in intent.__slots__}
 
 
 def _cut(reason: str) -> str:

@@ -1,0 +1,210 @@
+"""The heads of chains: the last record of each task, which the next one goes behind."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
+from remit.routing.trail.errors import TrailDamagedError
+from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
+from remit.routing.trail.table import EVENT, INSERT, Row
+
+__all__ = [
+    "ChainHeads",
+    "Head",
+    "content_of",
+    "is_ready",
+    "known_ids",
+    "prepare_table",
+    "row_behind",
+    "seq_of",
+    "set_ready",
+]
+
+_MAX_MARKS = 256
+
+_Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Runs a statement: :meth:`Transaction.execute`, or :meth:`LedgerClient.select`."""
+
+_ready: weakref.WeakSet[LedgerClient] = weakref.WeakSet()
+
+
+class Head(NamedTuple):
+    """The last record of a task; without arguments, of a task without a record.
+
+    Attributes:
+        position: in the chain, from 0.
+        hash: its own.
+        seq: of its ledger entry.
+    """
+
+    position: int = -1
+    hash: str = FIRST_PREV_HASH
+    seq: int = -1
+
+
+class ChainHeads:
+    """The heads of chains, looked up for many tasks at once and moved on in memory.
+
+    Args:
+        execute: runs statements.
+
+    Attributes:
+        unplaced: by task, the first ledger entry behind the head that has no row: what a ledger
+            holds that was imported with erased thoughts. Appending there would fork the chain.
+    """
+
+    def __init__(self, execute: _Execute) -> None:
+        self._execute = execute
+        self._heads: dict[str, Head | None] = {}  # None: the row cannot be read
+        self.unplaced: dict[str, int] = {}
+
+    def look_up(self, tasks: Iterable[str]) -> None:
+        """Read the heads of those ``tasks`` that were not looked up yet."""
+        wanted = [task_id for task_id in dict.fromkeys(tasks) if task_id not in self._heads]
+        for part, marks in _parts(wanted, "(?)"):
+            self._heads.update((task_id, Head()) for task_id in part)
+            rows = self._execute(
+                f"SELECT t.task_id, t.position, t.hash, t.seq FROM (VALUES {marks}) AS v "
+                "JOIN thoughts AS t ON t.task_id = v.column1 AND t.position = "
+                "(SELECT max(position) FROM thoughts WHERE task_id = v.column1)",
+                part,
+            )
+            for task_id, position, hash_, seq in rows:
+                sound = type(position) is int and type(seq) is int and isinstance(hash_, str)
+                self._heads[task_id] = Head(position, hash_, seq) if sound else None
+        for part, marks in _parts(wanted, "(?, CAST(? AS BIGINT))"):
+            # The index of submissions is the one to use: there are few behind the head. An
+            # expression in place of the event type keeps the planner from that one's.
+            given = ((task_id, (self._heads[task_id] or Head()).seq) for task_id in part)
+            self.unplaced.update(
+                self._execute(
+                    f"SELECT v.column1, min(e.seq) FROM (VALUES {marks}) AS v CROSS JOIN "
+                    "entries AS e WHERE e.submission_id = v.column1 AND e.seq > v.column2 "
+                    "AND e.event_type || '' = ? GROUP BY v.column1",
+                    (*(item for pair in given for item in pair), EVENT),
+                )
+            )
+
+    def of(self, task_id: str) -> Head:
+        """The head of a task that was looked up.
+
+        Raises:
+            TrailDamagedError: its row holds what cannot be there.
+        """
+        head = self._heads[task_id]
+        if head is None:
+            raise TrailDamagedError(
+                f"The last place of the task {task_id!r} in the table of thoughts cannot be read.",
+                next_step="`remit trail verify` says what is damaged.",
+            )
+        return head
+
+    def to_append(self, task_id: str) -> Head:
+        """:meth:`of`, where a record may be put behind it.
+
+        Raises:
+            TrailDamagedError: it may not: thoughts of the task have lost their places.
+        """
+        head = self.of(task_id)
+        if task_id in self.unplaced:
+            raise TrailDamagedError(
+                f"The chain of the task {task_id!r} does not reach its last thoughts: from "
+                f"LED-{self.unplaced[task_id]:08x} on their places are missing, as after the "
+                "import of a ledger in which thoughts are erased. A new one would fork it.",
+                next_step="`remit trail import` of an export of the trail puts them back; "
+                "without one, go on under another task id.",
+            )
+        return head
+
+    def move(self, task_id: str, head: Head) -> None:
+        """Note that the chain goes on to ``head``."""
+        self._heads[task_id] = head
+
+
+def known_ids(execute: _Execute, ids: Sequence[str]) -> set[str]:
+    """Those of ``ids`` that records have already."""
+    found: set[str] = set()
+    for part, marks in _parts(ids, "?"):
+        rows = execute(f"SELECT thought_id FROM thoughts WHERE thought_id IN ({marks})", part)
+        found.update(row[0] for row in rows)
+    return found
+
+
+def is_ready(ledger: LedgerClient) -> bool:
+    """Whether this client has prepared the table already."""
+    return ledger in _ready
+
+
+def set_ready(ledger: LedgerClient) -> None:
+    """Note that the table is filled, durably."""
+    _ready.add(ledger)
+
+
+def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
+    """Fill the table where it is empty, in a transaction of ``ledger``; how many rows it got.
+
+    A ledger that was imported has the entries and not their rows: what follows from the entries
+    is put in again, so that chains go on where they ended. What follows from erased content
+    does not: an export of the trail can put it back, and until then the chain does not go on.
+    """
+    if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
+        return 0
+    if not tx.execute("SELECT 1 FROM entries WHERE event_type = ? LIMIT 1", (EVENT,)):
+        return 0
+    rows: list[tuple[Any, ...]] = []
+    heads: dict[str, Head] = {}
+    ids: set[str] = set()
+    for entry in ledger.query(event_type=EVENT):
+        task_id = entry.submission_id
+        row = row_behind(entry, task_id, heads.get(task_id, Head()))
+        if row is not None and row.thought_id not in ids:
+            ids.add(row.thought_id)
+            heads[task_id] = Head(row.position, row.hash, row.seq)
+            rows.append(row.columns)
+    tx.execute_many(INSERT, rows)
+    return len(rows)
+
+
+def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
+    """The row of a task's entry, where its content shows that it follows ``head``."""
+    meta = entry.metadata
+    thought_id, own_hash = meta.get("thought_id"), meta.get("hash")
+    if meta.get("task_id") != task_id or meta.get("position") != head.position + 1:
+        return None
+    if hash_problem(
+        thought_id, meta.get("type"), task_id, content_of(entry), meta.get("thought_timestamp"),
+        head.hash, own_hash,
+    ):  # fmt: skip
+        return None
+    return Row(seq_of(entry), task_id, head.position + 1, str(thought_id), head.hash, str(own_hash))
+
+
+def content_of(entry: LedgerEntry) -> Any:
+    """What an entry has for content: a text, a marker, or, damaged, anything.
+
+    A thought that came erased from another ledger has a marker that names that one's entry.
+    """
+    content = entry.metadata.get("content")
+    if content is None and isinstance(elsewhere := entry.metadata.get("erased"), str):
+        return Erased(elsewhere)
+    return content
+
+
+def seq_of(entry: LedgerEntry) -> int:
+    """The sequence number that an entry gives itself; -1 where it gives none."""
+    seq = parse_entry_id(entry.id)
+    return -1 if seq is None else seq
+
+
+def _parts(values: Sequence[str], mark: str) -> list[tuple[tuple[str, ...], str]]:
+    """``values`` in pieces with as many marks, in few sizes of statement."""
+    pieces = []
+    for start in range(0, len(values), _MAX_MARKS):
+        part = values[start : start + _MAX_MARKS]
+        size = 1 << (len(part) - 1).bit_length()
+        padded = (*part, *[part[-1]] * (size - len(part)))
+        pieces.append((padded, ", ".join([mark] * size)))
+    return pieces
