@@ -1,4 +1,4 @@
-"""What a contract requires to be told: entries of the ledger, frameworks, files."""
+"""What a contract requires as context: entries of the ledger, frameworks, files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 
 from remit.contracts.contract import PromptContract
 from remit.contracts.errors import RequiredContextError
-from remit.contracts.file import UnusableFileError, read_inside, text_of
+from remit.contracts.folder import UnusableFileError, read_inside, text_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
@@ -37,8 +37,8 @@ def required_context(
 
     Args:
         contract: whose it is.
-        ledger: the handle that is asked; a scoped one gives what its tier sees, no more.
-        directory: the tier folder; frameworks lie in its ``frameworks``, and no file is read
+        ledger: a scoped handle returns what its tier may see, no more.
+        directory: the tier folder; frameworks are in its ``frameworks``, and no file is read
             outside it.
         max_bytes: most bytes of everything together, entries as JSON.
         session_id: what a query's ``"current"`` stands for.
@@ -57,25 +57,23 @@ def required_context(
         LedgerError: the ledger cannot be read.
     """
     needs = contract.required_context
-    room = _Room(contract.contract_id, max_bytes, installed)
+    budget = _Budget(contract.contract_id, max_bytes, installed)
     rows: list[dict[str, Any]] = []
     for number, query in enumerate(needs.get("ledger_queries", ()), 1):
-        rows += _rows(query, f"ledger query {number}", ledger, session_id, room)
+        rows += _rows(query, f"ledger query {number}", ledger, session_id, budget)
     return {
         "ledger": rows,
         "frameworks": {
-            name: _framework(name, directory, room) for name in needs.get("framework_refs", ())
+            name: _framework(name, directory, budget) for name in needs.get("framework_refs", ())
         },
-        "files": {name: _file(name, directory, room) for name in needs.get("file_refs", ())},
+        "files": {name: _file(name, directory, budget) for name in needs.get("file_refs", ())},
     }
 
 
-class _Room:
+class _Budget:
     """How many bytes may still come; the errors of one contract."""
 
-    def __init__(
-        self, contract_id: str, max_bytes: int, installed: InstalledFiles | None = None
-    ) -> None:
+    def __init__(self, contract_id: str, max_bytes: int, installed: InstalledFiles | None) -> None:
         self._contract_id = contract_id
         self.installed = installed
         self._most = max_bytes
@@ -93,14 +91,14 @@ class _Room:
 
 
 def _rows(
-    query: Mapping[str, Any], what: str, ledger: LedgerPort, session_id: str, room: _Room
+    query: Mapping[str, Any], what: str, ledger: LedgerPort, session_id: str, budget: _Budget
 ) -> list[dict[str, Any]]:
     filters = {
         name: query[name] for name in ("event_type", "session_id", "work_order_id") if name in query
     }
     if filters.get("session_id") == _CURRENT:
         if not session_id:
-            raise room.error(what, "asks for the current session, and there is none")
+            raise budget.error(what, "asks for the current session, and there is none")
         filters["session_id"] = session_id
     found: list[dict[str, Any]] = []
     try:
@@ -115,10 +113,10 @@ def _rows(
                 "metadata": entry.metadata,
             }
             encoded = orjson.dumps(row, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
-            room.take(len(encoded), what)
+            budget.take(len(encoded), what)
             found.append(orjson.loads(encoded))
     except InvalidInputError as error:
-        raise room.error(what, f"cannot be asked: {error.message}") from error
+        raise budget.error(what, f"cannot be asked: {error.message}") from error
     return found
 
 
@@ -128,40 +126,40 @@ def _plain(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
-def _framework(name: str, directory: Path, room: _Room) -> str:
+def _framework(name: str, directory: Path, budget: _Budget) -> str:
     what = f"the framework {name!r}"
     if not _FRAMEWORK_ID.fullmatch(name):
-        raise room.error(what, "is not a framework's name")
+        raise budget.error(what, "is not a framework's name")
     for suffix in _FRAMEWORK_SUFFIXES:
-        text = _text(directory, directory / "frameworks" / f"{name}{suffix}", what, room)
+        text = _text(directory, directory / "frameworks" / f"{name}{suffix}", what, budget)
         if text is not None:
             return text
-    raise room.error(
+    raise budget.error(
         what,
         f"is not in {directory / 'frameworks'}",
         f"Put {name}.md there, or take it out of the contract.",
     )
 
 
-def _file(name: str, directory: Path, room: _Room) -> str:
+def _file(name: str, directory: Path, budget: _Budget) -> str:
     what = f"the file {name!r}"
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name:
-        raise room.error(what, "is not a path below the tier's folder")
-    text = _text(directory, directory / path, what, room)
+        raise budget.error(what, "is not a path below the tier's folder")
+    text = _text(directory, directory / path, what, budget)
     if text is None:
-        raise room.error(what, f"is not in {directory}")
+        raise budget.error(what, f"is not in {directory}")
     return text
 
 
-def _text(directory: Path, path: Path, what: str, room: _Room) -> str | None:
+def _text(directory: Path, path: Path, what: str, budget: _Budget) -> str | None:
     try:
-        data = read_inside(directory, path, room.left)
-        if room.installed is not None:
-            data = room.installed.read(room.installed.path_of(path))
-        room.take(len(data), what)
+        data = read_inside(directory, path, budget.left)
+        if budget.installed is not None:
+            data = budget.installed.read(budget.installed.path_of(path))
+        budget.take(len(data), what)
         return text_of(data, path.name)
     except FileNotFoundError:
         return None
     except (UnusableFileError, NotInstalledError, ChangedFileError) as error:
-        raise room.error(what, f"may not be used: {error.message.rstrip('.')}") from error
+        raise budget.error(what, f"may not be used: {error.message.rstrip('.')}") from error

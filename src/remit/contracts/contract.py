@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from remit.contracts.errors import ContractError
-from remit.contracts.file import UnusableFileError, text_of
+from remit.contracts.folder import UnusableFileError, text_of
 from remit.contracts.schema import unusable
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
@@ -20,7 +20,7 @@ from remit.kernel.schemas import first_problem, shipped_schema
 
 __all__ = ["Boundary", "PromptContract"]
 
-_MAX_SAID = 400  # characters of a problem; the rest of a quoted value helps nobody
+_MAX_PROBLEM = 400  # characters; a problem may quote the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +123,13 @@ def _json(data: bytes, source: str) -> Any:
 
 
 def _object(source: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"{source} has the key {name!r} twice in one object")
-            seen.add(name)
+    value: dict[str, Any] = {}
+    for name, item in pairs:
+        if name in value:
+            raise ValueError(f"{source} has the key {name!r} twice in one object")
+        value[name] = item
     return value
 
 
 def _brief(problem: str) -> str:
-    """A problem may quote the whole file."""
-    return problem if len(problem) <= _MAX_SAID else f"{problem[:_MAX_SAID]}…"
+    return problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…"

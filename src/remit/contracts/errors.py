@@ -19,10 +19,6 @@ class ContractError(RemitError):
         super().__init__(message, next_step=next_step)
         self.code = code
 
-    def again(self) -> ContractError:
-        """The same error anew, for one that is kept: a raised one holds on to its callers."""
-        return ContractError(self.code, self.message, next_step=self.next_step)
-
 
 class RequiredContextError(ContractError):
     """Something that a contract requires is missing, or may not be read.

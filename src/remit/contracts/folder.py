@@ -1,45 +1,30 @@
-"""One folder of files that are parsed once and again when they change."""
+"""Files that others wrote, read from their folder: bounded, regular, parsed when they change."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from remit.contracts.errors import ContractError
-from remit.contracts.file import UnusableFileError, read_inside
+from remit.kernel.errors import RemitError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 
-__all__ = ["MAX_BYTES", "Folder"]
+__all__ = ["Folder", "UnusableFileError", "read_inside", "text_of"]
 
-MAX_BYTES = 1024 * 1024
+_MAX_BYTES = 1024 * 1024
 """Most bytes that a contract or pack may have."""
 
-_CHANGED = "contract_changed"
-_SETTLED_NS = 2_000_000_000
-"""Two changes within the granularity of a file system's clock (2 s on FAT) bear one time."""
-
 _T = TypeVar("_T")
-_Identity = tuple[int, int, int, int]
-
-
-class _Listing(NamedTuple):
-    identity: _Identity
-    settled: bool
-    files: list[str]
-    names: dict[str, tuple[Path, ...]]
 
 
 class Folder(Generic[_T]):
     """Files of one directory, by the part of their name before ``@`` and the suffix.
 
-    A file is parsed again when its inode, size or times change; while its time of change is so
-    young that a second change could bear the same one, its bytes are compared instead. The
-    directory is listed again by the same rule.
+    A file is read each time, and parsed again when its bytes have changed.
 
     Args:
         path: the directory; it need not exist.
@@ -59,102 +44,101 @@ class Folder(Generic[_T]):
         self._suffixes = suffixes
         self._parse = parse
         self._installed = installed
-        self._lock = threading.Lock()
-        self._listed: _Listing | None = None
-        self._known: dict[Path, tuple[_Identity, bool, bytes, _T | ContractError]] = {}
+        self._parsed: dict[Path, tuple[bytes, _T]] = {}
 
-    def names(self) -> Mapping[str, tuple[Path, ...]]:
+    def names(self) -> dict[str, list[Path]]:
         """The files of each name, sorted.
 
         Raises:
             ContractError: the directory cannot be listed.
         """
         try:
-            identity = _identity(os.stat(self.path))
+            files = sorted(os.listdir(self.path))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
-            raise _unreadable(self.path, error) from error
-        with self._lock:
-            listed = self._listed
-        if listed is not None and listed[:2] == (identity, True):
-            return listed.names
-        settled = _is_settled(identity)
-        try:
-            files = sorted(os.listdir(self.path))
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
-        names = listed.names if listed and listed.files == files else self._named(files)
-        with self._lock:
-            self._listed = _Listing(identity, settled, files, names)
-            if listed is None or listed.names is not names:
-                there = {path for paths in names.values() for path in paths}
-                self._known = {path: known for path, known in self._known.items() if path in there}
-        return names
-
-    def _named(self, files: list[str]) -> dict[str, tuple[Path, ...]]:
-        names: dict[str, tuple[Path, ...]] = {}
+            raise _unusable(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        names: dict[str, list[Path]] = {}
         for file in files:
             stem, suffix = os.path.splitext(file)
             if suffix in self._suffixes and not file.startswith("."):
-                name = stem.partition("@")[0]
-                names[name] = (*names.get(name, ()), self.path / file)
+                names.setdefault(stem.partition("@")[0], []).append(self.path / file)
         return names
 
     def read(self, path: Path) -> _T | ContractError | None:
         """The value of a file, or what is wrong with it; ``None`` when it is no longer there."""
         try:
-            status = os.stat(path)
-            if not stat.S_ISREG(status.st_mode):
-                return _unusable(f"{path} is not a regular file.")
-            identity = _identity(status)
-            with self._lock:
-                known = self._known.get(path)
-            fresh = known is not None and known[:2] == (identity, True)
-            if known is not None and fresh and self._is_installed(path, known[2]):
-                return known[3]
-            settled = _is_settled(identity)
-            data = read_inside(self.path, path, MAX_BYTES)
-            if not self._is_installed(path, data) and self._installed is not None:
-                data = self._installed.read(self._installed.path_of(path))
+            data = read_inside(self.path, path, _MAX_BYTES)
+            if self._installed is not None:
+                name = self._installed.path_of(path)
+                if not self._installed.matches(name, data):
+                    data = self._installed.read(name)
+            known = self._parsed.get(path)
+            if known is None or known[0] != data:
+                known = self._parsed[path] = (data, self._parse(path, data))
         except FileNotFoundError:
-            # A link that leads nowhere is there all the same.
+            # A dangling link is there all the same.
             return _unusable(f"{path} leads nowhere.") if path.is_symlink() else None
-        except OSError as error:
-            return _unreadable(path, error)
         except UnusableFileError as error:
-            return _unusable(error.message)
+            return _unusable(error.message, error.next_step)
         except (NotInstalledError, ChangedFileError) as error:
-            return ContractError(_CHANGED, error.message, next_step=error.next_step)
-        if known is not None and known[2] == data:
-            value = known[3]
-        else:
-            try:
-                value = self._parse(path, data)
-            except UnusableFileError as error:
-                value = _unusable(error.message, error.next_step)
-            except ContractError as error:
-                value = error
-        with self._lock:
-            self._known[path] = (identity, settled, data, value)
-        return value
-
-    def _is_installed(self, path: Path, data: bytes) -> bool:
-        installed = self._installed
-        return installed is None or installed.matches(installed.path_of(path), data)
+            return ContractError("contract_changed", error.message, next_step=error.next_step)
+        except ContractError as error:
+            return error
+        return known[1]
 
 
-def _identity(status: os.stat_result) -> _Identity:
-    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+class UnusableFileError(RemitError):
+    """A file cannot be read, or may not be."""
 
 
-def _is_settled(identity: _Identity) -> bool:
-    """Whether a change from now on cannot bear the times that were seen."""
-    return time.time_ns() - max(identity[2:]) > _SETTLED_NS
+def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
+    """The bytes of a regular file in ``directory``, symbolic links resolved.
+
+    Args:
+        directory: what the file may not lead out of.
+        path: the file, below ``directory``.
+        max_bytes: most bytes it may have.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UnusableFileError: it leads out, is not a regular file, is too large, or cannot be read.
+    """
+    try:
+        resolved = path.resolve(strict=True)
+        if not resolved.is_relative_to(directory.resolve()):
+            raise UnusableFileError(f"{path} leads out of {directory}.")
+        # Resolved just now: a link or a pipe put there since is refused, and none is waited for.
+        handle = os.open(resolved, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise UnusableFileError(f"{path} is not a regular file.")
+            data = file.read(max_bytes + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path)) from error
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnusableFileError(f"{path} cannot be read: {reason}.") from error
+    if len(data) > max_bytes:
+        raise UnusableFileError(f"{path} has more than {max_bytes} bytes.")
+    return data
 
 
-def _unreadable(path: Path, error: OSError) -> ContractError:
-    return _unusable(f"{path} cannot be read: {error.strerror or error}.")
+def text_of(data: bytes, name: str) -> str:
+    """The bytes as text.
+
+    Raises:
+        UnusableFileError: they are not UTF-8, or begin with a byte order mark.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnusableFileError(f"{name} is not UTF-8, at byte {error.start}.") from error
+    if text.startswith("\ufeff"):
+        raise UnusableFileError(
+            f"{name} begins with a byte order mark.", next_step="Save it as UTF-8 without one."
+        )
+    return text
 
 
 def _unusable(message: str, next_step: str = "") -> ContractError:

@@ -38,7 +38,7 @@ _ALLOWED = (
 
 
 class Value(str):
-    """A text that a variable gave, as against the template's own."""
+    """A text that came from a variable, not from the template."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class Value(str):
 
 
 class _Work:
-    """What one rendering may still do."""
+    """The work that one rendering has left."""
 
     def __init__(self) -> None:
         self._steps = MAX_STEPS
@@ -131,8 +131,8 @@ def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
     return counted
 
 
-def _foretold(function: Callable[..., Iterator[int | str]]) -> Callable[..., Any]:
-    """The function as a filter that tells its text's length before it makes it."""
+def _measured(function: Callable[..., Iterator[int | str]]) -> Callable[..., Any]:
+    """The function as a filter that yields its text's length before the text."""
 
     @pass_context
     def counted(context: Context, *arguments: Any, **named: Any) -> Any:
@@ -157,23 +157,19 @@ def _rounds(context: Context, values: Any) -> Iterator[Any]:
         yield value
 
 
-def _finalized(value: Any) -> Value:
-    return Value(value)
-
-
 _environment = _Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=False,
-    finalize=_finalized,
-    optimized=False,  # a constant is a value as well
+    finalize=Value,
+    optimized=False,  # constants pass through finalize as well
 )
 _kept = ("default", "items", "length", "lower", "string", "trim", "upper")
 _filters: dict[str, Callable[..., Any]] = {
     **{name: _charged(_environment.filters[name]) for name in _kept},
     "fence": _charged(_fence),
-    "join": _foretold(_join),
-    "replace": _foretold(_replace),
+    "join": _measured(_join),
+    "replace": _measured(_replace),
     "tojson": _charged(_tojson),
     "truncate": _charged(lambda *given, **named: do_truncate(_environment, *given, **named)),
 }
@@ -225,7 +221,7 @@ def _problem(node: nodes.Node) -> str:
     """Why the node has no place in a pack; empty when it has one."""
     name = type(node).__name__
     if not isinstance(node, _ALLOWED):
-        return f"a pack cannot use {_SAID.get(name, name)}"
+        return f"a pack cannot use {_NAMES.get(name, name)}"
     if isinstance(node, nodes.Filter) and node.name not in _filters:
         return f"there is no filter {node.name!r}; there are {', '.join(FILTERS)}"
     if isinstance(node, nodes.Test) and node.name not in _environment.tests:
@@ -245,7 +241,7 @@ def _problem(node: nodes.Node) -> str:
     return ""
 
 
-_SAID = {
+_NAMES = {
     "Call": "calls",
     "Mul": "*",
     "Pow": "**",

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from remit.contracts.contract import PromptContract
 from remit.contracts.errors import ContractError
-from remit.contracts.file import text_of
-from remit.contracts.folder import Folder
+from remit.contracts.folder import Folder, text_of
 from remit.contracts.pack import PromptPack
 from remit.kernel.installed import InstalledFiles
 
@@ -42,7 +41,7 @@ class ContractLoader:
     def __init__(
         self, directory: Path, *more: Path, installed: InstalledFiles | None = None
     ) -> None:
-        places = [(directory, installed), *((one, None) for one in more)]
+        places = [(directory, installed), *((place, None) for place in more)]
         self._contracts = [
             Folder(place / "contracts", (".json",), _contract, known) for place, known in places
         ]
@@ -70,10 +69,10 @@ class ContractLoader:
             elif version in (None, value.version):
                 found.setdefault(value.version, []).append((path, value))
         if broken is not None and (version is None or not found):
-            raise broken.again()
+            raise broken
         if not found:
             raise self._not_found(contract_id, version)
-        newest = max(found, key=lambda one: _rank(found[one][0][1]))
+        newest = max(found, key=lambda known: _rank(found[known][0][1]))
         _same(f"{contract_id} {newest}", found[newest])
         return found[newest][0][1]
 
@@ -88,7 +87,7 @@ class ContractLoader:
         if _PACK_ID.fullmatch(prompt_pack_id):
             for path, value in _all(self._packs, prompt_pack_id):
                 if isinstance(value, ContractError):
-                    raise value.again()
+                    raise value
                 found.append((path, value))
         if not found:
             raise ContractError(
@@ -102,13 +101,13 @@ class ContractLoader:
 
     def list(self) -> _Contracts:
         """Every version of every contract that can be loaded, by id, older versions first."""
-        return self._sorted_out()[0]
+        return self._examined()[0]
 
     def problems(self) -> _Problems:
         """What is wrong with files of contracts and packs, a sentence each; empty when all is
         well. A contract whose pack is missing is among them.
         """
-        contracts, problems = self._sorted_out()
+        contracts, problems = self._examined()
         for name in _names(self._packs):
             try:
                 self.load_pack(name)
@@ -123,7 +122,7 @@ class ContractLoader:
                     problems.append(f"{about} cannot be used: {error.message}")
         return problems
 
-    def _sorted_out(self) -> tuple[_Contracts, _Problems]:
+    def _examined(self) -> tuple[_Contracts, _Problems]:
         problems: list[str] = []
         good: list[PromptContract] = []
         for name in _names(self._contracts):
@@ -139,7 +138,7 @@ class ContractLoader:
                     good.append(found[0][1])
                 except ContractError as error:
                     problems.append(error.message)
-        good.sort(key=lambda one: (one.contract_id, one.precedence, one.version))
+        good.sort(key=lambda it: (it.contract_id, it.precedence, it.version))
         return good, problems
 
     def _not_found(self, contract_id: str, version: str | None) -> ContractError:
@@ -181,9 +180,9 @@ def _nearest(name: str, folders: Iterable[Folder[_T]]) -> str:
 
 
 def _same(what: str, found: Iterable[tuple[Path, _Digested]]) -> None:
-    (first, one), *others = found
+    (first, value), *others = found
     for path, other in others:
-        if other.digest != one.digest:
+        if other.digest != value.digest:
             raise ContractError(
                 "contract_schema_invalid",
                 f"{first} and {path} both hold {what} and are not equal.",

@@ -21,7 +21,7 @@ def unusable(schema: Mapping[str, Any]) -> str:
     """Why ``schema`` cannot hold inputs or outputs; empty when it can.
 
     Beside what JSON Schema 2020-12 asks: every reference leads to a place in the schema itself
-    (nothing is ever fetched) and not round in a circle, and every pattern is one.
+    (nothing is ever fetched) and not in a circle, and every pattern is one.
     """
     if problem := schema_problem(schema):
         return problem
@@ -70,11 +70,11 @@ def _in_place(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _size(schema: int, applied: Mapping[int, list[Any]], sizes: dict[int, int | None]) -> int:
-    """How many subschemas one value meets at ``schema``; endless where they go round."""
+    """How many subschemas one value meets at ``schema``; too many where they go in a circle."""
     if schema in sizes:
         known = sizes[schema]
         return _MAX_AT_ONCE + 1 if known is None else known
-    sizes[schema] = None  # being counted: who comes back here goes round
+    sizes[schema] = None  # being counted: a reference back to here is a circle
     total = 1 + sum(_size(id(inner), applied, sizes) for inner in applied.get(schema, ()))
     sizes[schema] = total
     return total
