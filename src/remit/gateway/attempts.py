@@ -16,8 +16,7 @@ from remit.gateway.billing import Bill, Billing, estimate, thinks_unseen
 from remit.gateway.breaker import Permit
 from remit.gateway.budget import Amount
 from remit.gateway.config import RouterConfig
-from remit.gateway.durable import CancelledMeanwhileError, whole
-from remit.gateway.inflight import Begin, Claim, End, Ended, InFlightCalls
+from remit.gateway.inflight import Claim, FinishCall, FinishedCall, InFlightCalls, StartCall
 from remit.gateway.records import (
     Attempt,
     Failure,
@@ -29,6 +28,7 @@ from remit.gateway.records import (
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import StreamTap, finite, send
 from remit.gateway.validation import Sent, check_output, response_schema
+from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient, LedgerEntry, utc_now
 from remit.providers import (
@@ -126,7 +126,7 @@ class Attempts:
         Raises:
             BudgetRefusedError: the reservation was refused; nothing is on record.
             IdempotencyKeyUsedError: likewise.
-            CancelledError: the caller went away; the pair is whole.
+            CancelledError: the caller went away; the pair is complete.
         """
         attempt = Attempt(
             call.attempts + 1, provider_id, model_id, call.asked_model_id or model_id, call.bound
@@ -154,7 +154,7 @@ class Attempts:
             prepared = self._ledger.prepare(
                 dispatch_entry(request, attempt.provider_id, attempt.model_id)
             )
-            step = Begin(
+            step = StartCall(
                 prepared=(prepared,),
                 path=call.path,
                 amount=call.amount,
@@ -172,11 +172,11 @@ class Attempts:
                 claim=call.claim,
                 warn=self._warning(request),
             )
-            attempt.dispatch_entry_id, attempt.hold = await whole(
+            attempt.dispatch_entry_id, attempt.hold = await finish_write(
                 self._ledger.step(self._in_flight.stage, step)
             )
             call.claimed = call.claim is not None
-        except CancelledMeanwhileError as late:
+        except CancelledAfterWriteError as late:
             # The marker is durable: it needs its exchange, though nothing was sent.
             permit.release()
             attempt.dispatch_entry_id, attempt.hold = late.result
@@ -210,7 +210,7 @@ class Attempts:
         attempt: Attempt,
         permit: Permit,
     ) -> tuple[ProviderResponse | Failure, BaseException | None]:
-        """One answer or the reason why there is none; tells the breaker."""
+        """One answer or the reason why there is none; reports to the breaker."""
         request, tap = call.request, call.tap
         timeout_s, first_s = self._limits_s(call)
         order = ProviderRequest(
@@ -293,8 +293,8 @@ class Attempts:
         if thinks_unseen(self._config, call.request, attempt.model_id):
             # What was thought and not shown is billed like what arrived.
             return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
-        told = tap.told.input_tokens if tap.told is not None else attempt.bound[0]
-        tokens = estimate(self._config, call.sent, told, tap.size, tap.pieces, attempt.bound)
+        reported = tap.usage.input_tokens if tap.usage is not None else attempt.bound[0]
+        tokens = estimate(self._config, call.sent, reported, tap.size, tap.pieces, attempt.bound)
         return self._billing.assumed(provider_id, model_id, tokens, "estimated")
 
     async def _record(
@@ -315,7 +315,7 @@ class Attempts:
         answered = None
         if call.claim is not None and isinstance(result, ProviderResponse):
             answered = (call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
-        step = End(
+        step = FinishCall(
             prepared=(prepare_exchange(self._ledger, entry, request.subject_id),),
             dispatch_entry_id=attempt.dispatch_entry_id,
             hold=hold,
@@ -323,8 +323,9 @@ class Attempts:
             answered=answered,
         )
         try:
-            ended: Ended = await whole(self._ledger.step(self._in_flight.stage, step))
-        except CancelledMeanwhileError as late:
+            write = self._ledger.step(self._in_flight.stage, step)
+            finished: FinishedCall = await finish_write(write)
+        except CancelledAfterWriteError as late:
             raise asyncio.CancelledError from late
         common: dict[str, Any] = {
             "input_tokens": usage.input_tokens,
@@ -333,10 +334,10 @@ class Attempts:
             "provider_id": attempt.provider_id,
             "latency_ms": attempt.latency_ms,
             "timestamp": utc_now(),
-            "exchange_entry_id": ended.exchange_entry_id,
+            "exchange_entry_id": finished.exchange_entry_id,
             "dispatch_entry_id": attempt.dispatch_entry_id,
             "context_hash": call.sent.context_hash,
-            "budget_remaining": ended.remaining,
+            "budget_remaining": finished.remaining,
             "cost_incurred": (usage.cost_nano or 0) / 1e9 if charging else 0.0,
             "cost_certainty": bill.certainty if charging else "",
             "cost_known": charging and usage.cost_nano is not None,

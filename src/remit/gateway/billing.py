@@ -44,13 +44,13 @@ class Bill:
         if not charged:
             guessed = self.certainty in ("estimated", "upper_bound")
             return {"cost_certainty": self.certainty} if guessed else {}
-        told: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "cost_certainty": self.certainty,
             "price_version": self.price_version,
         }
         if self.usage.cost_nano is not None:
-            told["cost_usd"] = usd_of(self.usage.cost_nano)
-        return told
+            shown["cost_usd"] = usd_of(self.usage.cost_nano)
+        return shown
 
 
 class Billing:
@@ -93,7 +93,7 @@ class Billing:
             nano = 0
         elif price is not None:
             usage = _usage(answer)
-            if usage is None:  # parts that exceed their whole: at the dearest, then
+            if usage is None:  # parts that exceed their total: at the dearest, then
                 tokens = (answer.input_tokens, answer.output_tokens)
                 return self.assumed(provider_id, model_id, tokens, "upper_bound")
             nano = price.cost_nano(usage)
@@ -104,7 +104,7 @@ class Billing:
     def assumed(
         self, provider_id: str, model_id: str, tokens: tuple[int, int], certainty: str
     ) -> Bill:
-        """The bill for what nobody reported: at the dearest that so many tokens can cost."""
+        """The bill for unreported usage: at the dearest that so many tokens can cost."""
         price = self._prices.find(provider_id, model_id)
         nano = self._bound_nano(provider_id, price, *tokens)
         return self._bill(nano, *tokens, model_id, certainty, certainty)
@@ -146,7 +146,7 @@ def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int
 
 def estimate(config: RouterConfig, sent: Sent, told_in: int | None, text_bytes: int,
              pieces: int, bound: tuple[int, int]) -> tuple[int, int]:  # fmt: skip
-    """Tokens of a stream that broke off: what was told, else by the bytes.
+    """Tokens of a stream that broke off: what was reported, else by the bytes.
 
     A piece of a stream is a token or more; bytes per token are set so low that ordinary text
     has fewer tokens than this says.

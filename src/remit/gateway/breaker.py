@@ -16,7 +16,7 @@ Outcome = Literal["ok", "bad", "nothing"]
 
 
 class CircuitState(StrEnum):
-    """Where a breaker stands."""
+    """The state of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -27,7 +27,7 @@ class Permit:
     """Leave to make one call; answered once, by ``succeed``, ``fail`` or ``release``.
 
     Args:
-        answer: told what the call came to; does not wait.
+        answer: takes what the call came to; does not wait.
     """
 
     def __init__(self, answer: Callable[[Outcome], None]) -> None:

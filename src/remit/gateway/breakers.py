@@ -14,7 +14,7 @@ from typing import Any
 
 from remit.gateway.breaker import Circuit, CircuitState, Outcome, Permit
 from remit.gateway.config import CircuitBreakerConfig
-from remit.gateway.durable import CancelledMeanwhileError, whole
+from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, Transaction
 
@@ -62,19 +62,19 @@ class CircuitBreaker:
 
     @property
     def retry_after_s(self) -> float | None:
-        """When an open circuit lets somebody try again, in seconds; ``None`` when it does now."""
+        """When an open circuit is tried again, in seconds; ``None`` when it does now."""
         self._breakers.look()
         return self._breakers.seen(*self._key)[1]
 
 
 @dataclass(slots=True)
-class _Own:
+class _LocalState:
     """What this process itself did to a circuit.
 
     Attributes:
         circuit: as it is after that, also before it is on record.
-        steps: how many changes were handed over to the ledger; ``done``: the last that it did.
-        asked: whether anybody made a call.
+        steps: how many changes were submitted to the ledger; ``done``: the last that it did.
+        asked: whether a call was made.
     """
 
     circuit: Circuit
@@ -86,13 +86,13 @@ class _Own:
 class Breakers:
     """The board: what happened to any call, in any process, decides for all.
 
-    A row for each circuit that ever failed lies in the ledger's database. A change takes effect in
+    A row for each circuit that ever failed is in the ledger's database. A change takes effect in
     this process at once, and is then made to the row as it is, in a transaction that others'
     writes share. What others did is read before a call, when it was last read more than
     ``poll_s`` ago. A success where no failure is counted neither reads more nor writes.
 
     Args:
-        ledger: in whose database the rows lie.
+        ledger: in whose database the rows are.
         config: thresholds, and how often to look.
         trial_ms: after which time a trial that was not answered is given to another.
 
@@ -106,7 +106,7 @@ class Breakers:
         self._trial_ms = trial_ms
         self._on_server = ledger.location.startswith("postgresql")
         self._lock = threading.Lock()
-        self._own: dict[_Key, _Own] = {}
+        self._local: dict[_Key, _LocalState] = {}
         self._rows: dict[_Key, Circuit] = {}
         self._raw: list[tuple[Any, ...]] = []
         self._looked_at = 0.0
@@ -131,19 +131,19 @@ class Breakers:
             after = before.tried(self._config, self._now_ms(), self._trial_ms)
             if after is None:
                 return None
-            own, step, trying = self._hand_over(key, after, self._try)
+            local, step, trying = self._submit(key, after, self._try)
         try:
-            permit: Permit | None = await whole(trying)
+            permit: Permit | None = await finish_write(trying)
             return permit
-        except CancelledMeanwhileError as late:
+        except CancelledAfterWriteError as late:
             if late.result is not None:
                 late.result.release()
             raise asyncio.CancelledError from late
         except BaseException:
             with self._lock:
-                own.done = max(own.done, step)
-                if own.steps == step:
-                    own.circuit = before
+                local.done = max(local.done, step)
+                if local.steps == step:
+                    local.circuit = before
             raise
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
@@ -161,7 +161,7 @@ class Breakers:
         """Those that were asked here, or failed anywhere."""
         self.look()
         with self._lock:
-            keys = dict.fromkeys(key for key, own in self._own.items() if own.asked)
+            keys = dict.fromkeys(key for key, local in self._local.items() if local.asked)
             keys.update(dict.fromkeys(self._rows))
         return {key: CircuitBreaker(self, key) for key in keys}
 
@@ -202,7 +202,7 @@ class Breakers:
             self._waiting.append(mine)
             first = len(self._waiting) == 1
         if first:
-            # A thread of its own: neither a pool that is full nor a loop that ends is in its way.
+            # A thread of its local: neither a pool that is full nor a loop that ends is in its way.
             thread = threading.Thread(target=self._look_for_all, name="remit-look", daemon=True)
             try:
                 thread.start()
@@ -217,7 +217,7 @@ class Breakers:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
             for future in waiting:
-                with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits
+                with contextlib.suppress(RuntimeError):  # that loop was closed
                     future.get_loop().call_soon_threadsafe(_wake, future)
 
     def _is_old(self) -> bool:
@@ -256,82 +256,82 @@ class Breakers:
     # -- what this process knows and does; with the lock held --------------------------------
 
     def _circuit(self, key: _Key) -> Circuit:
-        own, row = self._own.get(key), self._rows.get(key)
-        if own is None:
+        local, row = self._local.get(key), self._rows.get(key)
+        if local is None:
             return row or _NEW
-        if row is not None and own.steps == own.done and row.changed_at_ms > (
-            own.circuit.changed_at_ms
+        if row is not None and local.steps == local.done and row.changed_at_ms > (
+            local.circuit.changed_at_ms
         ):  # fmt: skip
-            own.circuit = row
-        return own.circuit
+            local.circuit = row
+        return local.circuit
 
-    def _hand_over(
+    def _submit(
         self,
         key: _Key,
         circuit: Circuit,
-        call: Callable[[_Key, _Own, int, Transaction], Any],
-    ) -> tuple[_Own, int, asyncio.Future[Any]]:
+        call: Callable[[_Key, _LocalState, int, Transaction], Any],
+    ) -> tuple[_LocalState, int, asyncio.Future[Any]]:
         """Have the circuit be like this at once, and ``call`` put it on record.
 
         Raises:
-            LedgerClosedError: nothing was handed over or changed.
+            LedgerClosedError: nothing was submitted or changed.
             RuntimeError: likewise; there is no running loop.
         """
-        own = self._own_of(key)
-        step = own.steps + 1
-        future = self._ledger.submit(functools.partial(call, key, own, step))
-        own.circuit, own.steps = circuit, step
-        return own, step, future
+        local = self._local_state(key)
+        step = local.steps + 1
+        future = self._ledger.submit(functools.partial(call, key, local, step))
+        local.circuit, local.steps = circuit, step
+        return local, step, future
 
-    def _own_of(self, key: _Key) -> _Own:
-        own = self._own.get(key)
-        if own is None:
-            if len(self._own) >= self._config.most_rows:
+    def _local_state(self, key: _Key) -> _LocalState:
+        local = self._local.get(key)
+        if local is None:
+            if len(self._local) >= self._config.most_rows:
                 # Clients name models. Half of the oldest go, but for those in which something is.
-                for name in list(self._own)[: self._config.most_rows // 2 + 1]:
-                    old = self._own[name]
+                for name in list(self._local)[: self._config.most_rows // 2 + 1]:
+                    old = self._local[name]
                     row = self._rows.get(name, _NEW)
                     is_known = old.circuit.is_clean or row == old.circuit
                     if is_known and old.steps == old.done:
-                        del self._own[name]
-            own = self._own[key] = _Own(self._rows.get(key, _NEW))
-        return own
+                        del self._local[name]
+            local = self._local[key] = _LocalState(self._rows.get(key, _NEW))
+        return local
 
     def _permit(self, key: _Key, circuit: Circuit, *, noted: bool = False) -> Permit:
         return Permit(functools.partial(self._answered, key, circuit.generation, noted))
 
     def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
-        """Here at once, on record soon. What the ledger has noted, the ledger is told."""
+        """Change the circuit here at once, and on record soon where the ledger knows of it."""
 
         def change(circuit: Circuit, now_ms: int) -> Circuit:
             return circuit.answered(self._config, generation, outcome, now_ms)
 
         with self._lock:
             if outcome != "nothing":
-                self._own_of(key).asked = True
+                self._local_state(key).asked = True
             before = self._circuit(key)
             after = change(before, self._now_ms())
             if after is before and not noted:
                 return
             try:
-                own, step, future = self._hand_over(
+                local, step, future = self._submit(
                     key, after, functools.partial(self._change, change)
                 )
             except (RemitError, RuntimeError) as error:  # the ledger is closed, or the loop is
-                self._own_of(key).circuit = after
+                self._local_state(key).circuit = after
                 _log.debug("a circuit breaker's change stays here: %s", error)
                 return
-        future.add_done_callback(functools.partial(self._heard, own, step))
+        future.add_done_callback(functools.partial(self._recorded, local, step))
 
-    def _heard(self, own: _Own, step: int, future: asyncio.Future[Any]) -> None:
+    def _recorded(self, local: _LocalState, step: int, future: asyncio.Future[Any]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             _log.warning("a circuit breaker's change is not on record: %s", error)
             with self._lock:
-                own.done = max(own.done, step)
+                local.done = max(local.done, step)
 
     # -- in the writer's thread --------------------------------------------------------
 
-    def _try(self, key: _Key, own: _Own, step: int, tx: Transaction) -> Permit | None:
+    def _try(self, key: _Key, local: _LocalState, step: int, tx: Transaction) -> Permit | None:
         """Take a trial of the row as it is; leave to call where others have closed it."""
         may = False
 
@@ -341,14 +341,14 @@ class Breakers:
             may = after is not None or not circuit.open
             return after or circuit
 
-        circuit = self._change(take, key, own, step, tx)
+        circuit = self._change(take, key, local, step, tx)
         return self._permit(key, circuit, noted=True) if may else None
 
     def _change(
         self,
         change: Callable[[Circuit, int], Circuit],
         key: _Key,
-        own: _Own,
+        local: _LocalState,
         step: int,
         tx: Transaction,
     ) -> Circuit:
@@ -359,9 +359,9 @@ class Breakers:
         if after is not before:
             tx.execute(_PUT, (*key, *_values_of(after)))
         with self._lock:
-            own.done = max(own.done, step)
-            if own.steps == step:  # else more is on its way, and this is behind what is known
-                own.circuit = after
+            local.done = max(local.done, step)
+            if local.steps == step:  # else more is on its way, and this is behind what is known
+                local.circuit = after
         return after
 
 

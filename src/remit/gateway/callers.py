@@ -53,7 +53,7 @@ def path_of(call: Call) -> tuple[str, ...]:
 
 
 def caller_of(call: Call) -> str:
-    """Whose idempotency keys these are: nobody is answered with another's record."""
+    """Whose idempotency keys these are: a replay never crosses callers."""
     identity = call.identity
     if identity is not None and identity.key_id:
         return f"key:{identity.key_id}"

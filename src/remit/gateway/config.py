@@ -17,7 +17,7 @@ class CircuitBreakerConfig:
 
     Attributes:
         failure_threshold: failures in a row that open it.
-        recovery_timeout_ms: how long it then lets nobody through.
+        recovery_timeout_ms: how long it then lets no call through.
         half_open_max: calls let through after that, to try it.
         poll_s: how old what a process knows of others' failures may be, in seconds.
         keep_hours: how long a circuit that is well is remembered.
@@ -73,7 +73,7 @@ class RouterConfig:
 
     @property
     def prefixes_longest_first(self) -> list[str]:
-        """The keys of ``model_prefixes``, the most telling first."""
+        """The keys of ``model_prefixes``, the longest first."""
         return sorted(self.model_prefixes, key=len, reverse=True)
 
     @classmethod

@@ -55,7 +55,7 @@ _FALLS_BACK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """What an observer is told when a call has ended.
+    """What an observer gets when a call has ended.
 
     Attributes:
         started_ns: when it came in, nanoseconds since 1970.
@@ -78,7 +78,7 @@ class LLMGateway:
         ledger_client: where calls are recorded.
         budgeter: holds the limits; without one calls are not limited.
         config: defaults, timeouts, retries.
-        auth_provider: tells who asks; required outside dev mode.
+        auth_provider: authenticates callers; required outside dev mode.
         dev_mode: skip authentication.
         budget_mode: ``enforce`` refuses, ``warn`` records and goes on, ``off`` counts what is
             spent and does neither.
@@ -145,13 +145,13 @@ class LLMGateway:
         return self._in_flight
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """What the model that would get ``request`` can do; all, where nobody says."""
+        """What the model that would get ``request`` can do; all, where it is unknown."""
         router = self._names.router_of(request)
         if router is not None:
             return router.capabilities(request)
         provider_id, model_id = self._names.candidates(request)[0]
-        told = getattr(self._providers.get(provider_id), "capabilities", None)
-        answer = told(model_id) if callable(told) else None
+        capabilities = getattr(self._providers.get(provider_id), "capabilities", None)
+        answer = capabilities(model_id) if callable(capabilities) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
 
     def input_bound(self, request: PromptRequest) -> int:
@@ -192,7 +192,7 @@ class LLMGateway:
         return self._breakers.known()
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """How the circuit of one provider and model stands; takes no leave to call.
+        """The state of one provider and model's circuit; takes no leave to call.
 
         Returns:
             Its state, and in how many seconds an open circuit may be tried; ``None`` when it may
@@ -239,10 +239,10 @@ class LLMGateway:
         try:
             response = await self._route(call)
         except BaseException:
-            if call.last is not None:  # the caller went away; what was recorded is told
+            if call.last is not None:  # the caller went away; what was recorded is reported
                 self._tell(call, call.last, started_ns)
             raise
-        # Who it was handed on to has told of its calls; what it was refused is told as a whole.
+        # A router reports its own calls; a refusal of the request is reported here.
         refused = routed is not None and response.outcome is RouteOutcome.REJECTED
         if call.handed_on is None and not refused:
             self._tell(call, response, started_ns)
@@ -423,7 +423,7 @@ class LLMGateway:
     ) -> PromptResponse:
         """One ``PROMPT_REJECTED``; nothing held, nothing sent.
 
-        Of a routed request one is written for the whole, by whoever routes it.
+        Of a routed request one is written for the request, by its router.
         """
         request = call.request
         entry_id = ""

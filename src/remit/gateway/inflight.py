@@ -22,12 +22,12 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Stage, Transaction
 
 __all__ = [
-    "Begin",
-    "End",
-    "Ended",
+    "FinishCall",
+    "FinishedCall",
     "IdempotencyKeyUsedError",
     "InFlightCalls",
     "LeaseLostError",
+    "StartCall",
 ]
 
 _FIELDS = (
@@ -69,7 +69,7 @@ class IdempotencyKeyUsedError(RemitError):
 
 
 @dataclass(slots=True)
-class Begin:
+class StartCall:
     """The step that makes a call's intent durable.
 
     Attributes:
@@ -94,7 +94,7 @@ class Begin:
 
 
 @dataclass(slots=True)
-class End:
+class FinishCall:
     """The step that puts an answer on record, settles it and takes the call off.
 
     Attributes:
@@ -111,7 +111,7 @@ class End:
 
 
 @dataclass(slots=True)
-class Ended:
+class FinishedCall:
     """The ``EXCHANGE``'s id, and tokens left on the narrowest limit."""
 
     exchange_entry_id: str
@@ -133,12 +133,12 @@ class InFlightCalls:
         self.charging = charging
         self.owner = Owner.current().encode()
 
-    def stage(self, tx: Transaction, steps: Sequence[Begin | End]) -> Stage:
-        """What :meth:`~remit.ledger.LedgerClient.step` needs for :class:`Begin` and :class:`End`.
+    def stage(self, tx: Transaction, steps: Sequence[StartCall | FinishCall]) -> Stage:
+        """The stage for :meth:`~remit.ledger.LedgerClient.step` of both kinds of step.
 
-        A ``Begin`` gives the dispatch's id and its hold; raises
-        :class:`BudgetRefusedError` or :class:`IdempotencyKeyUsedError`. An ``End``
-        gives :class:`Ended`; raises :class:`LeaseLostError`.
+        A ``StartCall`` returns the dispatch's id and its hold; raises
+        :class:`BudgetRefusedError` or :class:`IdempotencyKeyUsedError`. A ``FinishCall``
+        returns :class:`FinishedCall`; raises :class:`LeaseLostError`.
         """
         return _Calls(self, self._budgeter.accounts(tx), tx, steps)
 
@@ -243,7 +243,7 @@ class _Calls:
         calls: InFlightCalls,
         accounts: Accounts,
         tx: Transaction,
-        steps: Sequence[Begin | End],
+        steps: Sequence[StartCall | FinishCall],
     ) -> None:
         self._calls = calls
         self._accounts = accounts
@@ -252,22 +252,24 @@ class _Calls:
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str]] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
-        ends = [step.dispatch_entry_id for step in steps if isinstance(step, End)]
+        ends = [step.dispatch_entry_id for step in steps if isinstance(step, FinishCall)]
         self._there = {row[0] for row in _select_in(tx, "dispatch_entry_id", ends)}
-        claims = {step.claim[:2] for step in steps if isinstance(step, Begin) and step.claim}
+        claims = {step.claim[:2] for step in steps if isinstance(step, StartCall) and step.claim}
         self._asked = claims
         for caller, key, exchange_id, until, token in _select_claims(tx, sorted(claims)):
             self._claims[(caller, key)] = (exchange_id, until, token)
         if calls.charging:
-            paths = [step.path for step in steps if isinstance(step, Begin)]
-            paths += [step.hold.scopes for step in steps if isinstance(step, End) and step.hold]
+            paths = [step.path for step in steps if isinstance(step, StartCall)]
+            paths += [
+                step.hold.scopes for step in steps if isinstance(step, FinishCall) and step.hold
+            ]
             accounts.load(key for path in paths for key in path)
 
-    def do(self, step: Begin | End) -> Any:
+    def do(self, step: StartCall | FinishCall) -> Any:
         """See :meth:`InFlightCalls.stage`."""
-        return self._begin(step) if isinstance(step, Begin) else self._end(step)
+        return self._start(step) if isinstance(step, StartCall) else self._finish(step)
 
-    def _begin(self, step: Begin) -> tuple[str, Hold | None]:
+    def _start(self, step: StartCall) -> tuple[str, Hold | None]:
         now = _now_ms()
         if step.claim is not None:
             self._check_claim(step.claim, now)
@@ -299,7 +301,7 @@ class _Calls:
             self._tx.append(step.warn(refused.code, refused.message))
         return dispatch_id, hold
 
-    def _end(self, step: End) -> Ended:
+    def _finish(self, step: FinishCall) -> FinishedCall:
         if step.dispatch_entry_id not in self._there:
             rows = _select_in(self._tx, "dispatch_entry_id", [step.dispatch_entry_id])
             if not rows or (step.dispatch_entry_id,) in self._ended:
@@ -319,7 +321,7 @@ class _Calls:
             claim, kept_ms = step.answered
             until = _now_ms() + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
-        return Ended(exchange_id, remaining)
+        return FinishedCall(exchange_id, remaining)
 
     def _check_claim(self, claim: Claim, now: int) -> None:
         known = self._claims.get(claim[:2])

@@ -63,7 +63,7 @@ class Names:
 
     Args:
         config: defaults, prefixes and fallbacks.
-        known: ids of the providers that are registered; looked at anew after :meth:`forget`.
+        known: ids of the providers that are registered; read again after :meth:`forget`.
 
     Attributes:
         router: knows routes, and the registry's names.
@@ -76,7 +76,7 @@ class Names:
         self._found: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
 
     def forget(self) -> None:
-        """Look names up anew: a provider or a router has come."""
+        """Look names up again: a provider or a router was registered."""
         self._found.clear()
 
     def router_of(self, request: PromptRequest) -> RequestRouter | None:

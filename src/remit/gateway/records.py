@@ -27,7 +27,7 @@ class Failure:
 
     Attributes:
         billing: ``nothing`` where the provider did not bill; ``arrived`` where a stream broke
-            off after it had begun; ``bound`` where nobody knows.
+            off after it had begun; ``bound`` where unknown.
         retry_after_s: when the provider wants to be asked again.
     """
 
@@ -90,7 +90,7 @@ def exchange_entry(
     identity: Identity | None = None,
     model_named: str | None = None,
 ) -> LedgerEntry:
-    """One round trip, whole: success and failure have the same keys, failure two more.
+    """One round trip: success and failure have the same keys, failure two more.
 
     Args:
         usage: input and output tokens that are charged.
@@ -134,7 +134,7 @@ def exchange_entry(
     if identity is not None:
         if identity.key_id:
             metadata["key_id"] = identity.key_id
-        else:  # whose key it is stands on the key's own record
+        else:  # the owner is on the key's own record
             for name in ("user_id", "team_id", "organisation_id"):
                 if value := getattr(identity, name):
                     metadata[name] = value
@@ -171,16 +171,16 @@ def exchange_entry(
 
 def sent_parameters(request: PromptRequest, model_named: str | None) -> dict[str, Any]:
     """What was sent that the contract does not fix: enough to send it again."""
-    told: dict[str, Any] = dict(request.parameters or {})
+    fields: dict[str, Any] = dict(request.parameters or {})
     if model_named is not None:
-        told["model"] = model_named
+        fields["model"] = model_named
     if request.dialect is not None:
-        told["dialect"] = request.dialect
+        fields["dialect"] = request.dialect
     if request.temperature is not None:
-        told["temperature"] = request.temperature
+        fields["temperature"] = request.temperature
     if request.max_tokens is not None:
-        told["max_tokens"] = request.max_tokens
-    return told
+        fields["max_tokens"] = request.max_tokens
+    return fields
 
 
 def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:

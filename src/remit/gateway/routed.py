@@ -21,11 +21,11 @@ class Routed:
         decision_id: of the decision that it belongs to.
         asked_model_id: what the caller asked for, such as ``auto``.
         model_name: the chosen model's name in the registry.
-        timeout_s: the longest that a whole answer may take, in seconds, and the first piece of a
+        timeout_s: the longest that an answer may take, in seconds, and the first piece of a
             stream; for the rest of it the gateway's own limit holds.
         number: which try of the same it is, from 1; a first try counts as a turn.
         retry_of: the ``EXCHANGE`` of the try before it.
-        on_record: told of the outcome once it is on record, also when the caller has gone away.
+        on_record: called with the outcome once it is on record, also when the caller has gone away.
     """
 
     decision_id: str

@@ -1,4 +1,4 @@
-"""Whose session it is: nobody works in another's (SPEC 6)."""
+"""The owner of a session: others cannot use it (SPEC 6)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from remit.ledger import is_plain_text
 __all__ = ["MAX_ID_CHARS", "MAX_TOKENS", "Sent", "check_output", "check_request", "encode_sent"]
 
 MAX_ID_CHARS = 512
-"""Longest id of any kind: ids stand in records as they are, and a record has a limit."""
+"""Longest id of any kind: ids are in records as they are, and a record has a limit."""
 
 MAX_TOKENS = 10**9
 """Most output tokens that anybody can mean."""
@@ -45,8 +45,8 @@ class Sent:
         size: bytes of what is sent, tool definitions and schema included, without the data of
             images: these are bounded by their number.
         images: how many there are.
-        bounded: whether nothing is in it whose tokens nobody here can bound (documents, audio,
-            files by reference, blocks of unknown kinds).
+        bounded: whether the tokens of everything in it can be bounded here; not those of
+            documents, audio, files by reference and blocks of unknown kinds.
     """
 
     messages: tuple[Message, ...]
@@ -101,8 +101,12 @@ def encode_sent(request: PromptRequest) -> Sent:
     """
     extra = 0
     if request.tools or request.structured_output or request.parameters:
-        told = [list(request.tools or ()), response_schema(request), dict(request.parameters or {})]
-        extra = len(canonical_json(told))
+        extras = [
+            list(request.tools or ()),
+            response_schema(request),
+            dict(request.parameters or {}),
+        ]
+        extra = len(canonical_json(extras))
     if request.messages is None:
         encoded = canonical_json(request.prompt)
         plain = request.prompt.encode()

@@ -1,4 +1,4 @@
-"""Waiting for a write that must not be half heard of."""
+"""Waiting for a write whose outcome must be known, also when the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-__all__ = ["CancelledMeanwhileError", "whole"]
+__all__ = ["CancelledAfterWriteError", "finish_write"]
 
 _T = TypeVar("_T")
 
 
-class CancelledMeanwhileError(Exception):
+class CancelledAfterWriteError(Exception):
     """The caller was cancelled while something was made durable; it is."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
 
 
-async def whole(write: Awaitable[_T]) -> _T:
-    """Wait for a write to its end, also when the caller is cancelled meanwhile, and again.
+async def finish_write(write: Awaitable[_T]) -> _T:
+    """Wait until a write has finished, also when the caller is cancelled meanwhile, and again.
 
     Raises:
-        CancelledMeanwhileError: cancelled, and the write is durable.
+        CancelledAfterWriteError: cancelled, and the write is durable.
         CancelledError: cancelled, and the write failed.
     """
     task = asyncio.ensure_future(write)
@@ -38,4 +38,4 @@ async def whole(write: Awaitable[_T]) -> _T:
         return task.result()
     if task.exception() is not None:
         raise asyncio.CancelledError
-    raise CancelledMeanwhileError(task.result())
+    raise CancelledAfterWriteError(task.result())
