@@ -4,7 +4,7 @@ A pack is a sequence of sections, each begun by a line that holds only ``[system
 ``[user]``, ``[assistant]`` or ``[history]``. A section becomes one message; ``[history]``
 marks where the turns of the conversation go. A pack without such a line is one user message.
 Sections are cut before anything is filled in, so no value can begin one; values are inserted
-as text, whole, and never read as template.
+as text, unchanged, and never read as template.
 """
 
 from __future__ import annotations

@@ -224,8 +224,8 @@ class Attempts:
             parameters=request.parameters or {},
             dialect=request.dialect,
         )
-        # What a stream had begun to say was produced, and is paid for; of what never began
-        # nobody knows.
+        # What a stream had begun to say was produced, and is paid for; what never began
+        # is unknown.
         unknown = "bound"
         failure: Failure
         cause: BaseException

@@ -76,8 +76,8 @@ class StartCall:
         prepared: the ``DISPATCH``, alone.
         path: accounts that pay.
         about: session, work order, agent, contract and key id of the call.
-        claim: caller, idempotency key, and what tells this call from another with the same, where
-            the call has one. Each attempt renews it.
+        claim: caller, idempotency key, and what distinguishes this call from another with
+            the same, where the call has one. Each attempt renews it.
         warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
     """
 

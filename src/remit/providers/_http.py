@@ -116,7 +116,7 @@ class JsonHttpClient:
             raise self._broken(error, timeout_s, answering=response is not None) from error
         finally:
             if response is not None:
-                # What is left of a stream that nobody wants is not waited for.
+                # The rest of an abandoned stream is not waited for.
                 (response.release if ended else response.close)()
 
     async def _send(

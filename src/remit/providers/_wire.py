@@ -67,5 +67,5 @@ def free(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def count(value: Any) -> int:
-    """A token count; 0 where nothing was told."""
+    """A token count; 0 where none was reported."""
     return number_or_none(value) or 0

@@ -91,7 +91,7 @@ class AnthropicProvider:
                 "/v1/messages", body, request.timeout_s, headers
             ):
                 collected.add(event, raw)
-            return _parse(collected.whole(), forced)
+            return _parse(collected.body(), forced)
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
@@ -123,7 +123,7 @@ class AnthropicProvider:
             raise ProviderError("INVALID_REQUEST", error.message) from error
         body["max_tokens"] = request.max_tokens or self._settings.max_output_tokens
         if request.temperature is not None and self._settings.send_temperature:
-            # The API's own clients are told by it what it takes; others' scale goes further.
+            # The API refuses what is out of its range; other dialects' scale goes further.
             own = request.dialect == "anthropic"
             body["temperature"] = request.temperature if own else min(request.temperature, 1.0)
         if request.response_schema is not None and request.dialect != "anthropic":
@@ -142,8 +142,8 @@ class AnthropicProvider:
 class _StreamedMessage:
     """Puts a message together from the events of a stream."""
 
-    def __init__(self, tell: EventSink, forced: str) -> None:
-        self._tell = tell
+    def __init__(self, emit: EventSink, forced: str) -> None:
+        self._emit = emit
         self._forced = forced
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -161,9 +161,9 @@ class _StreamedMessage:
             raise ProviderError(
                 "SERVER_ERROR", str(detail.get("message", detail)), True, maybe_billed=True
             )
-        # A made-up tool is no business of the client's, and a whole answer is no event.
+        # A made-up tool is no business of the client's, and a complete answer is no event.
         if not self._forced and kind != "message":
-            self._tell(WireChunk("anthropic", str(kind), raw, event))
+            self._emit(WireChunk("anthropic", str(kind), raw, event))
         if kind == "message_start":
             self._message = dict(event.get("message", {}))
             self._told(self._message.get("usage"))
@@ -176,46 +176,46 @@ class _StreamedMessage:
             self._message["usage"] = {**self._message.get("usage", {}), **event.get("usage", {})}
         elif kind == "message_stop":
             self._ended = True
-        elif kind == "message":  # a server that does not stream answers whole
-            self._tell(TextDelta(text_of(event.get("content"))))
+        elif kind == "message":  # a server that does not stream answers at once
+            self._emit(TextDelta(text_of(event.get("content"))))
             for index, block in enumerate(event.get("content") or ()):
                 if block.get("type") == "tool_use":
-                    self._tell(ToolUseStart(index, str(block["id"]), str(block["name"])))
-                    self._tell(ToolInputDelta(index, orjson.dumps(block["input"]).decode()))
+                    self._emit(ToolUseStart(index, str(block["id"]), str(block["name"])))
+                    self._emit(ToolInputDelta(index, orjson.dumps(block["input"]).decode()))
             self._message = event
             self._ended = self._is_whole = True
 
     def _told(self, usage: Any) -> None:
         if isinstance(usage, dict) and "input_tokens" in usage:
             tokens_in, _, _ = _input_tokens(usage)
-            self._tell(UsageReported(tokens_in, number_or_none(usage.get("output_tokens"))))
+            self._emit(UsageReported(tokens_in, number_or_none(usage.get("output_tokens"))))
 
     def _begin(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = block
         self._inputs[index] = []
         if block.get("type") == "tool_use" and not self._forced:
-            self._tell(ToolUseStart(index, str(block.get("id")), str(block.get("name"))))
+            self._emit(ToolUseStart(index, str(block.get("id")), str(block.get("name"))))
 
     def _delta(self, index: int, delta: dict[str, Any]) -> None:
         kind, block = delta.get("type"), self._blocks.get(index, {})
         if kind == "text_delta":
             block["text"] = block.get("text", "") + delta["text"]
             if not self._forced:
-                self._tell(TextDelta(delta["text"]))
+                self._emit(TextDelta(delta["text"]))
         elif kind == "input_json_delta":
             self._inputs[index].append(delta["partial_json"])
             piece = delta["partial_json"]
-            self._tell(TextDelta(piece) if self._forced else ToolInputDelta(index, piece))
+            self._emit(TextDelta(piece) if self._forced else ToolInputDelta(index, piece))
         elif kind == "thinking_delta":
             block["thinking"] = block.get("thinking", "") + delta["thinking"]
-            self._tell(ThinkingDelta(delta["thinking"]))
+            self._emit(ThinkingDelta(delta["thinking"]))
         elif kind == "signature_delta":
             block["signature"] = delta["signature"]
-            self._tell(ThinkingDelta("", delta["signature"]))
+            self._emit(ThinkingDelta("", delta["signature"]))
         elif kind == "citations_delta":
             block.setdefault("citations", []).append(delta["citation"])
 
-    def whole(self) -> dict[str, Any]:
+    def body(self) -> dict[str, Any]:
         """The message as if it had come in one piece.
 
         Raises:

@@ -99,7 +99,7 @@ class LocalProvider:
     ) -> ProviderResponse:
         body = chat_body(request)
         body |= {
-            "stream": True,  # also when nobody listens: only a stream can be stopped
+            "stream": True,  # also without a listener: only a stream can be stopped
             "stream_options": {"include_usage": True},
             "cache_prompt": True,
         }
@@ -131,7 +131,7 @@ class LocalProvider:
                 raise _refusal(result["error"])
             if failure:
                 raise failure[0]
-            return chat_response({**collected.whole(), "model": self._model_id})
+            return chat_response({**collected.body(), "model": self._model_id})
 
     def _load(self) -> Any:
         if self._server is not None:
@@ -150,7 +150,7 @@ class LocalProvider:
         params.cpuparams.n_threads = self._settings.threads or os.cpu_count() or 1
         params.verbosity = 0
         params.ui = False
-        # Its port is on loopback and cannot be switched off: let nobody else use it.
+        # Its port is on loopback and cannot be switched off: let no other process use it.
         params.api_keys = [secrets.token_urlsafe(32)]
         try:
             self._server = xllamacpp.Server(params)

@@ -16,7 +16,7 @@ class MockProvider:
 
     Args:
         default_response: the text given when the script is used up.
-        responses: a script: texts, whole responses, or exceptions to raise, in order.
+        responses: a script: texts, responses, or exceptions to raise, in order.
         delay_s: seconds to take for each answer.
         input_tokens: tokens reported for a text.
         output_tokens: tokens reported for a text.

@@ -85,7 +85,7 @@ class OpenAIProvider:
             collected = StreamedChat(on_event)
             async for chunk, raw in self._http.stream("/chat/completions", body, request.timeout_s):
                 collected.add(chunk, raw)
-            return chat_response(collected.whole())
+            return chat_response(collected.body())
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
@@ -156,7 +156,7 @@ def chat_response(answer: dict[str, Any], raw: bytes | None = None) -> ProviderR
     if not isinstance(text, str):
         raise TypeError("content is not a text")
     usage = answer.get("usage") or {}
-    told = "prompt_tokens" in usage and "completion_tokens" in usage
+    reported = "prompt_tokens" in usage and "completion_tokens" in usage
     details = usage.get("prompt_tokens_details") or {}
     thinking = usage.get("completion_tokens_details") or {}
     uses_tool = any(block["type"] == "tool_use" for block in blocks)
@@ -172,7 +172,7 @@ def chat_response(answer: dict[str, Any], raw: bytes | None = None) -> ProviderR
         content_blocks=tuple(blocks),
         cached_input_tokens=number_or_none(details.get("cached_tokens")) or None,
         reasoning_tokens=number_or_none(thinking.get("reasoning_tokens")) or None,
-        usage_reported=told,
+        usage_reported=reported,
         wire=("openai", raw) if raw is not None else None,
     )
 
@@ -194,27 +194,27 @@ class StreamedChat:
             detail = chunk["error"]
             said = detail.get("message", detail) if isinstance(detail, dict) else detail
             raise ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)
-        tell = self._on_event
+        emit = self._on_event
         choices = chunk.get("choices") or ()
         if raw is not None and not any("message" in choice for choice in choices):
-            tell(WireChunk("openai", "", raw, chunk))
+            emit(WireChunk("openai", "", raw, chunk))
         for key in ("id", "model", "usage"):
             if chunk.get(key):
                 self._answer[key] = chunk[key]
         for choice in choices:
-            if "message" in choice:  # a server that does not stream answers whole
-                tell(TextDelta(choice["message"].get("content") or ""))
+            if "message" in choice:  # a server that does not stream answers at once
+                emit(TextDelta(choice["message"].get("content") or ""))
                 for index, call in enumerate(choice["message"].get("tool_calls") or ()):
                     self._add_call({**call, "index": index})
                 self._answer = chunk
-                self._finish = "whole"
+                self._finish = "at once"
                 return
             delta = choice.get("delta") or {}
             if thought := delta.get("reasoning_content") or delta.get("reasoning"):
-                tell(ThinkingDelta(str(thought)))
+                emit(ThinkingDelta(str(thought)))
             if delta.get("content"):
                 self._text.append(delta["content"])
-                tell(TextDelta(delta["content"]))
+                emit(TextDelta(delta["content"]))
             for part in delta.get("tool_calls") or ():
                 self._add_call(part)
             self._finish = choice.get("finish_reason") or self._finish
@@ -235,13 +235,13 @@ class StreamedChat:
         if arguments and index in self._told:
             self._on_event(ToolInputDelta(index, arguments))
 
-    def whole(self) -> dict[str, Any]:
+    def body(self) -> dict[str, Any]:
         """The answer as if it had come in one piece.
 
         Raises:
             ProviderError: the stream was cut off.
         """
-        if self._finish == "whole":
+        if self._finish == "at once":
             return self._answer
         if self._finish is None:
             raise ProviderError(

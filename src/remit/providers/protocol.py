@@ -65,11 +65,11 @@ class ProviderResponse:
         finish_reason: ``stop``, ``length``, ``tool_use`` or ``content_filter``.
         cached: the provider answered from a cache of its own.
         content_blocks: text and tool_use blocks, when the provider sends blocks.
-        cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when told.
-        cache_write_tokens: part of ``input_tokens`` written to one, when told;
+        cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when reported.
+        cache_write_tokens: part of ``input_tokens`` written to one, when reported;
             ``cache_write_short_tokens`` of them to be kept for the usual short time.
-        reasoning_tokens: part of ``output_tokens`` that was thinking, when told.
-        usage_reported: ``False`` when the provider told no token counts: then the call is
+        reasoning_tokens: part of ``output_tokens`` that was thinking, when reported.
+        usage_reported: ``False`` when the provider reported no token counts: then the call is
             charged at its upper bound.
         wire: the answer as it came, after the dialect it is in.
     """
@@ -109,7 +109,7 @@ class WireChunk:
 
 @dataclass(frozen=True, slots=True)
 class UsageReported:
-    """Token counts that came before the stream's end; ``None`` where nothing was told."""
+    """Token counts that came before the stream's end; ``None`` where none was reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -127,7 +127,7 @@ class ProviderError(RemitError):
         message: what the provider said; no key in it.
         retryable: whether the same call may succeed a moment later.
         retry_after_s: how long the provider asked to wait, in seconds.
-        maybe_billed: the request reached the provider and nobody reported its usage.
+        maybe_billed: the request reached the provider and its usage was not reported.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class AsyncProvider(Protocol):
 
 @runtime_checkable
 class StreamingProvider(Protocol):
-    """A provider that tells all of a stream, ends at once when cancelled, and keeps the time."""
+    """A provider that passes on all of a stream, ends at once when cancelled, and keeps time."""
 
     async def astream(
         self, request: ProviderRequest, on_event: EventSink | None

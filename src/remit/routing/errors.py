@@ -30,7 +30,7 @@ class DecisionNotFoundError(RoutingError):
 
 
 class WeightsError(RoutingError, ValueError):
-    """The rules of scoring cannot be used as they stand."""
+    """The rules of scoring cannot be used."""
 
 
 class RouteNotFoundError(RoutingError):

@@ -119,7 +119,7 @@ class Registry:
                 )
 
     def reachable(self) -> list[str]:
-        """Names of the models that can be asked here, as far as the configuration tells."""
+        """Names of the models that can be asked here, by the configuration."""
         reach = self._reach
         return [
             name

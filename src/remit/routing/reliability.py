@@ -1,4 +1,4 @@
-"""How reliable models have been, as the latest decisions on record tell."""
+"""How reliable models have been, by the latest decisions on record."""
 
 from __future__ import annotations
 

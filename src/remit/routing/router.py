@@ -194,7 +194,7 @@ class Router:
         Args:
             prompt: the text.
             route: whose candidates.
-            task: instead of what the prompt tells.
+            task: instead of the one read off the prompt.
             operator_preference: instead of the route's.
             identity: whose key's models alone count.
 

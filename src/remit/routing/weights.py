@@ -230,7 +230,7 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
 
     Args:
         path: the file.
-        installed: of the root that it lies in, where it came in a package: it counts only as it
+        installed: of the root that it is in, where it came in a package: it counts only as it
             was installed.
     """
     try:

@@ -48,7 +48,7 @@ def chat_answer(
 ) -> dict[str, Any]:
     """A ``chat.completion`` object.
 
-    Thinking is told as ``reasoning_content``, as servers of open models do.
+    Thinking is given as ``reasoning_content``, as servers of open models do.
 
     Args:
         response: a successful one.

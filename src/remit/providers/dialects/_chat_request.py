@@ -244,7 +244,7 @@ def _arguments(text: str) -> dict[str, Any]:
     """A tool call's arguments; what an object cannot keep exactly stays text."""
     try:
         value = orjson.loads(text or "{}")
-        # A text that has the form of a kept text would be taken for one: keep it whole too.
+        # A text that has the form of a kept text would be taken for one: keep it entire too.
         if type(value) is dict and "_unparsed" not in value and checks.is_sound(value):
             is_fast(value)
             if _LONG_NUMBER.search(text):  # orjson reads a large integer as a float
@@ -298,7 +298,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     for more in (inner, outer):
         for key, value in more.items():
             if key in _TOOL_KEYS or key in neutral:
-                raise checks.refuse("has a key that stands twice or is none of a tool's", where)
+                raise checks.refuse("has a key twice or one that is none of a tool's", where)
             neutral[key] = value
     # Which keys stood beside "function", unless it is the one that is expected there.
     if list(outer) != ["cache_control"] and (outer or "cache_control" in inner):

@@ -53,7 +53,7 @@ def messages_answer(
         response: a successful one.
         answer_id: the object's ``id``.
         model: the name that the client knows the model by.
-        cached_input_tokens: part of the input tokens read from a cache, where known; told
+        cached_input_tokens: part of the input tokens read from a cache, where known; given
             beside ``input_tokens``, as the API does.
         reasoning_tokens: part of the output tokens spent on thinking, where known.
     """
@@ -98,7 +98,7 @@ class MessagesStream:
     Args:
         answer_id: the message's ``id``.
         model: the name that the client knows the model by.
-        input_tokens: what the first event says of them, before the provider has told.
+        input_tokens: what the first event says of them, before the provider has reported any.
     """
 
     def __init__(self, *, answer_id: str, model: str, input_tokens: int = 0) -> None:
@@ -158,12 +158,12 @@ class MessagesStream:
             finish_reason: in neutral words.
             usage: ``input_tokens``, ``output_tokens``, and where known ``cached_input_tokens``
                 and ``reasoning_tokens``; all that came before counts as part of it.
-            include_usage: of no effect: this dialect always tells it.
+            include_usage: of no effect: this dialect always reports it.
         """
         reason = _finish(finish_reason, bool(self._calls))
-        told = {"output_tokens": 0} if usage is None else messages_usage(usage)
+        reported = {"output_tokens": 0} if usage is None else messages_usage(usage)
         delta = {"stop_reason": reason, "stop_sequence": None}
-        last = _sse("message_delta", {"delta": delta, "usage": told})
+        last = _sse("message_delta", {"delta": delta, "usage": reported})
         return self._stop() + last + _sse("message_stop", {})
 
     def error(self, status: int, code: str, message: str) -> bytes:

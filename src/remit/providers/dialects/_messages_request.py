@@ -18,7 +18,7 @@ _MARKS = ("developer", "inline")
 def parse_messages(body: Any, *, require_max_tokens: bool = True) -> ClientCall:
     """A body of ``POST /v1/messages`` in neutral form.
 
-    ``system`` becomes a first ``system`` message; one that stands among the messages is marked
+    ``system`` becomes a first ``system`` message; one among the messages is marked
     ``"inline": True``. A tool's result without content gets an empty one. Blocks and tools of
     unknown types and unknown keys stay as they are.
 

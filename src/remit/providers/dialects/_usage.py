@@ -1,4 +1,4 @@
-"""Token counts of an answer, as the two dialects tell them."""
+"""Token counts of an answer, as the two dialects report them."""
 
 from __future__ import annotations
 

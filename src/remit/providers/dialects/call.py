@@ -19,7 +19,7 @@ class DialectError(RemitError):
 
     Args:
         message: what is wrong, in words that quote nothing of the body.
-        param: where, as ``messages[1].content``; ``None`` for the body as a whole.
+        param: where, as ``messages[1].content``; ``None`` for all of the body.
     """
 
     def __init__(self, message: str, *, param: str | None = None, next_step: str = "") -> None:

@@ -8,4 +8,4 @@ __all__ = ["PriceError"]
 
 
 class PriceError(RemitError):
-    """A price table cannot be used as it stands; the message names the key."""
+    """A price table cannot be used; the message names the key."""

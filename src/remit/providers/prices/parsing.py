@@ -224,7 +224,7 @@ class _Reader:
             self.known(tier, _TIER_KEYS, here)
             for key in ("above_input_tokens", *stated):
                 if key not in tier:  # what is left out would fall back to a dearer or cheaper rate
-                    raise self.wrong(f"{here}{key}", "is missing; a tier states every rate anew")
+                    raise self.wrong(f"{here}{key}", "is missing; a tier states every rate again")
             above = self.size(tier, "above_input_tokens", here)
             if tiers and above <= tiers[-1].above_input_tokens:
                 raise self.wrong(f"{here}above_input_tokens", "must rise from tier to tier")

@@ -17,8 +17,8 @@ class Rates:
     """Nano-dollars per 1,000,000 tokens of each class; 150,000,000 is 0.15 USD per million.
 
     ``cache_write_long`` is the rate for what is kept longer than ordinarily; a model with one
-    write rate has it twice. A class that the provider does not price apart has the rate of its
-    whole: input or output.
+    write rate has it twice. A class that the provider does not price apart has the rate of
+    input or output.
     """
 
     input: int
@@ -49,7 +49,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Rates for the whole of a call whose input exceeds ``above_input_tokens``."""
+    """Rates for all of a call whose input exceeds ``above_input_tokens``."""
 
     above_input_tokens: int
     rates: Rates
@@ -82,7 +82,7 @@ class Price:
     def cost_nano(self, usage: Usage) -> int:
         """What a call cost: integer nano-dollars, rounded up once, at the end.
 
-        The number of input tokens picks the tier, and the tier prices the whole call.
+        The number of input tokens picks the tier, and the tier prices all of the call.
         """
         rates = self.rates
         for tier in self.tiers:

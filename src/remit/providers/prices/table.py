@@ -25,7 +25,7 @@ class PriceTable:
 
     Attributes:
         version: the file's day and the first 12 hex digits of the SHA-256 of its bytes (UTF-8,
-            lines ended by LF), as ``2026-11-22+sha256:0123456789ab``; of a table that lies over
+            lines ended by LF), as ``2026-11-22+sha256:0123456789ab``; of a table that overlays
             another, both versions, the upper one first, joined by ``;``.
     """
 
@@ -59,7 +59,7 @@ class PriceTable:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> PriceTable:
-        """A table that stands by itself, called ``name`` in errors.
+        """A table on its own, called ``name`` in errors.
 
         Raises:
             PriceError: a key in it is wrong; the key is named.
@@ -90,7 +90,7 @@ class PriceTable:
         return cls(parsed, f"{parsed.version}+sha256:{digest}")
 
     def overlaid(self, other: PriceTable) -> PriceTable:
-        """This table with ``other`` lying over it.
+        """This table overlaid with ``other``.
 
         A model that both have has the other's price alone; only what is no price (aliases,
         snapshots, sizes) is taken from below where the other is silent. A name that the other
@@ -117,7 +117,7 @@ class PriceTable:
     def find(self, provider_id: str, model_id: str) -> Price | None:
         """The price of a model at a provider; None when it is unpriced, which is never 0.
 
-        A name is found as it stands in the table, as one of a model's aliases, as
+        A name is found as the table has it, as one of a model's aliases, as
         ``provider/model``, or as a dated snapshot where the model's entry has a rule for them;
         names that only begin alike are not the same model.
         """

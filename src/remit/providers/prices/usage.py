@@ -11,7 +11,7 @@ __all__ = ["Usage"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call as a provider counted them; parts lie within their whole (SPEC 5).
+    """Tokens of one call as a provider counted them; parts are within their totals (SPEC 5).
 
     Some providers report the parts beside each other instead: the Messages API's ``input_tokens``
     leaves out what it read from and wrote to its cache, so its adapter adds the three.
@@ -27,7 +27,7 @@ class Usage:
         reasoning_tokens: the part of the output that was reasoning.
 
     Raises:
-        InvalidInputError: a count is negative or no integer, or parts exceed their whole.
+        InvalidInputError: a count is negative or no integer, or parts exceed their total.
     """
 
     input_tokens: int
@@ -42,7 +42,7 @@ class Usage:
             count = getattr(self, name)
             if type(count) is not int or count < 0:
                 raise InvalidInputError(f"{name} is {count!r}; it is a count of tokens, 0 or more.")
-        for part, whole, parts, limit in (
+        for part, total, parts, limit in (
             (
                 "cached_input_tokens and cache_write_tokens",
                 "input_tokens",
@@ -59,6 +59,6 @@ class Usage:
         ):
             if parts > limit:
                 raise InvalidInputError(
-                    f"{part} are {parts} but {whole} only {limit}: a part exceeds its whole.",
-                    next_step=f"{whole} counts everything, its parts included.",
+                    f"{part} are {parts} but {total} only {limit}: a part exceeds its total.",
+                    next_step=f"{total} counts everything, its parts included.",
                 )

@@ -167,7 +167,7 @@ class WeightStore:
         sha256: str | None,
         progress: Progress | None,
     ) -> None:
-        """Copy to a temporary file, check, then rename: whole or not at all."""
+        """Copy to a temporary file, check, then rename: all of it or nothing."""
         digest = hashlib.sha256()
         done = 0
         with tempfile.NamedTemporaryFile(dir=self.directory, suffix=".part", delete=False) as part:

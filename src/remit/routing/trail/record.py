@@ -1,4 +1,4 @@
-"""Thought records: their fields, what may stand in them, and their hash (SPEC 7.3)."""
+"""Thought records: their fields, what may be in them, and their hash (SPEC 7.3)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class ThoughtRecord:
         type: ``plan``, ``analysis``, ``decision`` or ``reflection``.
         task_id: whose chain it belongs to.
         agent_id: who thought it; outside the hash.
-        content: the thought, or the marker that stands where it was erased.
+        content: the thought, or the marker in its place where it was erased.
         timestamp: when, ISO 8601 in UTC unless the writer's ``now_fn`` says otherwise.
         prev_hash: ``hash`` of the task's record before; 64 zeros for the first.
         hash: SHA-256 (64 lower-case hex digits), see :func:`hash_thought`.
