@@ -202,7 +202,7 @@ class Breakers:
             self._waiting.append(mine)
             first = len(self._waiting) == 1
         if first:
-            # A thread of its local: neither a pool that is full nor a loop that ends is in its way.
+            # A thread of its own: neither a pool that is full nor a loop that ends is in its way.
             thread = threading.Thread(target=self._look_for_all, name="remit-look", daemon=True)
             try:
                 thread.start()
