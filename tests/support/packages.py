@@ -13,7 +13,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import open_root_ledger
-from remit.packages import InstalledPackage, Offer, pack
+from remit.packages import IncomingArchive, InstalledPackage, pack
 from remit.packages.manifest_file import PLACES
 from remit.runtime import package_manager
 
@@ -79,4 +79,4 @@ def bring(
     loaded = load_settings(place.config)
     with open_root_ledger(place, loaded.settings.ledger) as ledger:
         manager = package_manager(place, ledger, loaded, by="test")
-        return manager.install([Offer(data)], dev=True, approve=True)[0]
+        return manager.install([IncomingArchive(data)], dev=True, approve=True)[0]

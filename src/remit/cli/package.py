@@ -18,7 +18,7 @@ from remit.cli.shared import emit, note, open_root, reads, show_step, whoami
 
 if TYPE_CHECKING:
     from remit.kernel.root import Root
-    from remit.packages import InstalledPackage, Offer, PackageManager
+    from remit.packages import IncomingArchive, InstalledPackage, PackageManager
 
 __all__ = ["package"]
 
@@ -185,15 +185,15 @@ def _offer(
     package_id: str,
     index: str | None,
     version: str,
-) -> Offer:
+) -> IncomingArchive:
     """The archive in a file; or, where there is no such file, of the package with that id."""
-    from remit.packages import Offer
+    from remit.packages import IncomingArchive
     from remit.packages.index import find_in_indexes
 
     limit = manager.settings.compressed_bytes
     file = Path(given)
     if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
-        return Offer.from_file(file, limit, expected_id=package_id)
+        return IncomingArchive.from_file(file, limit, expected_id=package_id)
     with tempfile.TemporaryDirectory(prefix="remit-") as folder:
         found = find_in_indexes(
             place.path,
@@ -204,8 +204,8 @@ def _offer(
             settings=manager.settings,
         )
         envelope = found.envelope.read_bytes() if found.envelope is not None else b""
-        archive = Offer.from_file(found.archive, limit)
-        return Offer(archive.data, envelope, f"index {found.index}", given)
+        archive = IncomingArchive.from_file(found.archive, limit)
+        return IncomingArchive(archive.data, envelope, f"index {found.index}", given)
 
 
 @contextmanager

@@ -199,9 +199,9 @@ def publish(
     root: Path | None, as_json: bool, directory: Path, archives: tuple[Path, ...], keys: Path
 ) -> None:
     """Put packages into an index, with the signatures (….intoto.json) that lie beside them."""
-    from remit.packages.offer import Offer
+    from remit.packages.admission import IncomingArchive
 
-    beside = [(one, Offer.envelope_file(one)) for one in archives]
+    beside = [(one, IncomingArchive.envelope_file(one)) for one in archives]
     publisher = _publisher(root, directory, keys)
     listed = publisher.publish_all(
         (archive, envelope if envelope.exists() else None) for archive, envelope in beside

@@ -29,12 +29,18 @@ def sign(
     from datetime import UTC
 
     from remit.kernel.settings import default_settings
-    from remit.packages import ArchiveLimits, Offer, PackageKey, add_signature, read_archive
+    from remit.packages import (
+        ArchiveLimits,
+        IncomingArchive,
+        PackageKey,
+        add_signature,
+        read_archive,
+    )
     from remit.packages import sign as sign_archive
     from remit.packages.files import replace_file
 
     limits = default_settings().packages
-    offer = Offer.from_file(archive, limits.compressed_bytes)
+    offer = IncomingArchive.from_file(archive, limits.compressed_bytes)
     key = PackageKey.load(key_file)
     found = read_archive(io.BytesIO(offer.data), ArchiveLimits.from_settings(limits))
     if offer.envelope:
@@ -50,7 +56,7 @@ def sign(
     else:
         ends = None if expires is None else expires.replace(tzinfo=UTC)
         envelope = sign_archive(found.digest, found.manifest, key, expires=ends)
-    target = Offer.envelope_file(archive)
+    target = IncomingArchive.envelope_file(archive)
     replace_file(target, envelope)
     signed = {"signature": str(target), "key_id": key.key_id, "archive_sha256": found.digest}
     emit(as_json, signed, [str(target)])
@@ -65,12 +71,12 @@ def sign(
 @reads
 def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> None:
     """Check an archive and its signatures against the root's trust; nothing is unpacked."""
-    from remit.packages import ArchiveLimits, Offer, TrustPolicy, admit, read_trust
+    from remit.packages import ArchiveLimits, IncomingArchive, TrustPolicy, admit, read_trust
 
     place, loaded, ledger = open_root(root)
     limits = loaded.settings.packages
     with ledger:
-        offer = Offer.from_file(archive, limits.compressed_bytes, expected_id=package_id)
+        offer = IncomingArchive.from_file(archive, limits.compressed_bytes, expected_id=package_id)
         policy = read_trust(place.path / TrustPolicy.FILE, ledger)
         found = admit(
             offer, policy, ArchiveLimits.from_settings(limits), dev=False,

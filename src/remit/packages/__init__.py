@@ -1,5 +1,6 @@
-"""Packages: data that shapes agents, declared file by file, signed, installed whole (SPEC 10)."""
+"""Packages: data that shapes agents, declared, signed, installed all or nothing (SPEC 10)."""
 
+from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import Archive, ArchiveLimits, pack, read_archive
 from remit.packages.errors import (
     ArchiveError,
@@ -10,7 +11,6 @@ from remit.packages.errors import (
 )
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
-from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.package_key import PackageKey
 from remit.packages.paths import path_problem
 from remit.packages.registry import (
@@ -36,10 +36,10 @@ __all__ = [
     "Asset",
     "Candidate",
     "Dependency",
+    "IncomingArchive",
     "InstalledPackage",
     "Manifest",
     "ManifestError",
-    "Offer",
     "Owner",
     "PackError",
     "PackageError",

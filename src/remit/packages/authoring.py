@@ -25,13 +25,13 @@ _LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
 
 
 def update_hashes(directory: Path) -> Manifest:
-    """Make ``assets`` in a package's ``manifest.json`` say what lies in the directory.
+    """Make ``assets`` in a package's ``manifest.json`` list what is in the directory.
 
     Files keep the classification that they have there, new ones get one by their place; all else
     in the manifest keeps its value. The file is replaced as a whole, and only when it changes.
 
     Returns:
-        The manifest as it stands now.
+        The manifest as it is now.
 
     Raises:
         ManifestError: ``manifest.json`` is not JSON, or would not be a manifest.

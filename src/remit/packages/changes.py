@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
+from remit.packages.admission import Candidate
 from remit.packages.errors import PackageError
-from remit.packages.offer import Candidate
 from remit.packages.registry import InstalledPackage
 
 __all__ = ["Change", "record", "recorded_packages"]

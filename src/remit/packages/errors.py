@@ -17,7 +17,7 @@ __all__ = [
 
 
 class PackageError(RemitError):
-    """A package cannot be used as it stands; nothing of it was.
+    """A package cannot be used as it is; nothing of it was used.
 
     Attributes:
         code: which of the ways it fails, one lower-case word for programs; the tables of
@@ -58,7 +58,7 @@ class PackageKeyError(PackageError):
 
 
 class SignatureError(PackageError):
-    """A package's signature does not show that whoever is trusted stands behind it."""
+    """A package's signature does not show that someone who is trusted vouches for it."""
 
 
 class TrustError(PackageError):
@@ -68,5 +68,5 @@ class TrustError(PackageError):
 class PackageIndexError(PackageError):
     """A package index cannot be used, or is not what it was; ``docs/package-index.md`` has codes.
 
-    What an index gave is used whole and verified, or not at all: the last good state stays.
+    What an index gave is used complete and verified, or not at all: the last good state stays.
     """

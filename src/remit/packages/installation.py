@@ -12,6 +12,7 @@ from pathlib import Path
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
+from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import ArchiveLimits
 from remit.packages.errors import PackageError
 from remit.packages.files import (
@@ -23,7 +24,6 @@ from remit.packages.files import (
     remove_file,
 )
 from remit.packages.journal import Operation
-from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.paths import path_problem
 from remit.packages.placement import is_reserved
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
@@ -71,7 +71,7 @@ class Installation:
             )
         envelope = self._root / envelope_path(name, version)
         return admit(
-            Offer(
+            IncomingArchive(
                 kept.read_bytes(),
                 envelope.read_bytes() if envelope.is_file() else b"",
                 package.source,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
+from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import ArchiveLimits
 from remit.packages.changes import Change, record, recorded_packages
 from remit.packages.checks.files import Overlay, RootDisk
@@ -18,7 +19,6 @@ from remit.packages.files import Step, disk_errors, holds
 from remit.packages.installation import Installation
 from remit.packages.journal import Operation
 from remit.packages.lock import package_lock
-from remit.packages.offer import Candidate, Offer, admit
 from remit.packages.placement import check_placement
 from remit.packages.plan import (
     approved,
@@ -50,7 +50,7 @@ class PackageManager:
         root: the installation.
         ledger: its record.
         settings: ``[packages]``.
-        ledger_file: where the ledger lies, relative to the root; empty when it is elsewhere.
+        ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
         tool_ids: of all tools that there are: what agents of packages may be given.
         routes: names that mean a choice of models.
         by: who acts, for the record.
@@ -96,7 +96,7 @@ class PackageManager:
 
     def install(
         self,
-        offers: Sequence[Offer],
+        archives: Sequence[IncomingArchive],
         *,
         dev: bool = False,
         approve: bool = False,
@@ -109,7 +109,7 @@ class PackageManager:
         signatures are lost, as after an import of the ledger, it is installed again with new ones.
 
         Args:
-            offers: the archives.
+            archives: the archives.
             dev: let unsigned ones pass; their record says so.
             approve: what they may do beyond what they might before is approved.
             only_upgrade: refuse those that are not installed in an older version.
@@ -124,14 +124,14 @@ class PackageManager:
             policy = sync_trust(self._root.path / TrustPolicy.FILE, self._ledger)
             candidates = [
                 admit(
-                    offer,
+                    incoming,
                     policy,
                     self._limits,
                     dev=dev,
                     shipped=self._shipped,
                     envelope_bytes=self._settings.envelope_bytes,
                 )
-                for offer in offers
+                for incoming in archives
             ]
             check_distinct(candidates)
             there = [
@@ -160,7 +160,7 @@ class PackageManager:
 
         Raises:
             PackageError: ``not_installed``; ``needed``: others need it; or what stays would not
-                be whole. Nothing was changed.
+                be complete. Nothing was changed.
         """
         with self._locked() as registry:
             package = installed(registry, package_id)

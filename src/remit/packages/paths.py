@@ -66,7 +66,7 @@ def folded(path: str) -> str:
 
 
 def unseen(text: str) -> str:
-    """The first character of ``text`` that nobody sees; empty when there is none.
+    """The first character of ``text`` that is invisible; empty when there is none.
 
     Control characters, lone surrogates, separators of lines, and what turns the direction.
     """

@@ -1,4 +1,4 @@
-"""Where a package's files may go (SPEC 10): its own plane and lower, nobody else's place."""
+"""Where a package's files may go (SPEC 10): its own plane and lower, no one else's place."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ RESERVED = ("HOT/installed/", "HOT/registries/", "HOT/keys/")
 def check_placement(
     archive: Archive, root: Path, others: Registry, own: Collection[str], ledger_file: str
 ) -> None:
-    """Make sure that the package's files may come to lie where it says.
+    """Make sure that the package's files may be where it says.
 
     Args:
         archive: the package.
         root: the root's directory.
         others: what is installed, without the version that this one replaces.
         own: paths that the replaced versions own.
-        ledger_file: where the ledger lies, relative to the root; empty when it is elsewhere.
+        ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
 
     Raises:
         PackageError: ``reserved_path``, ``plane_path``, ``owned_by_other``, ``file_in_the_way``,
@@ -75,7 +75,7 @@ def check_placement(
 
 
 def is_reserved(path: str) -> bool:
-    """Whether ``path`` is, or lies in, a folder that no package owns files in."""
+    """Whether ``path`` is, or is in, a folder that no package owns files in."""
     return folded(f"{path}/").startswith(tuple(map(folded, RESERVED)))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from remit.packages.admission import Candidate
 from remit.packages.changes import Change
 from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
-from remit.packages.offer import Candidate
 from remit.packages.paths import folded
 from remit.packages.permissions import compare_permissions
 from remit.packages.registry import InstalledPackage, Registry

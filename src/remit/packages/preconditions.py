@@ -46,7 +46,7 @@ def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = (
 def check_whole(
     after: Registry, files: Overlay, tool_ids: Collection[str], routes: Collection[str]
 ) -> None:
-    """G1, G1-COMPLETE, the ceilings of G3, and G4, of the whole as it would be.
+    """G1, G1-COMPLETE, the ceilings of G3, and G4, of everything as it would be.
 
     Args:
         after: the registry as it would be.

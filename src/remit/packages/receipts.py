@@ -14,7 +14,7 @@ __all__ = ["archive_path", "envelope_path", "receipt_bytes", "receipt_path"]
 
 
 def receipt_path(package_id: str) -> str:
-    """Where a package's receipt lies, relative to the root."""
+    """Where a package's receipt is, relative to the root."""
     return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
 
 

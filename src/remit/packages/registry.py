@@ -122,7 +122,7 @@ class Registry:
 
     @classmethod
     def from_ledger(cls, ledger: LedgerClient) -> Self:
-        """The registry as the ledger stands.
+        """The registry as of now.
 
         Raises:
             PackageError: ``registry_damaged``: an entry cannot be understood.

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
+from remit.packages.admission import IncomingArchive
 from remit.packages.archive import Archive
 from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
 from remit.packages.files import check_folders
 from remit.packages.lock import package_lock
-from remit.packages.offer import Offer
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import InstalledPackage
 from remit.packages.signing import sign
@@ -53,13 +53,13 @@ def shipped_ids() -> list[str]:
 
 
 def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
-    """Whether a key that lies in the place of the root's own may sign, by the record."""
+    """Whether a key in the place of the root's own may sign, by the record."""
     known = policy.get(key.key_id)
     return known is not None and known.status == "active"
 
 
 def root_key_path(root: Root) -> Path:
-    """Where the root's own package key lies."""
+    """Where the root's own package key is."""
     return root.keys / "packages.pem"
 
 
@@ -76,8 +76,8 @@ class ShippedPackages:
     def __init__(self, root: Root) -> None:
         self._root = root
 
-    def signed(self, offer: Offer, archive: Archive) -> Offer:
-        """The offer with the root's signature, when it is what the distribution ships.
+    def signed(self, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
+        """The archive with the root's signature, when it is what the distribution ships.
 
         Raises:
             PackageError: ``distribution_changed``: it is, but the distribution's files are not
@@ -86,21 +86,24 @@ class ShippedPackages:
         manifest = archive.manifest
         shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")
         if shipped is None or shipped.digest != archive.digest:
-            return offer
+            return incoming
         key_path = root_key_path(self._root)
         if not key_path.is_file():
-            return offer
+            return incoming
         distribution = _distribution()
         if problems := _problems():
             raise PackageError(
                 "distribution_changed",
                 f"The installed files of Remit are not what was installed: {problems[0]}",
-                next_step="Install Remit anew; `remit gate check --gate G0B` lists all changes.",
+                next_step="Install Remit again; `remit gate check --gate G0B` lists all changes.",
             )
         source = {"distribution": "remit", "version": distribution.version}
         envelope = sign(archive.digest, manifest, PackageKey.load(key_path), source=source)
-        return Offer(
-            offer.data, envelope, f"distribution remit {distribution.version}", offer.expected_id
+        return IncomingArchive(
+            incoming.data,
+            envelope,
+            f"distribution remit {distribution.version}",
+            incoming.expected_id,
         )
 
 
@@ -114,7 +117,7 @@ def found_packages(
         ledger: its record.
         by: who acts.
         wait_s: how long to wait for another operation, in seconds.
-        new_ledger: the ledger was lost and begins anew: trust the key that is there.
+        new_ledger: the ledger was lost and begins again: trust the key that is there.
 
     Returns:
         Whether the running code is an editable install, which has no hashes to be held against.
@@ -147,7 +150,7 @@ def found_packages(
 
 
 def _root_key(root: Root, ledger: LedgerClient, *, adopt: bool) -> tuple[PackageKey, Path | None]:
-    """The root's own key; and where it lies when it has not got its name yet."""
+    """The root's own key; and where it is while it does not have its name yet."""
     place = root_key_path(root)
     policy = read_trust(root.path / TrustPolicy.FILE, ledger) if not adopt else TrustPolicy()
     if os.path.lexists(place):
@@ -196,7 +199,7 @@ def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
 
 def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
     """Install all packages that come with the distribution, or put back what is missing."""
-    return manager.install([Offer(data) for data in shipped_archives().values()])
+    return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 
 
 def move_aside(root: Path) -> list[str]:

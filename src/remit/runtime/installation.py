@@ -126,14 +126,16 @@ def install_bootstrap(
     Raises:
         RemitError: as :func:`make_root`.
     """
-    from remit.packages import Offer
+    from remit.packages import IncomingArchive
     from remit.packages.bootstrap import InstallReport, Receipt
     from remit.packages.gates import check_gates
     from remit.packages.receipts import receipt_path
 
     with _founding(root, None, by, step) as (manager, ledger, _):
         most = manager.settings.compressed_bytes
-        installed = manager.install([Offer.from_file(one, most) for one in archives], dev=dev)
+        installed = manager.install(
+            [IncomingArchive.from_file(one, most) for one in archives], dev=dev
+        )
         ledger.checkpoint()  # what gate G6 holds the ledger against
         report = check_gates(gate_context(root, ledger, load_settings(root.config)), by=by)
     return InstallReport(

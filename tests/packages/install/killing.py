@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from remit.packages import Offer, PackageError, PackageManager
+from remit.packages import IncomingArchive, PackageError, PackageManager
 from tests.packages.install.world import agreed, governed, managing, packed, small_root
 
 SCENARIOS = ("install", "upgrade", "remove", "rollback")
@@ -100,14 +100,14 @@ def prepare(top: Path, scenario: str) -> tuple[Path, Callable[[PackageManager], 
 
     def bring(*archives: bytes) -> None:
         with managing(root) as manager:
-            manager.install([Offer(data) for data in archives], dev=True)
+            manager.install([IncomingArchive(data) for data in archives], dev=True)
 
     if scenario == "install":
-        return root, lambda m: m.install([Offer(other), Offer(first)], dev=True)
+        return root, lambda m: m.install([IncomingArchive(other), IncomingArchive(first)], dev=True)
     bring(first)
     if scenario == "upgrade":
         bring(other)
-        return root, lambda m: m.install([Offer(second)], dev=True, only_upgrade=True)
+        return root, lambda m: m.install([IncomingArchive(second)], dev=True, only_upgrade=True)
     if scenario == "remove":
         return root, lambda m: m.remove("PKG-ONE-001")
     bring(second)

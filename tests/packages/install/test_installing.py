@@ -17,7 +17,7 @@ import pytest
 from remit.cli.main import main
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
-from remit.packages import InstalledPackage, Manifest, Offer, PackageError, Registry
+from remit.packages import IncomingArchive, InstalledPackage, Manifest, PackageError, Registry
 from tests.packages.hostile import Stage
 from tests.packages.install.killing import packed
 from tests.packages.install.world import (
@@ -40,7 +40,9 @@ def scratch(tmp_path: Path) -> Path:
 
 def put(root: Path, *archives: bytes, **more: Any) -> list[InstalledPackage]:
     with managing(root) as manager:
-        return manager.install([Offer(data) for data in archives], **{"dev": True, **more})
+        return manager.install(
+            [IncomingArchive(data) for data in archives], **{"dev": True, **more}
+        )
 
 
 def told(root: Path, event: str, package_id: str = ONE) -> list[dict[str, Any]]:
@@ -264,7 +266,7 @@ def test_nothing_is_restored_through_a_link(small: Path, tmp_path: Path, scratch
     (small / "HO1/data").rename(elsewhere)
     (elsewhere / "x.txt").unlink()
     (small / "HO1/data").symlink_to(elsewhere)
-    for call in (lambda m: m.restore(), lambda m: m.install([Offer(data)], dev=True)):
+    for call in (lambda m: m.restore(), lambda m: m.install([IncomingArchive(data)], dev=True)):
         with managing(small) as manager, pytest.raises(PackageError) as caught:
             call(manager)
         assert caught.value.code == "linked_folder"
@@ -311,7 +313,7 @@ def test_who_waits_too_long_is_told(small: Path, scratch: Path) -> None:
     with managing(small, lambda _: None) as manager, manager._locked():
         config = {"packages.lock_timeout_s": 0.1}
         with managing(small, **config) as other, pytest.raises(PackageError) as caught:
-            other.install([Offer(one(scratch))], dev=True)
+            other.install([IncomingArchive(one(scratch))], dev=True)
     assert caught.value.code == "busy"
     assert str(os.getpid()) in caught.value.message
 
@@ -364,7 +366,7 @@ def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -
             assert readers[0].poll() is None, "it read what is neither old nor new"
 
     with managing(small, look) as manager:
-        manager.install([Offer(one(scratch, "2.0.0"))], dev=True)
+        manager.install([IncomingArchive(one(scratch, "2.0.0"))], dev=True)
     assert readers[0].communicate(timeout=120)[0] == "2.0.0\n"
 
 
@@ -451,7 +453,7 @@ def test_what_another_machine_recorded_meanwhile_stops_an_operation(
         manager.restore()
     before = tree(first)
     with managing(first, meddle) as manager, pytest.raises(PackageError) as caught:
-        manager.install([Offer(mine)], dev=True)
+        manager.install([IncomingArchive(mine)], dev=True)
     assert caught.value.code == "registry_moved"
     assert tree(first) == before
     with opened(first) as ledger:
@@ -474,7 +476,7 @@ def test_killed_on_postgresql(
     child = os.fork()
     if child == 0:
         with managing(first, die) as manager:
-            manager.install([Offer(one(scratch, "2.0.0"))], dev=True)
+            manager.install([IncomingArchive(one(scratch, "2.0.0"))], dev=True)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert list(first.joinpath("HOT/installed/.journal").iterdir())

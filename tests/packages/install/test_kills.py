@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages import Offer, PackageError
+from remit.packages import IncomingArchive, PackageError
 from tests.packages.hostile import python
 from tests.packages.install.killing import SCENARIOS, Game, forked
 from tests.packages.install.world import agreed, governed, managing, packed, tree
@@ -97,7 +97,7 @@ def test_what_has_to_be_durable_is_before_the_next_step(
 
         at.clear()
         with managing(small, step) as manager:
-            manager.install([Offer(data)], dev=True)
+            manager.install([IncomingArchive(data)], dev=True)
         journal = next(path for path in at["record"] if "/.journal/OP-" in path)
         journal = "/".join(journal.split("/")[:4])
         staged = {sha256_hex(path.encode()) for path in files}

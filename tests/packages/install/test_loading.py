@@ -16,7 +16,7 @@ import remit
 from remit.contracts import ContractError, ContractLoader
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import ChangedFileError, InstalledFiles
-from remit.packages import Offer
+from remit.packages import IncomingArchive
 from tests.packages.hostile import Stage
 from tests.packages.install.killing import forked
 from tests.packages.install.world import managing
@@ -116,7 +116,7 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 
     def doomed() -> None:
         with managing(stage.root, die) as manager:
-            manager.install([Offer(data)], dev=True)
+            manager.install([IncomingArchive(data)], dev=True)
 
     assert forked(doomed) == -signal.SIGKILL
     assert not InstalledFiles(stage.root).owner("HOT/policy/mine.md")
@@ -125,7 +125,7 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 
 
 MODULES = (
-    "manager", "journal", "files", "lock", "offer", "changes", "placement", "dependencies",
+    "manager", "journal", "files", "lock", "admission", "changes", "placement", "dependencies",
     "preconditions", "shipped", "receipts", "registry", "waivers", "plan", "installation",
     "permissions",
 )  # fmt: skip

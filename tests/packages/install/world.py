@@ -14,7 +14,7 @@ from typing import Any
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
-from remit.packages import Offer, PackageManager, Registry, found_packages
+from remit.packages import IncomingArchive, PackageManager, Registry, found_packages
 from remit.packages.checks.files import RootDisk
 from remit.packages.preconditions import check_before
 from remit.packages.receipts import archive_path, receipt_bytes, receipt_path
@@ -114,7 +114,7 @@ def small_root(root: Path, scratch: Path, config: str = "") -> Path:
         found_packages(place, ledger, by="tester", wait_s=5)
     data = packed(scratch, "PKG-WORLD-001", "1.0.0", world_files())
     with managing(root) as manager:
-        manager.install([Offer(data)], dev=True)
+        manager.install([IncomingArchive(data)], dev=True)
     return root
 
 

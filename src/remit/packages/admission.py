@@ -1,4 +1,4 @@
-"""A package that somebody wants installed, checked as far as it can be by itself (SPEC 10)."""
+"""An archive that is to be installed, checked as far as it can be by itself (SPEC 10)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from remit.packages.verification import check_envelope
 if TYPE_CHECKING:
     from remit.packages.shipped import ShippedPackages
 
-__all__ = ["Candidate", "Offer", "admit"]
+__all__ = ["Candidate", "IncomingArchive", "admit"]
 
 _SIGNATURE_SUFFIX = ".intoto.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class IncomingArchive:
     """An archive as it came.
 
     Attributes:
@@ -43,8 +43,8 @@ class Offer:
     @classmethod
     def from_file(
         cls, path: Path, limit: int, *, expected_id: str = "", source: str = "archive"
-    ) -> Offer:
-        """An archive in a file, with the signatures that lie beside it (``.intoto.json``).
+    ) -> IncomingArchive:
+        """An archive in a file, with the signatures beside it (``.intoto.json``).
 
         Args:
             path: the archive.
@@ -69,16 +69,16 @@ class Offer:
 
     @staticmethod
     def envelope_file(archive: Path) -> Path:
-        """Where the signatures of an archive lie: beside it."""
+        """Where the signatures of an archive are: beside it."""
         return archive.with_name(archive.name.removesuffix(".tar.gz") + _SIGNATURE_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A package whose archive is sound and whose signatures are settled.
+    """A package whose archive is sound and whose signatures were checked.
 
     Attributes:
-        signature: as the ``INSTALLED`` entry tells it.
+        signature: as the ``INSTALLED`` entry records it.
     """
 
     archive: Archive
@@ -98,7 +98,7 @@ class Candidate:
 
 
 def admit(
-    offer: Offer,
+    incoming: IncomingArchive,
     policy: TrustPolicy,
     limits: ArchiveLimits,
     *,
@@ -111,7 +111,7 @@ def admit(
     """Check an archive (G0A: declared is actual, hashes) and its signatures.
 
     Args:
-        offer: what came.
+        incoming: what came.
         policy: whose signatures count.
         limits: what the archive may cost.
         dev: let a package pass that is not signed; its record says so. One that is signed has to
@@ -126,13 +126,13 @@ def admit(
         SignatureError: its signatures do not do.
     """
     archive = read_archive(
-        io.BytesIO(offer.data), limits, expected_id=offer.expected_id, recorded=installed
+        io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed
     )
-    if not offer.envelope and shipped is not None:
-        offer = shipped.signed(offer, archive)
+    if not incoming.envelope and shipped is not None:
+        incoming = shipped.signed(incoming, archive)
     try:
         signed = check_envelope(
-            offer.envelope,
+            incoming.envelope,
             archive_digest=archive.digest,
             manifest=archive.manifest,
             policy=policy,
@@ -140,7 +140,7 @@ def admit(
             installed=installed,
             max_bytes=envelope_bytes,
             # What came with the distribution is vouched for by the root alone.
-            threshold=1 if offer.source.startswith(SHIPPED_SOURCE) else threshold,
+            threshold=1 if incoming.source.startswith(SHIPPED_SOURCE) else threshold,
         )
     except SignatureError as error:
         if error.code != "unsigned":
@@ -163,7 +163,7 @@ def admit(
             "threshold": signed.threshold,
             "envelope_sha256": signed.envelope_sha256,
         }
-    return Candidate(archive, offer.envelope, signature, offer.source)
+    return Candidate(archive, incoming.envelope, signature, incoming.source)
 
 
 def _bytes(path: Path, limit: int) -> bytes:
