@@ -1,6 +1,6 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
-from remit.kernel.settings.loading import LoadedSettings, default_settings, describe, load_settings
+from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
 from remit.kernel.settings.packages import GateSettings, PackageIndexSettings, PackageSettings
 from remit.kernel.settings.routing import (
     RoutedModelSettings,
