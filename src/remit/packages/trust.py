@@ -1,7 +1,7 @@
 """Trust on record: ``trust.json`` follows the ledger, never the other way (ADR 28).
 
 A change is one ``CONFIG_CHANGED`` entry that holds the new file whole; the file is written after
-it. A process that dies in between leaves a file that was on record before: whoever comes next
+it. A process that dies in between leaves a file that was on record before: the next command
 knows it by that, and writes the newest one. A file that never was on record was changed by
 something else, and nobody in it is believed.
 """
@@ -176,7 +176,7 @@ def change_trust(
     new = change(old)
     if new == old:
         return TrustChange(old, "", "")
-    what = _told(old, new) + (f": {reason}" if reason else "")
+    what = _describe(old, new) + (f": {reason}" if reason else "")
     made = record_trust_change(
         ledger, new.encoded(), what, by, after="" if newest is None else newest.id
     )
@@ -264,14 +264,16 @@ def _digest(data: bytes) -> str:
     return f"sha256:{sha256_hex(data)}"
 
 
-def _told(old: TrustPolicy, new: TrustPolicy) -> str:
-    changes = [_told_of(key, old.get(key.key_id)) for key in new.keys if key != old.get(key.key_id)]
+def _describe(old: TrustPolicy, new: TrustPolicy) -> str:
+    changes = [
+        _describe_key(key, old.get(key.key_id)) for key in new.keys if key != old.get(key.key_id)
+    ]
     if new.threshold != old.threshold:
         changes.append(f"{new.threshold} trusted keys have to sign, before {old.threshold}")
     return "; ".join(changes)
 
 
-def _told_of(key: TrustedKey, before: TrustedKey | None) -> str:
+def _describe_key(key: TrustedKey, before: TrustedKey | None) -> str:
     if key.status != "active":
         return f"key {key.label} is {key.status}"
     again = " again" if before is not None and before.status != "active" else ""

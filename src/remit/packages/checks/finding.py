@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["Checked", "Finding"]
 
@@ -37,10 +38,14 @@ class Checked:
     Attributes:
         findings: empty when all is well.
         counts: what was looked at, by a plural word: ``{"files": 120}``.
+        message: of a gate: one line that says what was looked at.
+        mark: of a gate: goes on record when it passes, so that the next run can go on from there.
     """
 
     findings: list[Finding] = field(default_factory=list)
     counts: Mapping[str, int] = field(default_factory=dict)
+    message: str = ""
+    mark: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:

@@ -10,10 +10,9 @@ from pydantic import BaseModel, SecretStr
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
-from remit.packages.checks import Finding, check_ceilings, check_dependencies, read_shapes
+from remit.packages.checks import Checked, Finding, check_ceilings, check_dependencies, read_shapes
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.marks import last_mark
-from remit.packages.gates.report import Outcome
 from remit.packages.gates.uses import Permitted, Use, configured_uses, recorded_uses
 
 __all__ = ["check_constraints"]
@@ -21,7 +20,7 @@ __all__ = ["check_constraints"]
 _PERMIT = "Install a package that permits it, or take it out of use."
 
 
-def check_constraints(context: GateContext, *, full: bool) -> Outcome:
+def check_constraints(context: GateContext, *, full: bool) -> Checked:
     """Gate G3.
 
     Args:
@@ -61,7 +60,8 @@ def check_constraints(context: GateContext, *, full: bool) -> Outcome:
             f"; uses in the {mark.verified_entries} entries before were verified at "
             f"{mark.timestamp} ({mark.entry_id}; --full reads all)"
         )
-    return Outcome([*findings, *recorded], message, {"verified_entries": entries})
+    reached = {"verified_entries": entries}
+    return Checked([*findings, *recorded], message=message, mark=reached)
 
 
 def _files_named(context: GateContext) -> Iterator[Finding]:

@@ -9,10 +9,9 @@ from remit.gateway import InFlightCalls
 from remit.gateway.budget import TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, VerificationReport
 from remit.ledger.tlog import TILE_WIDTH, leaf_hash, tree_root
-from remit.packages.checks import Finding
+from remit.packages.checks import Checked, Finding
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.marks import Mark, last_mark
-from remit.packages.gates.report import Outcome
 from remit.routing.trail import verify_trail
 
 __all__ = ["check_integrity", "rehash"]
@@ -21,7 +20,7 @@ _AT_ONCE = 16 * TILE_WIDTH  # entries read together; no result depends on it
 _VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifies."
 
 
-def check_integrity(context: GateContext, *, full: bool) -> Outcome:
+def check_integrity(context: GateContext, *, full: bool) -> Checked:
     """Gate G6.
 
     Above ``full_entries``, what an earlier run verified is not read as a whole again: its records
@@ -65,7 +64,7 @@ def check_integrity(context: GateContext, *, full: bool) -> Outcome:
     )
     if mark is not None:
         message += _since(mark, report)
-    return Outcome(findings, message, {"verified_entries": entries})
+    return Checked(findings, message=message, mark={"verified_entries": entries})
 
 
 def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:

@@ -15,10 +15,9 @@ from typing import Any
 from remit.agents.workorders import WorkOrder, moved_by, replay
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
-from remit.packages.checks import Finding
+from remit.packages.checks import Checked, Finding
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.marks import last_mark
-from remit.packages.gates.report import Outcome
 
 __all__ = ["check_orders"]
 
@@ -86,7 +85,7 @@ class _Open:
             del self.sums[:first], self.seqs[:first]
 
 
-def check_orders(context: GateContext, *, full: bool) -> Outcome:
+def check_orders(context: GateContext, *, full: bool) -> Checked:
     """Gate G2.
 
     Args:
@@ -122,7 +121,8 @@ def check_orders(context: GateContext, *, full: bool) -> Outcome:
             f"were verified at {mark.timestamp} ({mark.entry_id}; --full reads all)"
         )
     resume_at = min((one.planned for one in check.open.values()), default=entries)
-    return Outcome(check.findings, message, {"verified_entries": entries, "resume_at": resume_at})
+    reached = {"verified_entries": entries, "resume_at": resume_at}
+    return Checked(check.findings, message=message, mark=reached)
 
 
 class _Check:

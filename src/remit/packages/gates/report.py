@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 from remit.kernel.errors import RemitError
 from remit.packages.checks import Finding
 
-__all__ = ["GateReport", "GateResult", "Outcome"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What looking through one gate gave.
-
-    Attributes:
-        findings: what is wrong; none: the gate passes.
-        message: one line that says what was looked at.
-        mark: what goes on record with a passed gate, so that the next run can go on from there.
-    """
-
-    findings: Sequence[Finding]
-    message: str
-    mark: Mapping[str, Any] = field(default_factory=dict)
+__all__ = ["GateReport", "GateResult"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, content
-from remit.packages.checks import Finding
+from remit.packages.checks import Checked, Finding
 from remit.packages.errors import PackageError
 from remit.packages.gates.constraints import check_constraints
 from remit.packages.gates.context import GateContext
@@ -23,14 +23,14 @@ from remit.packages.gates.governed import (
 )
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
-from remit.packages.gates.report import GateReport, GateResult, Outcome
+from remit.packages.gates.report import GateReport, GateResult
 from remit.packages.lock import package_lock
 
 __all__ = ["GATES", "check_gates"]
 
 _log = logging.getLogger("remit.gates")
 
-_CHECKS: Mapping[str, Callable[..., Outcome]] = {
+_CHECKS: Mapping[str, Callable[..., Checked]] = {
     "G0B": check_files,
     "G1": check_references,
     "G1-COMPLETE": check_parts,
@@ -88,9 +88,9 @@ def check_gates(
         for done, name in enumerate(wanted, 1):
             if all(later in _UNLOCKED for later in wanted[done - 1 :]):
                 held.close()
-            outcome = _run_gate(context, name, full)
-            results.append(_result(name, outcome, context.most_errors))
-            entries.append(_entry(context, results[-1], outcome, by))
+            checked = _run_gate(context, name, full)
+            results.append(_result(name, checked, context.most_errors))
+            entries.append(_entry(context, results[-1], checked, by))
             if progress is not None:
                 progress(done, len(wanted))
     if not record:
@@ -104,7 +104,7 @@ def check_gates(
     )
 
 
-def _run_gate(context: GateContext, name: str, full: bool) -> Outcome:
+def _run_gate(context: GateContext, name: str, full: bool) -> Checked:
     try:
         return _CHECKS[name](context, full=full)
     except RemitError as error:
@@ -115,22 +115,22 @@ def _run_gate(context: GateContext, name: str, full: bool) -> Outcome:
             f"The gate could not be looked through: {type(error).__name__}: {error}.",
             "Run it with --debug, and `remit ledger verify`.",
         )
-    return Outcome([finding], "")
+    return Checked([finding])
 
 
-def _result(name: str, outcome: Outcome, most: int) -> GateResult:
-    count = len(outcome.findings)
+def _result(name: str, checked: Checked, most: int) -> GateResult:
+    count = len(checked.findings)
     if not count:
-        return GateResult(name, True, outcome.message)
+        return GateResult(name, True, checked.message)
     problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
     again = f"Fix what it names, then run `remit gate check --gate {name}` again."
     findings = tuple(
-        replace(one, next_step=one.next_step or again) for one in outcome.findings[:most]
+        replace(one, next_step=one.next_step or again) for one in checked.findings[:most]
     )
     return GateResult(name, False, problem, findings, count)
 
 
-def _entry(context: GateContext, result: GateResult, outcome: Outcome, by: str) -> LedgerEntry:
+def _entry(context: GateContext, result: GateResult, checked: Checked, by: str) -> LedgerEntry:
     metadata: dict[str, Any] = {
         "gate": result.gate,
         "errors": result.error_count,
@@ -140,7 +140,7 @@ def _entry(context: GateContext, result: GateResult, outcome: Outcome, by: str) 
         "by": by,
     }
     if result.passed:
-        metadata |= outcome.mark
+        metadata |= checked.mark
     return LedgerEntry(
         event_type="GATE_PASSED" if result.passed else "GATE_FAILED",
         submission_id=result.gate,
