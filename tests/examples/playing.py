@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -204,14 +203,6 @@ def entries(place: Path, event_type: str) -> list[LedgerEntry]:
     """What is on record of one kind."""
     with LedgerClient(str(place / "root/ledger.db")) as ledger:
         return ledger.read_by_event_type(event_type)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another process does."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.02)
 
 
 def sound(place: Path) -> None:

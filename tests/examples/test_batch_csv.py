@@ -23,8 +23,8 @@ from tests.examples.playing import (
     remit,
     run,
     sound,
-    until,
 )
+from tests.support.waiting import until
 
 EXAMPLE = "batch_csv.py"
 AT_ONCE = 8

@@ -23,8 +23,8 @@ from tests.examples.playing import (
     rows,
     run,
     sound,
-    until,
 )
+from tests.support.waiting import until
 
 EXAMPLE = "support_agent.py"
 COMPLAINT = "Order 1002 came broken, I want my money back."

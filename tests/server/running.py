@@ -9,9 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from remit.gateway.auth import KeyStore, NewKey
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from tests.support.roots import new_root
+from tests.support.waiting import until
 
-__all__ = ["Served", "new_session", "serving", "until"]
+__all__ = ["Served", "new_session", "serving"]
 
 _DIALECT_PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
@@ -231,11 +231,3 @@ def received(connection: socket.socket) -> bytes:
 def new_session() -> str:
     """An id that no other test has."""
     return f"SES-{uuid.uuid4().hex[:16].upper()}"
-
-
-def until(true: Callable[[], bool], within_s: float = 60) -> None:
-    """Wait for something to become true."""
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, "it did not become true in time"
-        time.sleep(0.02)

@@ -15,9 +15,10 @@ import pytest
 
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS
-from tests.server.running import Served, new_session, received, serving, until
+from tests.server.running import Served, new_session, received, serving
 from tests.support import wire
 from tests.support.upstream import Upstream
+from tests.support.waiting import until
 
 LIMITS = (
     QUICK

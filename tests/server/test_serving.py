@@ -20,9 +20,10 @@ import pytest
 
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
-from tests.server.running import Served, new_session, until
+from tests.server.running import Served, new_session
 from tests.server.sdks import MODELS
 from tests.support.upstream import Upstream
+from tests.support.waiting import until
 
 RECOVERS = QUICK + "recover_every_s = 0.5\n"
 

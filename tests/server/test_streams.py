@@ -14,10 +14,11 @@ import pytest
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, failed, said, streaming
-from tests.server.running import Served, new_session, serving, until
+from tests.server.running import Served, new_session, serving
 from tests.server.sdks import MODELS, is_whole, snapshot
 from tests.support import wire
 from tests.support.upstream import Upstream
+from tests.support.waiting import until
 
 four = pytest.mark.parametrize(
     ("dialect", "model"), [(d, m) for d in ("openai", "anthropic") for m in MODELS]

@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from remit.kernel.root import Root
-from remit.runtime import make_root
 from tests.packages.hostile import Stage
 from tests.packages.install.world import small_root
+from tests.support.roots import new_root
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with all that ships. Nobody changes it."""
-    root = tmp_path_factory.mktemp("made") / "root"
-    make_root(Root(root))
-    return root
+    return new_root(tmp_path_factory.mktemp("made") / "root")
 
 
 @pytest.fixture

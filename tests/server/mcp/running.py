@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,11 +144,3 @@ def serving(
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def until(true: Callable[[], bool], within_s: float = 60) -> None:
-    """Wait for something to become true."""
-    end = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < end, "it did not become true in time"
-        time.sleep(0.05)

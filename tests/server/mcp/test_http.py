@@ -21,8 +21,9 @@ from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
-from tests.server.mcp.running import TOOLS, Served, serving, until, variables
+from tests.server.mcp.running import TOOLS, Served, serving, variables
 from tests.support.roots import new_root
+from tests.support.waiting import until
 
 MODES = ["legacy", "auto"]
 INITIALIZE = {

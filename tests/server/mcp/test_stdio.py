@@ -17,8 +17,9 @@ import pytest
 
 from remit.ledger import LedgerClient
 from tests.server.mcp import calls
-from tests.server.mcp.running import DOUBLED, TOP, stdio, until, variables
+from tests.server.mcp.running import DOUBLED, TOP, stdio, variables
 from tests.support.roots import new_root
+from tests.support.waiting import until
 
 MODES = ["legacy", "auto"]
 LIMIT = "\n[mcp_server]\nmax_message_bytes = 65536\n"
