@@ -57,7 +57,7 @@ def test_adding_listing_and_showing(remit: Run, root: Path) -> None:
     assert (told["prev_hash"], told["session_id"]) == (second["hash"], "SES-1")
     assert remit("trail", "list", "--limit", "0").returncode == 2
     wrong = remit("trail", "add", "--task", "", "--type", "plan", "--agent", "A", "x")
-    assert (wrong.returncode, "task_id is empty" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "task_id of the thought" in wrong.stderr) == (2, True)
 
 
 def test_verifying(remit: Run, root: Path) -> None:
@@ -95,7 +95,7 @@ def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:
     assert (out.returncode, out.stdout) == (0, "")
     assert "3 thoughts written" in out.stderr
     assert remit("trail", "export", "--out", "-", "--task", "T1").stdout.count("\n") == 2
-    nowhere = remit("trail", "export", "--out", "no/such/file")
+    nowhere = remit("trail", "export", "--out", "thoughts.jsonl/below-a-file")
     assert (nowhere.returncode, "cannot be written" in nowhere.stderr) == (1, True)
     again = remit("trail", "import", "thoughts.jsonl")
     assert (again.returncode, again.stdout) == (2, "")
