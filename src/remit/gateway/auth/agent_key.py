@@ -42,7 +42,7 @@ def agent_secret(root: Root) -> bytes:
 def _create(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Written whole under a name of its own and then linked, which fails where there is a file:
-    # nobody ever reads half a secret, and none is replaced.
+    # no reader sees half a secret, and none is replaced.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

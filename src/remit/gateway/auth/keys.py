@@ -49,7 +49,7 @@ class KeyStore:
     Args:
         ledger: where keys are kept and their making is recorded.
         limits: how fresh the cache of the keys must be. Left out, the store only manages keys:
-            it authenticates nobody, and no thread watches the database.
+            it refuses every token, and no thread watches the database.
 
     Raises:
         LedgerError: the database cannot be used.
