@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 from remit import Runtime, tool
-from remit.agents.tools import ToolError, current_call
+from remit.agents import ToolError, current_call
 
 POLL_S = 0.5  # how often it looks whether somebody has decided
 SHOP = Path("shop.db")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,21 @@ def test_the_table_of_events_is_the_one_in_the_code() -> None:
         assert meaning == event.meaning
         assert tuple(re.findall(r"(?<!\[)`(\w+)`", keys)) == event.keys
         assert tuple(re.findall(r"\[`(\w+)`\]", keys)) == event.optional
+
+
+def test_the_picture_of_the_architecture_is_the_folders() -> None:
+    page = (TOP / "docs/architecture.md").read_text()
+    picture = page.split("```text")[1].split("```")[0]
+    rooms = re.findall(r"^ │ (\w+)", picture, re.MULTILINE)
+    layers = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert rooms == [layer.strip("()") for layer in layers["contracts"][0]["layers"]]
+    source = TOP / "src/remit"
+    there = {path.parent for path in source.rglob("__init__.py")} - {source}
+    assert {path.name for path in there if path.parent == source} == set(rooms) - {"learning"}
+    for path in there:
+        assert re.search(rf"\b{path.name}\b", picture), path
+    for module in re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page):
+        assert (source / module).exists(), module
 
 
 def test_the_readme_names_every_command() -> None:

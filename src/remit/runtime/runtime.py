@@ -207,7 +207,7 @@ class Runtime:
             agent_id: its name on the record.
             instructions: what it is for; the ``instructions`` of its contract's template.
             tools: :class:`remit.Tool` values, functions (see :func:`remit.tool`), or ids of
-                ADMIN's tools and of installed ones (entry points of ``remit.agents.tools``).
+                ADMIN's tools and of installed ones (entry points of ``remit.tools``).
             mcp: names of MCP servers in the configuration (``[mcp.NAME]``), all of whose allowed
                 tools it may use.
             approve: ids of tools that a person must release each time.

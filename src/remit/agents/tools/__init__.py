@@ -1,7 +1,7 @@
 """Tools: callables under an id, with a schema, a time limit and an output limit (SPEC 8.3).
 
 ``@tool`` makes one of a function; ``remit.agents.tools.mcp`` brings those of MCP servers; installed
-distributions offer theirs as entry points of the group ``remit.agents.tools``.
+distributions offer theirs as entry points of the group ``remit.tools``.
 """
 
 from remit.agents.tools.call import ToolCall, current_call

@@ -1,4 +1,4 @@
-"""Tools of installed distributions: entry points of the group ``remit.agents.tools``.
+"""Tools of installed distributions: entry points of the group ``remit.tools``.
 
 An entry point's name is the tool's id. One is imported only when an agent names that id:
 importing whatever happens to be installed is how somebody else's code gets in.
