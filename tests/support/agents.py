@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,7 +45,7 @@ def anthropic_runtime(
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
         flags: Mapping[str, Any] = {"gateway.retry_base_ms": 1, **options.pop("flags", {})}
         if not root.exists():
-            new_root(root)
+            new_root(root, database=os.environ.get("REMIT_DATABASE_URL", ""))
         with Runtime.open(root, flags=flags, **options) as runtime:
             yield runtime, server
 
