@@ -1,7 +1,16 @@
-"""The one door to models: authenticated, budgeted, recorded before and after (SPEC 4)."""
+"""The one way to models: authenticated, budgeted, recorded before and after (SPEC 4, 5, 6)."""
 
+from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import CircuitBreaker
+from remit.gateway.budget import (
+    BudgetCheckResult,
+    BudgetLimits,
+    BudgetScope,
+    DebitResult,
+    TokenBudgeter,
+    TokenUsage,
+)
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import CallReport, LLMGateway
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
@@ -14,13 +23,19 @@ PromptRouter = LLMGateway
 
 __all__ = [
     "MAX_ID_CHARS",
+    "BudgetCheckResult",
+    "BudgetLimits",
+    "BudgetScope",
     "CallReport",
     "CircuitBreaker",
     "CircuitBreakerConfig",
     "CircuitState",
+    "DebitResult",
     "Dispatched",
     "IdempotencyKeyUsedError",
+    "Identity",
     "InFlightCalls",
+    "KeyStore",
     "LLMGateway",
     "LeaseLostError",
     "PromptRequest",
@@ -30,4 +45,6 @@ __all__ = [
     "RouteOutcome",
     "Routed",
     "RouterConfig",
+    "TokenBudgeter",
+    "TokenUsage",
 ]
