@@ -204,6 +204,8 @@ _ROWS: dict[str, str] = {
     "WHERE seq = 8",
     "an edited column": "UPDATE entries SET session_id = 'SES-X' WHERE seq = 8",
     "an edited answer": "UPDATE contents SET value = 'forged' WHERE value = 'answer 3 of SES-1'",
+    "white space in a stored message": "UPDATE contents SET value = replace(value, '\":\"', "
+    "'\": \"') WHERE value LIKE '%question 3 of SES-1\"%'",
     "a removed answer": "DELETE FROM contents WHERE value = 'answer 3 of SES-1'",
     "content moved to another entry": "UPDATE shown_contents SET seq = 9 WHERE seq = 8",
     "content shown by one more entry": "INSERT INTO shown_contents SELECT 0, content_id FROM "

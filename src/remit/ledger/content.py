@@ -124,22 +124,40 @@ class StoredValue:
 
     def decode(self) -> Any:
         """The value; raises :class:`LedgerFormatError` where the row cannot be read."""
-        codec, _, packing = self.codec.partition("+")
         try:
-            data = self.value.encode() if isinstance(self.value, str) else bytes(self.value)
-            if packing == "zlib":
-                data = zlib.decompress(data)
-            elif packing:
-                raise ValueError("unknown packing")
-            if codec == "text":
-                return data.decode()
-            if codec == "json":
-                return orjson.loads(data)
+            data = self._unpacked()
+            return data.decode() if self._is_text else orjson.loads(data)
+        except ValueError as error:
+            raise self._unreadable(error) from error
+
+    def encoded(self) -> bytes:
+        """The bytes that the commitment covers, as they are stored: never read and encoded again,
+        which would forgive white space and duplicate keys. Raises as :meth:`decode`."""
+        try:
+            data = self._unpacked()
+            return orjson.dumps(data.decode()) if self._is_text else data
+        except ValueError as error:
+            raise self._unreadable(error) from error
+
+    @property
+    def _is_text(self) -> bool:
+        return self.codec.startswith("text")
+
+    def _unpacked(self) -> bytes:
+        data = self.value.encode() if isinstance(self.value, str) else bytes(self.value)
+        if self.codec in ("text", "json"):
+            return data
+        if self.codec not in ("text+zlib", "json+zlib"):
             raise ValueError("unknown codec")
-        except (ValueError, zlib.error) as error:
-            raise LedgerFormatError(
-                f"A stored content value (codec {self.codec!r}) cannot be read: {error}."
-            ) from error
+        try:
+            return zlib.decompress(data)
+        except zlib.error as error:
+            raise ValueError(str(error)) from error
+
+    def _unreadable(self, error: ValueError) -> LedgerFormatError:
+        return LedgerFormatError(
+            f"A stored content value (codec {self.codec!r}) cannot be read: {error}."
+        )
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:

@@ -9,9 +9,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-import orjson
-
-from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.reader import Reader
@@ -81,12 +78,7 @@ def _content_problem(row: RawContent) -> str:
     if row.problem:
         return row.problem
     try:
-        if row.codec == "text":  # what most values are
-            encoded = orjson.dumps(row.value.decode())
-        else:
-            encoded = canonical_json(StoredValue(row.codec, row.value).decode())
-    except UnicodeDecodeError:
-        return "the stored text is not UTF-8"
+        encoded = StoredValue(row.codec, row.value).encoded()
     except RemitError as error:
         return error.message
     if len(row.nonce) != _NONCE_BYTES or commit(row.nonce, encoded) != row.commitment:
