@@ -34,7 +34,7 @@ _FETCH_S = 10
 _MAX_CHECKPOINT = 1_000_000
 _STATUS = {
     "none": "No signed checkpoint was held against it: a ledger cut off at its end, or rewritten "
-    "whole, cannot be told from a sound one. `remit init` makes a key.",
+    "whole, cannot be distinguished from a sound one. `remit init` makes a key.",
     "unchecked": "Its checkpoints lead to these records, but there is no key to check their "
     "signatures by.",
     "stored": "Held against its own checkpoints, up to {size} entries. Whoever owns the key and "

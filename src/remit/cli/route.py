@@ -101,7 +101,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 @route.command(name="score")
 @click.argument("prompt")
 @click.option("--route", "name", default="auto", show_default=True, help="Of which route.")
-@click.option("--task", default="", help="What it is, instead of what the prompt tells.")
+@click.option("--task", default="", help="What it is, instead of what the prompt suggests.")
 @click.option("--prefer", default="", help="An operator preference: quality, cost, speed, …")
 @reads
 def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, prefer: str) -> None:

@@ -173,7 +173,7 @@ class PromptResponse:
         latency_ms: from dispatch to answer of the last attempt, in milliseconds.
         output_valid: whether the output satisfied ``output_schema``; ``None`` without one.
         context_hash: SHA-256 (64 hex) of what was sent.
-        cost_incurred: US dollars; 0.0 where no price is known (``cost_certainty`` tells).
+        cost_incurred: US dollars; 0.0 where no price is known (``cost_certainty`` says which).
         budget_remaining: tokens left on the narrowest limit; ``None`` without one.
         finish_reason: the provider's, in neutral words: ``stop``, ``length``, ``tool_use``.
         content_blocks: the provider's blocks when it sent any (text, tool_use).
@@ -227,7 +227,7 @@ class ToolUseStart:
     """The model begins to call a tool.
 
     Attributes:
-        index: tells the calls of one answer apart; any number that no other call of it has.
+        index: distinguishes the calls of one answer; unique within it.
         id: the call's id, which its result will name.
         name: the tool's name.
     """

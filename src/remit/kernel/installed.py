@@ -33,7 +33,7 @@ __all__ = [
 OWNERSHIP_FILE = "HOT/registries/ownership.json"
 LOCK_FILE = "HOT/installed/.lock"
 
-_PATIENCE_S = 10.0  # an operation tells within moments whose the files are that it places
+_PATIENCE_S = 10.0  # an operation states the owners of the files it places within moments
 _POLL_S = 0.05
 
 _Identity = tuple[int, int, int]
@@ -153,7 +153,7 @@ class InstalledFiles:
             self._owners, self._seen = {}, None
         except (OSError, ValueError) as error:
             raise ChangedFileError(
-                f"{file}, which tells whose each file is, cannot be read: {error}.",
+                f"{file}, which says who owns each file, cannot be read: {error}.",
                 next_step="`remit package registry --rebuild` makes it again from the ledger.",
             ) from error
         return self._owners

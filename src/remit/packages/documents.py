@@ -201,12 +201,12 @@ class AcceptanceCase:
 
     Attributes:
         kind: ``contract``, ``schema`` or ``price``.
-        told: the rest of the case, by its keys.
+        fields: the rest of the case, by its keys.
     """
 
     name: str
     kind: str
-    told: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

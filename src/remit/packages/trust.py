@@ -46,7 +46,7 @@ class TrustChange:
 
     Attributes:
         policy: as it is now.
-        entry_id: of the entry that tells of it; empty when nothing changed.
+        entry_id: of the entry that records it; empty when nothing changed.
         what: one line for people; empty likewise.
     """
 
@@ -62,7 +62,7 @@ def record_trust_change(
 
     Args:
         policy_bytes: of the new file, which is written afterwards.
-        what: one line that tells of the change; stays for good.
+        what: one line that describes the change; stays for good.
         by: who made it.
         after: id of the record that it builds on, empty for the first; ``None`` not to look.
 
@@ -215,8 +215,8 @@ def _policy_of(entry: LedgerEntry) -> tuple[TrustPolicy, bytes]:
     if not data or _digest(data) != entry.metadata.get("sha256"):
         raise TrustError(
             "trust_unreadable",
-            f"{entry.id}, which tells which keys are trusted, does not hold what it says.",
-            next_step="`remit ledger verify` tells whether the ledger was altered.",
+            f"{entry.id}, which says which keys are trusted, does not hold what it says.",
+            next_step="`remit ledger verify` shows whether the ledger was altered.",
         )
     return TrustPolicy.parse(data, f"The list of keys in {entry.id}"), data
 

@@ -69,7 +69,7 @@ def packaged_agent(
     Args:
         agent_id: which.
         files: of the root.
-        ledger: tells what its package is permitted.
+        ledger: says what its package is permitted.
         default: provider and model that answer where no other is named.
         model: asked for instead of what the agent names.
         meaning: gives the providers and models that a name means, all of which have to be

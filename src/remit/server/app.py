@@ -131,7 +131,7 @@ class App:
         except Exception:  # noqa: BLE001 - answered here, whatever it was
             _log.exception("a request failed unexpectedly")
             if not begun:
-                error = HttpError(500, "internal_error", "Remit failed; its log tells more.")
+                error = HttpError(500, "internal_error", "Remit failed; see its log.")
                 await reply_error(send, _shape(scope), error)
         finally:
             self._metrics.request_ended()

@@ -165,9 +165,9 @@ class ModelCalls:
                 else:
                     error = _failure(response)
                     await reply_error(relay.send, relay.shape, error, call_headers(response))
-        except InvalidInputError as error:  # the answer is on record; it cannot be told
-            _log.error("a stream could not be told in the client's dialect: %s", error.message)
-            message = "The provider's stream cannot be told in this dialect."
+        except InvalidInputError as error:  # the answer is on record; it cannot be translated
+            _log.error("a stream cannot be translated for this client: %s", error.message)
+            message = "The provider's stream cannot be translated into this dialect."
             if not relay.started:
                 raise HttpError(502, "stream_untranslatable", message) from error
             await relay.break_off(502, "stream_untranslatable", message)
@@ -219,7 +219,7 @@ class _Watch:
 
 
 def call_headers(response: PromptResponse) -> Headers:
-    """What Remit tells of a call beside its answer."""
+    """What Remit reports of a call beside its answer."""
     headers = [(b"x-remit-exchange", response.exchange_entry_id.encode())]
     if response.dispatch_entry_id:
         headers.append((b"x-remit-dispatch", response.dispatch_entry_id.encode()))

@@ -18,7 +18,7 @@ class ModelListing:
     """The models that can be named here by who asks.
 
     Args:
-        runtime: tells them.
+        runtime: knows them.
         authenticator: authenticates requests.
     """
 

@@ -1,8 +1,8 @@
 """A stream on its way from a provider to a client.
 
-A provider of the client's own dialect is relayed event by event as it came; another's is told
-anew. The last event is held back until the exchange is durable: a client that has seen the end
-of an answer can rely on its record.
+A provider of the client's own dialect is relayed event by event as it came; another's is
+translated. The last event is held back until the exchange is durable: a client that has seen the
+end of an answer can rely on its record.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Relay:
         self._over = False
         self._dispatch = ""
         self._raw: bool | None = None  # whether the provider's own events are passed on
-        self._told: ChatStream | MessagesStream | None = None
+        self._translation: ChatStream | MessagesStream | None = None
         self._held = b""
         self._calls: dict[int, list[Any]] = {}
 
@@ -106,7 +106,7 @@ class Relay:
         if self._raw or type(event) is UsageReported:
             return b""
         self._raw = False
-        return self._retold(event)
+        return self._translated(event)
 
     def _relayed(self, chunk: WireChunk) -> bytes:
         if self.shape == "anthropic":
@@ -119,28 +119,28 @@ class Relay:
             return b""  # the counts that Remit asked for, and the client did not
         return b"data: %s\n\n" % chunk.data
 
-    def _retold(self, event: Any) -> bytes:
+    def _translated(self, event: Any) -> bytes:
         start = b""
-        if self._told is None:
+        if self._translation is None:
             start = self._begin("", self._call.model)
-        assert self._told is not None
-        if isinstance(self._told, MessagesStream) and isinstance(
+        assert self._translation is not None
+        if isinstance(self._translation, MessagesStream) and isinstance(
             event, ToolUseStart | ToolInputDelta
         ):
-            # This dialect tells one block after the other; others mix the calls of one answer.
+            # This dialect sends one block after the other; others mix the calls of one answer.
             self._calls.setdefault(event.index, []).append(event)
             return start
-        return start + self._told.event(event)
+        return start + self._translation.event(event)
 
     def _begin(self, answer_id: str, model: str) -> bytes:
         name = answer_id or self._dispatch or "stream"
         if self.shape == "openai":
-            self._told = ChatStream(
+            self._translation = ChatStream(
                 answer_id=f"chatcmpl-{name}", created=int(time.time()), model=model
             )
         else:
-            self._told = MessagesStream(answer_id=f"msg_{name}", model=model)
-        return self._told.start()
+            self._translation = MessagesStream(answer_id=f"msg_{name}", model=model)
+        return self._translation.start()
 
     async def finish(self, response: PromptResponse) -> None:
         """The end, once the exchange is on record."""
@@ -159,16 +159,16 @@ class Relay:
     async def all_at_once(self, response: PromptResponse) -> None:
         """A whole answer as a stream: from the record, or of a provider that does not stream."""
         wire = [self._begin(response.exchange_entry_id, response.model_id)]
-        assert self._told is not None
+        assert self._translation is not None
         for index, block in enumerate(response.content_blocks or ()):
             if block.get("type") == "tool_use":
                 start = ToolUseStart(index, str(block["id"]), str(block["name"]))
-                wire.append(self._told.event(start))
-                wire.append(self._told.event(ToolInputDelta(index, _json(block["input"]))))
+                wire.append(self._translation.event(start))
+                wire.append(self._translation.event(ToolInputDelta(index, _json(block["input"]))))
             elif block.get("type") == "text":
-                wire.append(self._told.event(TextDelta(str(block["text"]))))
+                wire.append(self._translation.event(TextDelta(str(block["text"]))))
         if not response.content_blocks and response.content:
-            wire.append(self._told.event(TextDelta(response.content)))
+            wire.append(self._translation.event(TextDelta(response.content)))
         self._dispatch = self._dispatch or response.dispatch_entry_id
         await self._write(b"".join(wire) + self._end(response), more=False)
 
@@ -179,10 +179,10 @@ class Relay:
             "cached_input_tokens": response.cached_input_tokens or None,
             "reasoning_tokens": response.reasoning_tokens or None,
         }
-        assert self._told is not None
-        calls = [self._told.event(event) for index in sorted(self._calls)
+        assert self._translation is not None
+        calls = [self._translation.event(event) for index in sorted(self._calls)
                  for event in self._calls[index]]  # fmt: skip
-        end = b"".join(calls) + self._told.end(
+        end = b"".join(calls) + self._translation.end(
             response.finish_reason, usage, self._call.include_usage
         )
         return _comment(response) + end
@@ -190,10 +190,10 @@ class Relay:
     async def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """An error in the midst of a stream, which ends it."""
         if self.shape == "openai":
-            told = self._told if isinstance(self._told, ChatStream) else ChatStream(
+            stream = self._translation if isinstance(self._translation, ChatStream) else ChatStream(
                 answer_id="", created=0, model=""
             )  # fmt: skip
-            wire = told.error(status, code.lower(), message)
+            wire = stream.error(status, code.lower(), message)
         else:
             wire = MessagesStream(answer_id="", model="").error(status, code.lower(), message)
         await self._write(comment + wire, more=False)
@@ -201,18 +201,18 @@ class Relay:
 
 def _comment(response: PromptResponse) -> bytes:
     """What is known of a call only at its end, as an SSE comment."""
-    told = [f"x-remit-exchange={response.exchange_entry_id}"]
+    fields = [f"x-remit-exchange={response.exchange_entry_id}"]
     if response.dispatch_entry_id:
-        told.append(f"x-remit-dispatch={response.dispatch_entry_id}")
+        fields.append(f"x-remit-dispatch={response.dispatch_entry_id}")
     if response.decision_entry_id:
-        told.append(f"x-remit-decision={response.decision_entry_id}")
+        fields.append(f"x-remit-decision={response.decision_entry_id}")
     if response.cost_certainty:
-        told.append(f"x-remit-cost-certainty={response.cost_certainty}")
+        fields.append(f"x-remit-cost-certainty={response.cost_certainty}")
         if response.cost_known:
-            told.append(f"x-remit-cost-usd={response.cost_incurred:.9f}")
+            fields.append(f"x-remit-cost-usd={response.cost_incurred:.9f}")
     if response.replayed:
-        told.append("x-remit-replayed=true")
-    return f": {' '.join(told)}\n\n".encode()
+        fields.append("x-remit-replayed=true")
+    return f": {' '.join(fields)}\n\n".encode()
 
 
 def _json(value: Any) -> str:

@@ -116,7 +116,7 @@ def test_registries_on_disk_are_those_of_the_ledger(small: Small) -> None:
     assert [one.path.rpartition("/")[2] for one in findings] == [
         "packages.json", "specs.json", "stray.json",
     ]  # fmt: skip
-    assert "is not what the ledger tells" in findings[0].message
+    assert "is not what the ledger says" in findings[0].message
     assert "is missing" in findings[1].message
     assert "none of the registries" in findings[2].message
 

@@ -67,7 +67,7 @@ def test_what_is_not_asked_for_is_not_looked_through_nor_recorded(house: House) 
     [
         (CONTRACT, "{}", f"{CONTRACT} is not what"),
         ("HO2/stray.txt", "x", "HO2/stray.txt belongs to no package"),
-        ("HOT/registries/ownership.json", "{}", "ownership.json is not what the ledger tells"),
+        ("HOT/registries/ownership.json", "{}", "ownership.json is not what the ledger says"),
         ("HOT/registries/more.json", "{}", "none of the registries"),
     ],
 )

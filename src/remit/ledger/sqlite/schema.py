@@ -7,7 +7,7 @@ from remit.ledger.schema import LAYOUT_VERSION, SQLITE, declare
 __all__ = ["APPLICATION_ID", "CREATE", "SEARCH", "VIEWS"]
 
 APPLICATION_ID = 0x524D5431
-"""``RMT1`` in the file's header tells a ledger from any other SQLite file."""
+"""``RMT1`` in the file's header distinguishes a ledger from any other SQLite file."""
 
 SEARCH = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS content_search USING fts5"

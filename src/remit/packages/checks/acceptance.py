@@ -87,7 +87,7 @@ class _Run:
                 self._fail(problem, "Give it an example, in a new version of its package.")
 
     def _contract(self, case: AcceptanceCase) -> Iterator[str]:
-        given = case.told
+        given = case.fields
         contract = self._shapes.newest(given["contract_id"])
         pack = self._shapes.packs.get(contract.prompt_pack_id) if contract else None
         if contract is None or pack is None:
@@ -107,18 +107,18 @@ class _Run:
             yield "the output satisfies the contract, and should not."
 
     def _schema(self, case: AcceptanceCase) -> Iterator[str]:
-        path = case.told["schema"]
+        path = case.fields["schema"]
         if path not in self._shapes.schemas:
             yield f"the schema {path} is not installed, or cannot be used."
             return
-        problem = first_problem(read_schema(self._files.read(path), path), case.told["value"])
-        if problem and case.told["valid"]:
+        problem = first_problem(read_schema(self._files.read(path), path), case.fields["value"])
+        if problem and case.fields["valid"]:
             yield f"the value does not satisfy {path}, at {problem}."
-        if not problem and not case.told["valid"]:
+        if not problem and not case.fields["valid"]:
             yield f"the value satisfies {path}, and should not."
 
     def _price(self, case: AcceptanceCase) -> Iterator[str]:
-        given = case.told
+        given = case.fields
         found = self._prices_of(given["model"])
         if not found:
             yield f"the table of prices has no model {given['model']}."

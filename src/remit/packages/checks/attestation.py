@@ -111,7 +111,7 @@ def _receipt(package: InstalledPackage, disk: RootDisk) -> list[Finding]:
     try:
         if disk.read(path) == receipt_bytes(package):
             return []
-        problem = f"{path} is not what {package.entry_id} in the ledger tells."
+        problem = f"{path} is not what {package.entry_id} in the ledger says."
         return [Finding(problem, _REBUILD, package.package_id, path, package.entry_id)]
     except FileNotFoundError:
         problem = f"{path}, the receipt of {package.package_id}, is missing."
@@ -148,7 +148,7 @@ def _signature(
         stated = package.signature.get("envelope_sha256")
         found = f"sha256:{sha256_hex(envelope)}"
         if found != stated:
-            problem = f"{path} is not the signature that {package.entry_id} tells of."
+            problem = f"{path} is not the signature that {package.entry_id} records."
             return [Finding(problem, _AGAIN, package_id, path, package.entry_id)]
         needed = package.signature.get("threshold")
         check_envelope(

@@ -108,7 +108,7 @@ def check_registries(
             findings.append(Finding(error.message, error.next_step, path=path))
         else:
             if not same:
-                problem = f"{path} is not what the ledger tells."
+                problem = f"{path} is not what the ledger says."
                 findings.append(Finding(problem, rebuild, path=path))
     for name in names:
         if name not in wanted:
@@ -151,7 +151,7 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Checked:
             findings.append(Finding(problem, "Install the packages of this version: `remit init`."))
     if not modules:
         findings.append(
-            Finding("The running code tells of no module.", "Install the distribution again.")
+            Finding("The running code has no modules.", "Install the distribution again.")
         )
     return Checked(findings, {"modules": len(modules)})
 

@@ -118,7 +118,7 @@ class Distribution:
         if self.info is None:
             return {}, [
                 f"{self.location} is not an installed distribution: no {PACKAGE}-….dist-info "
-                "belongs to it, so no RECORD tells what it should be."
+                "belongs to it, so no RECORD says what it should be."
             ]
         content: dict[str, bytes] = {}
         rows, problems = self._record(self.info)
@@ -255,8 +255,8 @@ def _bytes(path: Path) -> bytes:
 def _direct(info: Path) -> Mapping[str, Any]:
     """What ``direct_url.json`` (PEP 610) says of a directory that was installed from."""
     try:
-        told = json.loads(_bytes(info / "direct_url.json"))
-        return {"url": str(told["url"]), **told["dir_info"]}
+        origin = json.loads(_bytes(info / "direct_url.json"))
+        return {"url": str(origin["url"]), **origin["dir_info"]}
     except (ValueError, KeyError, TypeError):
         return {}
 
@@ -280,7 +280,7 @@ def _is_editable(info: Path) -> bool:
 
 
 def project_of(info: Path) -> Path | None:
-    """The directory that an editable installation was made from, when it tells."""
+    """The directory that an editable installation was made from, where its metadata names one."""
     url = urlsplit(_direct(info).get("url", ""))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 

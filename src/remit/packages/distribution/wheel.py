@@ -91,8 +91,8 @@ def _record(content: dict[str, bytes], itself: str) -> bytes:
 
 
 def _check_pure(wheel: bytes) -> None:
-    told = BytesHeaderParser().parsebytes(wheel)
-    if told.get_all("Tag") != [_TAG] or told.get("Root-Is-Purelib", "").lower() != "true":
+    headers = BytesHeaderParser().parsebytes(wheel)
+    if headers.get_all("Tag") != [_TAG] or headers.get("Root-Is-Purelib", "").lower() != "true":
         raise DistributionError(
             f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
             next_step=f"Use a {PACKAGE} that was built from its own source.",
@@ -105,13 +105,13 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
     if project is None or not (project / "pyproject.toml").is_file():
         return
     stated = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
-    told = BytesHeaderParser().parsebytes(metadata)
-    required = [str(line) for line in told.get_all("Requires-Dist", [])]
+    headers = BytesHeaderParser().parsebytes(metadata)
+    required = [str(line) for line in headers.get_all("Requires-Dist", [])]
     if _requirements(line for line in required if "extra ==" not in line) != _requirements(
         stated.get("dependencies", ())
     ):
         _stale("dependencies")
-    if {str(extra) for extra in told.get_all("Provides-Extra", [])} != set(
+    if {str(extra) for extra in headers.get_all("Provides-Extra", [])} != set(
         stated.get("optional-dependencies", ())
     ):
         _stale("extras")

@@ -83,7 +83,7 @@ class GateContext:
 
     @functools.cached_property
     def registry(self) -> Registry:
-        """What is installed, as the ledger tells it.
+        """What is installed, as the ledger says.
 
         Raises:
             PackageError: ``registry_damaged``.

@@ -112,7 +112,7 @@ def _checkpoint(
             yield Finding(problem, "Put the ledger's public key back into HOT/keys.")
     elif entries and report.checkpoint == "none" and ledger.checkpoints.latest() is None:
         yield Finding(
-            "No checkpoint is signed: a ledger cut off at its end could not be told from this one.",
+            "No checkpoint is signed: a ledger cut off at its end would look the same.",
             "Run `remit ledger checkpoint`.",
         )
 

@@ -41,10 +41,10 @@ class _Cost:
     known: bool = True
     priced: bool = False
 
-    def plus(self, told: dict[str, Any]) -> _Cost:
+    def plus(self, metadata: dict[str, Any]) -> _Cost:
         """With one exchange more; by the rule of the worker's own sum."""
-        usd = told.get("cost_usd")
-        tokens = told["input_tokens"], told["output_tokens"]
+        usd = metadata.get("cost_usd")
+        tokens = metadata["input_tokens"], metadata["output_tokens"]
         return _Cost(
             self.input_tokens + tokens[0],
             self.output_tokens + tokens[1],
@@ -74,8 +74,8 @@ class _Open:
     sums: list[_Cost] = field(default_factory=lambda: [_Cost()])
     seqs: list[int] = field(default_factory=lambda: [-1])
 
-    def exchanged(self, seq: int, told: dict[str, Any]) -> None:
-        self.sums.append(self.sums[-1].plus(told))
+    def exchanged(self, seq: int, metadata: dict[str, Any]) -> None:
+        self.sums.append(self.sums[-1].plus(metadata))
         self.seqs.append(seq)
 
     def noted(self, seq: int) -> None:
@@ -103,8 +103,8 @@ def check_orders(context: GateContext, *, full: bool) -> Checked:
         except RemitError as error:
             check.fail(error.message, entry)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            told = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
-            check.fail(f"{told}{type(error).__name__} {error}.", entry)
+            problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
+            check.fail(f"{problem}{type(error).__name__} {error}.", entry)
     check.twice(context.most_errors)
     if not entries:
         check.findings.append(Finding("The ledger has no entry.", "Run `remit init`."))
@@ -137,7 +137,7 @@ class _Check:
         self._ledger = ledger
         self._verified = verified
         self.open: dict[str, _Open] = {}
-        self.spoilt: set[str] = set()  # told once; what follows from it is not
+        self.spoilt: set[str] = set()  # reported once; what follows from it is not
         self.ended = 0
         self.findings: list[Finding] = []
 
@@ -152,11 +152,11 @@ class _Check:
     def take(self, seq: int, entry: LedgerEntry) -> None:
         """One entry, in ledger order."""
         if entry.event_type == "EXCHANGE":
-            told = entry.metadata
-            found = self.open.get(told.get("work_order_id") or "")
+            metadata = entry.metadata
+            found = self.open.get(metadata.get("work_order_id") or "")
             # What the worker sums up: its own tier's, of its own order.
-            if found is not None and told.get("tier") == "ho1":
-                found.exchanged(seq, told)
+            if found is not None and metadata.get("tier") == "ho1":
+                found.exchanged(seq, metadata)
             return
         wo_id = entry.submission_id
         if wo_id in self.spoilt:
@@ -189,8 +189,8 @@ class _Check:
             for wo_id, times in self._ledger.select(sql, (*events, most)):
                 if wo_id not in self.spoilt:
                     self.spoilt.add(wo_id)
-                    told = f"{wo_id} was {what} {times} times."
-                    self.findings.append(Finding(told, _LOOK))
+                    problem = f"{wo_id} was {what} {times} times."
+                    self.findings.append(Finding(problem, _LOOK))
 
     def _plan(self, seq: int, entry: LedgerEntry) -> None:
         # Where nobody executed, nothing is known of its content: none is needed.
@@ -202,12 +202,12 @@ class _Check:
 
     def _compare(self, found: _Open, entry: LedgerEntry) -> None:
         cost = found.order.cost
-        told = (cost.input_tokens, cost.output_tokens, cost.cost_usd)
+        stated = (cost.input_tokens, cost.output_tokens, cost.cost_usd)
         sums = [(one.input_tokens, one.output_tokens, one.cost_usd) for one in found.sums]
-        if told in sums and cost.total_tokens == cost.input_tokens + cost.output_tokens:
+        if stated in sums and cost.total_tokens == cost.input_tokens + cost.output_tokens:
             return
         self.fail(
-            f"{found.order.wo_id} says that it cost {_words(told)}; its exchanges come to "
+            f"{found.order.wo_id} says that it cost {_words(stated)}; its exchanges come to "
             f"{_words(sums[-1])} ({entry.id}).",
             entry,
         )

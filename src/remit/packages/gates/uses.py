@@ -66,7 +66,7 @@ class Permitted:
         if use.kind == "tool":
             return permits(self._tools, use.name)
         names = [use.name]
-        # A provider tells the very version that answered: gpt-4o is gpt-4o-2024-08-06.
+        # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
         if use.exact_name and use.name.startswith(use.exact_name):
             names.append(use.exact_name)
         return any(allows_model(self._models, use.provider_id, name) for name in names)

@@ -170,4 +170,4 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return answer(error_body("internal_error", "Remit failed; its log tells more."), 500)
+    return answer(error_body("internal_error", "Remit failed; see its log."), 500)

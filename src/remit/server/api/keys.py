@@ -52,7 +52,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
         status_code=201, summary="Make a key",
     )  # fmt: skip
     def create(wanted: KeyRequest, caller: Caller) -> Response:
-        """Make a key that may do no more than yours. Its secret is told this once."""
+        """Make a key that may do no more than yours. Its secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
         limits = BudgetLimits(
             wanted.budget_tokens,

@@ -130,7 +130,7 @@ class SessionDetail(SessionShape, _Paged):
 
 
 class Step(BaseModel):
-    """One entry of a work order in a line, with what its event tells."""
+    """One entry of a work order in a line, with what its event says."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -186,7 +186,7 @@ class BudgetSet(BaseModel):
 
 
 class DifferenceShape(BaseModel):
-    """A figure that the live state and the ledger tell differently."""
+    """A figure in which the live state and the ledger differ."""
 
     scope: str
     field: str
@@ -233,7 +233,7 @@ class KeyPage(_Paged):
 
 
 class KeyMade(BaseModel):
-    """The one time that the secret is told."""
+    """The only response that shows the secret."""
 
     id: str
     name: str

@@ -96,7 +96,7 @@ class RouterTools:
                 "fallback_attempts": "models that were asked before and failed",
                 "latency_ms": "how long it took, milliseconds",
                 "cost_usd": "what it cost, US dollars; null without a price",
-                "decision_id": "the routing decision; router_explain tells it",
+                "decision_id": "the routing decision; router_explain shows it",
                 "decision_entry_id": "its entry in the ledger",
                 "exchange_entry_id": "the entry of the model call",
             }

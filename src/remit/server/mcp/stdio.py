@@ -164,7 +164,7 @@ async def _streams(incoming: int, outgoing: int, own: McpOfferSettings) -> Async
     """The streams that the SDK's server reads from and writes to.
 
     The SDK's own have no bound on lines and unread answers, ignore malformed messages, and keep a
-    process that was told to stop until its client closes stdin.
+    process that was asked to stop until its client closes stdin.
     """
     to_server, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     send, to_client = anyio.create_memory_object_stream[SessionMessage](0)
