@@ -37,7 +37,7 @@ from remit.gateway.budget import (
     audit_budgets,
     budgeter,
 )
-from remit.gateway.inflight import Begin
+from remit.gateway.inflight import StartCall
 from remit.gateway.leases import Owner
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerEntry
@@ -247,7 +247,8 @@ class Accounts(RuleBasedStateMachine):
         told = {"contract_id": "PRC-A-001", "agent_id": "", "session_id": ""}
         entry = LedgerEntry("DISPATCH", "PRC-A-001", "DISPATCHED", "r", metadata=told)
         about = ("", "", "", "PRC-A-001", "")
-        step = Begin((self.ledger.prepare(entry),), scope.path, amount, 1, True, 60_000, about, 1)
+        prepared = (self.ledger.prepare(entry),)
+        step = StartCall(prepared, scope.path, amount, 1, True, 60_000, about, 1)
 
         async def run() -> None:
             await self.ledger.step(self.dead.stage, step)

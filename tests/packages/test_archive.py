@@ -89,6 +89,12 @@ def pax(headers: dict[str, str]) -> bytes:
     return followed_by((info, data), tarfile.PAX_FORMAT)
 
 
+def with_global_header() -> bytes:
+    """Every member after it would get a copy of all its keys."""
+    head = tarfile.TarInfo.create_pax_global_header({f"k{n}": "v" for n in range(10_000)})
+    return compressed(head + TAR)
+
+
 def replaced(name: str, data: bytes) -> bytes:
     return archive_of(
         [member(name, data) if info.name == name else (info, old) for info, old in MEMBERS]
@@ -166,6 +172,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "pipe": (lambda: with_member("HO1/a", type=tarfile.FIFOTYPE), "fifo", "pipe"),
     "sparse": (lambda: with_member("HO1/a", type=tarfile.GNUTYPE_SPARSE), "sparse", "sparse"),
     "contiguous": (lambda: with_member("HO1/a", type=tarfile.CONTTYPE), "odd_header", "kind"),
+    "global pax header": (lambda: with_global_header(), "odd_header", "global pax"),
     "unknown kind": (lambda: with_member("HO1/a", type=b"Z"), "odd_header", "kind"),
     "duplicate": (
         lambda: archive_of([*MEMBERS, MEMBERS[-1]]),

@@ -44,8 +44,9 @@ def anthropic_runtime(
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
         flags: Mapping[str, Any] = {"gateway.retry_base_ms": 1, **options.pop("flags", {})}
+        database = str(flags.get("ledger.path") or os.environ.get("REMIT_DATABASE_URL", ""))
         if not root.exists():
-            new_root(root, database=os.environ.get("REMIT_DATABASE_URL", ""))
+            new_root(root, database=database)
         with Runtime.open(root, flags=flags, **options) as runtime:
             yield runtime, server
 

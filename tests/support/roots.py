@@ -22,13 +22,14 @@ def new_root(place: Path, toml: str = "", *, database: str = "") -> Path:
     Args:
         place: its directory, which is not there yet.
         toml: appended to its ``remit.toml``.
-        database: PostgreSQL URL of an empty database for its ledger; SQLite when left out.
+        database: where its ledger is to be, such as the URL of an empty PostgreSQL database;
+            a file in the root when left out.
 
     Returns:
         Its directory.
     """
     if database:
-        _make(place, REMIT_DATABASE_URL=database)
+        _make(place, database)
     else:
         shutil.copytree(_made(), place, symlinks=True)
     if toml:
@@ -44,8 +45,8 @@ def _made() -> Path:
     return _make(directory / "root")
 
 
-def _make(place: Path, **environment: str) -> Path:
+def _make(place: Path, database: str = "") -> Path:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
-    with mock.patch.dict(os.environ, {**kept, **environment}, clear=True):
-        make_root(Root(place))
+    with mock.patch.dict(os.environ, kept, clear=True):
+        make_root(Root(place), flags={"ledger.path": database} if database else None)
     return place

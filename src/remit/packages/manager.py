@@ -265,7 +265,7 @@ class PackageManager:
         """The files to stage, by path, if everything may change as planned."""
         disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
         after, files, gone = self._placed(changes, registry)
-        check_before(registry, disk, files)
+        check_before(registry, disk, [*files, *gone])
         check_whole(after, Overlay(disk, files, gone), self._tool_ids, self._routes)
         staged = {
             path: data

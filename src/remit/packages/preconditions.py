@@ -20,13 +20,13 @@ __all__ = ["check_before", "check_whole"]
 _PRICES = "HOT/prices/prices.toml"
 
 
-def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = ()) -> None:
+def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
     """G0B of what is there: nothing is built on a root whose files were changed.
 
     Args:
         registry: what is installed.
         disk: the root's files.
-        coming: paths of the files that come now, which were looked at already.
+        changing: paths of the files that come or go now, which were looked at already.
 
     Raises:
         PackageError: ``gate_failed``, with the first thing that is wrong.
@@ -34,9 +34,9 @@ def check_before(registry: Registry, disk: RootDisk, coming: Collection[str] = (
     if registry.packages:
         found = check_ownership(registry, disk)
         there = set(disk.paths())
-        # What gets an owner now, and what is missing and comes now, is mended by coming.
-        mended = {path for path in coming if path not in registry.owners or path not in there}
-        kept = [one for one in found.findings if one.path not in mended]
+        # The operation repairs what gets an owner now, and what is missing and comes or goes.
+        repaired = {path for path in changing if path not in registry.owners or path not in there}
+        kept = [one for one in found.findings if one.path not in repaired]
         _require("G0B", Checked(kept, found.counts))
         names = disk.names(REGISTRY_FOLDER)
         if names or there:  # a ledger that was imported into a bare root has neither

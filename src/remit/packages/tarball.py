@@ -19,6 +19,7 @@ __all__ = ["ArchiveLimits", "canonical_targz", "read_targz", "refuse"]
 
 # ustar (POSIX.1-1988), gzip (RFC 1952) and deflate (RFC 1951).
 _BLOCK, _NAME, _PREFIX = 512, 100, 155
+_GLOBAL_HEADERS = 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, no name, unknown system
 _STORED = 65535
@@ -126,6 +127,10 @@ def read_targz(data: bytes, limits: ArchiveLimits) -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", encoding="utf-8") as archive:
             for member in archive:
                 seen += 1
+                # tarfile copies these into every member that follows; `git archive` makes one.
+                if len(archive.pax_headers) > _GLOBAL_HEADERS:
+                    refuse("odd_header", "The archive has too many global pax headers.")
+                archive.members = []  # type: ignore[attr-defined]  # it keeps all it has read
                 name = _safe_name(member, limits)
                 if not member.isdir():
                     _check_file(member, name, files, limits)

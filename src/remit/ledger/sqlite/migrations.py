@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from datetime import UTC, datetime
 
 import orjson
 
 from remit.ledger.content import NO_STEP, commitments_in
+from remit.ledger.errors import LedgerFormatError
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
 __all__ = ["migrate"]
+
+_TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 
 
 def migrate(connection: sqlite3.Connection) -> None:
@@ -23,8 +27,10 @@ def migrate(connection: sqlite3.Connection) -> None:
         connection: outside a transaction.
 
     Raises:
-        sqlite3.Error: the file was not changed.
+        sqlite3.Error, LedgerFormatError: the file was not changed.
     """
+    # Otherwise renaming looks into views of others, which may be broken, or rewrites them.
+    connection.execute("PRAGMA legacy_alter_table=ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -32,7 +38,7 @@ def migrate(connection: sqlite3.Connection) -> None:
             if number > version:
                 step(connection)
                 connection.execute(
-                    "INSERT INTO migrations VALUES (?, ?)",
+                    "INSERT OR REPLACE INTO migrations VALUES (?, ?)",
                     (number, datetime.now(UTC).isoformat()[:26] + "Z"),
                 )
         connection.execute(f"PRAGMA user_version={LAYOUT_VERSION}")
@@ -68,22 +74,45 @@ def _number_contents(connection: sqlite3.Connection) -> None:
 
 
 def _declare_state(connection: sqlite3.Connection) -> None:
-    """Tables of state are the ledger's own. Those that versions before made are brought to the
-    declared form, and their rows stay."""
-    there = {
-        table: [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
-        for table in STATE_TABLES
-    }
-    old = {table: names for table, names in there.items() if names}
-    for table in old:
-        connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+    """Tables of state are the ledger's own. Those that the version before made stay as they are;
+    older forms are brought to the declared one, and their rows stay.
+
+    Nothing that does not belong there is dropped with a table: verification has to find it.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
+        scratch.executescript(declare(SQLITE, 3))
+        declared = dict(scratch.execute(_TABLE_SQL))
+    found = dict(connection.execute(_TABLE_SQL))
+    for table, sql in declared.items():
+        if table in found and _squeezed(found[table]) != _squeezed(sql):
+            _rebuild(connection, table, sql)
     _run(connection, declare(SQLITE, 3))
-    for table, names in old.items():
-        known = ", ".join(column.name for column in STATE_TABLES[table] if column.name in names)
-        connection.execute(f"DELETE FROM {table}")
-        connection.execute(f"INSERT INTO {table} ({known}) SELECT {known} FROM old_{table}")
-        connection.execute(f"DROP TABLE old_{table}")
-    _run(connection, declare(SQLITE, 3))  # indexes went with the tables they were made for
+
+
+def _squeezed(sql: str) -> str:
+    return "".join(sql.replace('"', "").split())
+
+
+def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> None:
+    columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+    known = [column.name for column in STATE_TABLES[table] if column.name in columns]
+    foreign = sorted(set(columns).difference(known)) + [
+        name
+        for (name,) in connection.execute(
+            "SELECT name FROM sqlite_schema WHERE tbl_name = ? AND type = 'trigger'", (table,)
+        )
+    ]
+    if foreign:
+        raise LedgerFormatError(
+            f"The table {table} has what no version of Remit put there: {', '.join(foreign)}.",
+            next_step=f"Find out who did. Without it (DROP TRIGGER, or ALTER TABLE {table} DROP "
+            "COLUMN, in a copy of the file) the ledger can be opened.",
+        )
+    names = ", ".join(known)
+    connection.execute(sql.replace(f"CREATE TABLE {table}", f"CREATE TABLE migrating_{table}", 1))
+    connection.execute(f"INSERT INTO migrating_{table} ({names}) SELECT {names} FROM {table}")
+    connection.execute(f"DROP TABLE {table}")
+    connection.execute(f"ALTER TABLE migrating_{table} RENAME TO {table}")
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:

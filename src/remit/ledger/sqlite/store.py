@@ -97,7 +97,7 @@ class SqliteStore(Store):
             (application,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if application == APPLICATION_ID and version < LAYOUT_VERSION:
-                migrate(connection)
+                self._migrate(connection, version)
         except sqlite3.Error as error:
             if connection is not None:
                 connection.close()
@@ -127,6 +127,21 @@ class SqliteStore(Store):
                 f"{self._path} {problem}", next_step="Give another path, or upgrade Remit."
             )
         return connection
+
+    def _migrate(self, connection: sqlite3.Connection, version: int) -> None:
+        try:
+            migrate(connection)
+        except LedgerFormatError:
+            connection.close()
+            raise
+        except sqlite3.OperationalError as error:
+            connection.close()
+            raise LedgerError(
+                f"The ledger {self._path} has layout {version} and cannot be brought to layout "
+                f"{LAYOUT_VERSION}: {error}. It is as it was.",
+                next_step="Where it may not be written, or the disk is full, copy it (with its -wal "
+                "file) to a place with room. Correct first whatever else the message names.",
+            ) from error
 
     # -- writing -----------------------------------------------------------------------
 
@@ -321,8 +336,8 @@ class SqliteStore(Store):
 
 
 def _squeezed(sql: str | None) -> str:
-    """A statement without its white space, which a version before laid out in another way."""
-    return "".join((sql or "").split())
+    """A statement without white space and quotes, which earlier versions set in another way."""
+    return "".join((sql or "").replace('"', "").split())
 
 
 def _as_text(value: bytes) -> str | bytes:

@@ -7,7 +7,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
@@ -56,8 +63,16 @@ class ThoughtFields(BaseModel):
     session_id: _Text = ""
 
 
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it holds a lone surrogate, which UTF-8 cannot carry") from error
+    return text
+
+
 class _Input(ThoughtFields):
-    content: str
+    content: Annotated[str, AfterValidator(_storable)]
 
 
 @dataclass(frozen=True, slots=True)
