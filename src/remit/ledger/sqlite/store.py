@@ -139,8 +139,8 @@ class SqliteStore(Store):
             raise LedgerError(
                 f"The ledger {self._path} has layout {version} and cannot be brought to layout "
                 f"{LAYOUT_VERSION}: {error}. It is as it was.",
-                next_step="If it may not be written, or the disk is full, copy it with its -wal file "
-                "to a place with room. Correct first whatever else the message names.",
+                next_step="If it may not be written, or the disk is full, copy it with its -wal "
+                "file to a place with room. Correct first whatever else the message names.",
             ) from error
 
     # -- writing -----------------------------------------------------------------------
