@@ -158,7 +158,7 @@ class Batch(ABC):
             return stage.do(unit.step)
         except self.ENGINE_ERRORS:
             raise
-        except Exception as error:  # noqa: BLE001 - raised to whoever submitted the unit
+        except Exception as error:  # noqa: BLE001 - raised to the submitter of the unit
             return error
 
     def _do_in_savepoint(self, unit: Unit) -> Any:

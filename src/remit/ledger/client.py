@@ -156,8 +156,8 @@ class LedgerClient:
         """:meth:`write_many` or :meth:`transact` for an event loop.
 
         The work is under way when this returns, awaited or not. What the same thread submits or
-        writes later commits later, or in the same transaction: whoever waits for a later write
-        waits for this one.
+        writes later commits later, or in the same transaction: to wait for a
+        later write is to wait for this one.
 
         Args:
             work: entries, or a function of the transaction.

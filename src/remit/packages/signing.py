@@ -214,7 +214,7 @@ def add_signature(
         archive_digest: of the archive that is meant; with ``manifest``, nothing else is signed.
             Left out only by who has looked at the envelope.
         manifest: the one in that archive.
-        max_bytes: largest envelope; ``None`` when whoever read it has seen to that.
+        max_bytes: largest envelope; ``None`` when the reader has bounded it.
 
     Raises:
         SignatureError: ``unsigned`` or ``bad_envelope``: it is not an envelope of a package;
@@ -230,11 +230,11 @@ def add_signature(
 
 
 def read_envelope(data: bytes, max_bytes: int | None = None) -> SignedBytes:
-    """The parts of an envelope, for whoever verifies them.
+    """The parts of an envelope, for the verifier.
 
     Args:
         data: JSON with ``payload``, ``payloadType`` and ``signatures``, nothing else.
-        max_bytes: largest envelope; ``None`` when whoever read ``data`` has seen to it.
+        max_bytes: largest envelope; ``None`` when the reader of ``data`` has bounded it.
 
     Raises:
         SignatureError: ``unsigned``: there is no envelope, or no signature in it;

@@ -66,7 +66,7 @@ def check_envelope(
             keys retired since still count, and expiry was checked then. Revoked ones never do.
         threshold: how many keys have to sign, where that is not what the policy says now: for
             what is installed, what was asked for then.
-        max_bytes: largest envelope; ``None`` when whoever read it has seen to that.
+        max_bytes: largest envelope; ``None`` when the reader has bounded it.
 
     Raises:
         SignatureError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``,

@@ -113,7 +113,7 @@ class Journal:
         self._writer.check()
 
     def reset(self) -> None:
-        """Drop errors of earlier writes: whoever waited for those has seen them."""
+        """Drop errors of earlier writes: those who waited for them have seen them."""
         self._writer = OrderedWriter(self.ledger)
 
     def _take_noted(self) -> list[LedgerEntry]:

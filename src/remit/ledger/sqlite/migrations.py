@@ -11,7 +11,7 @@ import orjson
 from remit.ledger.content import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
-from remit.ledger.sqlite.schema import VIEWS
+from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
@@ -84,13 +84,9 @@ def _declare_state(connection: sqlite3.Connection) -> None:
         declared = dict(scratch.execute(_TABLE_SQL))
     found = dict(connection.execute(_TABLE_SQL))
     for table, sql in declared.items():
-        if table in found and _squeezed(found[table]) != _squeezed(sql):
+        if table in found and squeezed(found[table]) != squeezed(sql):
             _rebuild(connection, table, sql)
     _run(connection, declare(SQLITE, 3))
-
-
-def _squeezed(sql: str) -> str:
-    return "".join(sql.replace('"', "").split())
 
 
 def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> None:

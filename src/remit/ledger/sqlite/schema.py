@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, declare
 
-__all__ = ["APPLICATION_ID", "CREATE", "SEARCH", "VIEWS"]
+__all__ = ["APPLICATION_ID", "CREATE", "SEARCH", "VIEWS", "squeezed"]
 
 APPLICATION_ID = 0x524D5431
 """``RMT1`` in the file's header distinguishes a ledger from any other SQLite file."""
@@ -46,3 +46,8 @@ CREATE = f"""{declare(SQLITE)}{VIEWS}
 INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'));
 """
 """All statements that make a new ledger."""
+
+
+def squeezed(sql: str | None) -> str:
+    """A statement without white space and quotes, which earlier versions set in another way."""
+    return "".join((sql or "").replace('"', "").split())

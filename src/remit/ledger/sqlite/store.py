@@ -17,7 +17,7 @@ from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
 from remit.ledger.sqlite.file import create_if_absent
 from remit.ledger.sqlite.migrations import migrate
-from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE, SEARCH
+from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE, SEARCH, squeezed
 from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
 
 __all__ = ["SqliteStore"]
@@ -263,7 +263,7 @@ class SqliteStore(Store):
             sound.executescript(CREATE)
             expected = {(kind, name): sql for kind, name, sql in sound.execute(_LAYOUT)}
         for key, sql in expected.items():
-            if _squeezed(there.get(key)) != _squeezed(sql):
+            if squeezed(there.get(key)) != squeezed(sql):
                 return f"the {key[0]} {key[1]} is not the documented one"
         for kind, name in there:
             if kind == "trigger":
@@ -333,11 +333,6 @@ class SqliteStore(Store):
         with self._read_lock:
             self._reader.close()
         self._writer.close()
-
-
-def _squeezed(sql: str | None) -> str:
-    """A statement without white space and quotes, which earlier versions set in another way."""
-    return "".join((sql or "").replace('"', "").split())
 
 
 def _as_text(value: bytes) -> str | bytes:

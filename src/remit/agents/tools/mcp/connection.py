@@ -141,7 +141,7 @@ class Connection:
 
     def _begin(self, future: Future[_T], work: Callable[[Client], Coroutine[Any, Any, _T]]) -> None:
         if self._client is None or future.done():
-            return  # _finish reports to whoever still waits
+            return  # _finish reports to the callers that still wait
         task = asyncio.ensure_future(self._answer(future, work(self._client)))
 
         def cancelled(done: Future[_T]) -> None:
