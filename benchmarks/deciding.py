@@ -109,12 +109,13 @@ def _routed_rate(callers: int, delay_s: float, emits: bool, directory: Path) -> 
     candidates = _candidates()
 
     async def call(gateway: LLMGateway, ledger: LedgerClient, asked: PromptRequest) -> None:
-        more = {}
+        options = RouteOptions(gateway, candidates, request=asked)
         if emits:
-            more["decision_emitter"] = create_thought_record_emitter(
+            emitter = create_thought_record_emitter(
                 ledger, task_id=asked.session_id, agent_id="benchmark"
             )
-        await aroute_request(asked.prompt, RouteOptions(gateway, candidates, request=asked, **more))
+            options = replace(options, decision_emitter=emitter)
+        await aroute_request(asked.prompt, options)
 
     return _rate(callers, delay_s, directory, call)
 

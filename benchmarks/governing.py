@@ -19,7 +19,7 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, LedgerEntry, open_root_ledger
-from remit.packages import InstalledPackage, Offer, pack
+from remit.packages import IncomingArchive, InstalledPackage, pack
 from remit.packages.distribution import Distribution
 from remit.packages.gates import check_gates
 from remit.runtime import make_root, package_manager
@@ -63,7 +63,9 @@ def install(root: Root, ledger: LedgerClient, data: bytes) -> float:
     """Milliseconds of the install of one archive."""
     manager = package_manager(root, ledger, load_settings(root.config), by="benchmark")
     started = time.perf_counter()
-    installed: list[InstalledPackage] = manager.install([Offer(data)], dev=True, approve=True)
+    installed: list[InstalledPackage] = manager.install(
+        [IncomingArchive(data)], dev=True, approve=True
+    )
     taken = 1000 * (time.perf_counter() - started)
     assert len(installed) == 1
     return taken
@@ -75,7 +77,7 @@ def hashing(files: list[Path], ledger: LedgerClient | None = None) -> float:
     for file in files:
         hashlib.sha256(file.read_bytes()).digest()
     if ledger is not None:
-        last, rows = -1, [(0, b"")]
+        last, rows = -1, ledger.select("SELECT 0, ''")
         while rows:
             rows = ledger.select(
                 "SELECT seq, record FROM entries WHERE seq > ? ORDER BY seq LIMIT 4096", (last,)
@@ -135,8 +137,10 @@ def _grow(root: Root, scratch: Path) -> float:
     with _ledger(root) as ledger:
         manager = package_manager(root, ledger, load_settings(root.config), by="benchmark")
         there = len(manager.registry().packages)
-        offers = [Offer(archive(new_directory(scratch), n)) for n in range(there, PACKAGES)]
-        manager.install(offers, dev=True, approve=True)
+        incoming = [
+            IncomingArchive(archive(new_directory(scratch), n)) for n in range(there, PACKAGES)
+        ]
+        manager.install(incoming, dev=True, approve=True)
         for first in range(ledger.count(), ENTRIES, AT_ONCE):
             count = min(AT_ONCE, ENTRIES - first)
             ledger.write_many([_note(first + number) for number in range(count)])

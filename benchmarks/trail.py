@@ -38,8 +38,8 @@ def compare(scratch: Path) -> Iterator[Comparison]:
     for writers, tasks in WAYS:
         floor, ours = alternate(
             scratch,
-            lambda directory, n=writers: write_rate(str(directory / "ledger.db"), n),
-            lambda directory, n=writers, m=tasks: append_rate(str(directory / "ledger.db"), n, m),
+            _on_file(write_rate, writers),
+            _on_file(append_rate, writers, tasks),
         )
         yield Comparison(f"SQLite thoughts, {_way(writers, tasks)}", floor, ours, writers)
     with PostgresServer(scratch / "postgres") as server:
@@ -51,6 +51,10 @@ def compare(scratch: Path) -> Iterator[Comparison]:
             )
             yield Comparison(f"PostgreSQL thoughts, {_way(writers, tasks)}", floor, ours, writers)
     yield verification(scratch)
+
+
+def _on_file(rate: Callable[..., float], *numbers: int) -> Callable[[Path], float]:
+    return lambda directory: rate(str(directory / "ledger.db"), *numbers)
 
 
 def write_rate(address: str, writers: int) -> float:
