@@ -46,8 +46,8 @@ class Folder(Generic[_T]):
         self._installed = installed
         self._parsed: dict[Path, tuple[bytes, _T]] = {}
 
-    def names(self) -> dict[str, list[Path]]:
-        """The files of each name, sorted.
+    def names(self) -> dict[str, list[str]]:
+        """The file names of each name, sorted.
 
         Raises:
             ContractError: the directory cannot be listed.
@@ -58,15 +58,16 @@ class Folder(Generic[_T]):
             return {}
         except OSError as error:
             raise _unusable(f"{self.path} cannot be read: {error.strerror or error}.") from error
-        names: dict[str, list[Path]] = {}
+        names: dict[str, list[str]] = {}
         for file in files:
-            stem, suffix = os.path.splitext(file)
-            if suffix in self._suffixes and not file.startswith("."):
-                names.setdefault(stem.partition("@")[0], []).append(self.path / file)
+            if file.endswith(self._suffixes) and not file.startswith("."):
+                stem = file.rpartition(".")[0]
+                names.setdefault(stem.partition("@")[0], []).append(file)
         return names
 
-    def read(self, path: Path) -> _T | ContractError | None:
+    def read(self, file: str) -> _T | ContractError | None:
         """The value of a file, or what is wrong with it; ``None`` when it is no longer there."""
+        path = self.path / file
         try:
             data = read_inside(self.path, path, _MAX_BYTES)
             if self._installed is not None:

@@ -161,9 +161,9 @@ class ContractLoader:
 
 def _all(folders: Iterable[Folder[_T]], name: str) -> Iterator[tuple[Path, _T | ContractError]]:
     for folder in folders:
-        for path in folder.names().get(name, ()):
-            if (value := folder.read(path)) is not None:
-                yield path, value
+        for file in folder.names().get(name, ()):
+            if (value := folder.read(file)) is not None:
+                yield folder.path / file, value
 
 
 def _names(folders: Iterable[Folder[_T]]) -> _Problems:
