@@ -11,7 +11,8 @@ import pytest
 
 from remit.agents.supervisor import Plan, PlanStep
 from remit.agents.tools import Tool, ToolError
-from remit.agents.worker.run import Run
+from remit.agents.worker.execution import Execution
+from remit.agents.worker.toolbox import Toolbox
 from remit.agents.workorders import WorkOrderState, WorkOrderType
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -209,13 +210,13 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
         order = session.unfinished()
         assert order is not None
         work = order.orders[0].order
-        run = Run(services, work, None, lambda: None)
-        key = run.history.requests[0].metadata["idempotency_key"]
+        execution = Execution(services, work)
+        key = execution.history.requests[0].metadata["idempotency_key"]
 
         async def try_it() -> None:
             with pytest.raises(RemitError, match="Waiting"):
-                await run._toolbox.use("pay", {"text": "1,000,000"}, key)
-            await run._journal.flush()
+                await Toolbox(execution).use("pay", {"text": "1,000,000"}, key)
+            await execution.journal.flush()
 
         from remit.kernel.loops import run_blocking
 

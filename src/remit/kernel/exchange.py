@@ -17,7 +17,7 @@ Blocks of other types are carried as they are, for the provider to accept or ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ __all__ = [
     "ToolInputDelta",
     "ToolUseStart",
     "check_messages",
+    "conversation",
     "text_of",
 ]
 
@@ -48,6 +49,15 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
     "tool_use": {"id": str, "name": str, "input": dict},
     "tool_result": {"tool_use_id": str, "content": (str, list)},
 }
+
+
+def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
+    """The messages of turns, each what the user said and what was answered."""
+    return [
+        {"role": role, "content": text}
+        for turn in turns
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
 
 
 def check_messages(messages: Sequence[Any]) -> str:

@@ -192,7 +192,8 @@ def test_a_server_that_never_answers() -> None:
         with pytest.raises(ToolError, match=r"did not start.*within 0\.7 s"):
             server.tools()
         assert server._process is not None
-        assert server._process._child.returncode is not None  # ended here, not left behind
+        assert server._process.child is not None
+        assert server._process.child.returncode is not None  # ended here, not left behind
     assert time.monotonic() - began < 60
 
 
@@ -333,7 +334,7 @@ from remit.kernel.settings import McpServerSettings
 from remit.agents.tools.mcp import McpServer
 server = McpServer("s", McpServerSettings(command=sys.executable, args=sys.argv[1:]))
 server.tools()
-print(server._process._child.pid, flush=True)
+print(server._process.child.pid, flush=True)
 sys.stdin.readline()
 """
 

@@ -36,7 +36,7 @@ async def hang() -> str:
 @server.tool()
 def huge() -> str:
     """Say too much."""
-    return "x" * 50_000_000
+    return "x" * 5_000_000
 
 
 @server.tool()

@@ -10,7 +10,13 @@ from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.workorders import EventSink, TextDelta
 from remit.contracts import ContractError
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import GatewayPort, Message, PromptRequest, RouteOutcome, TextSink
+from remit.kernel.exchange import (
+    GatewayPort,
+    PromptRequest,
+    RouteOutcome,
+    TextSink,
+    conversation,
+)
 
 __all__ = ["LOOP_FAILURES", "LoopFailedError", "as_loop_failure", "direct_answer"]
 
@@ -80,7 +86,10 @@ async def direct_answer(
             tier="ho2",
             provider_id=provider_id,
             model_id=model_id,
-            messages=_conversation(turns, message),
+            messages=[
+                *conversation((turn.user_message, turn.response or "…") for turn in turns),
+                {"role": "user", "content": message},
+            ],
             max_tokens=max_tokens,
         ),
         on_text=sink,
@@ -89,11 +98,3 @@ async def direct_answer(
         return response.content
     why = response.error_message or "the model gave no answer"
     return f"I cannot answer: {failed.message} The direct call failed too: {why}"
-
-
-def _conversation(turns: Sequence[Turn], message: str) -> list[Message]:
-    messages: list[Message] = []
-    for turn in turns:
-        messages.append({"role": "user", "content": turn.user_message})
-        messages.append({"role": "assistant", "content": turn.response or "…"})
-    return [*messages, {"role": "user", "content": message}]

@@ -6,15 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.worker.errors import WorkFailedError, failure_of
-from remit.agents.worker.ports import Execution
+from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.workorders import Answer
 from remit.contracts import PromptContract
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import Message, PromptRequest, RouteOutcome, TextSink
+from remit.kernel.exchange import (
+    Message,
+    PromptRequest,
+    PromptResponse,
+    RouteOutcome,
+    TextSink,
+)
 
 __all__ = ["ModelCalls"]
+
+_CODES = {
+    "BUDGET_EXHAUSTED": "budget_exhausted",
+    "UNPRICED": "budget_exhausted",
+    "UNBOUNDED": "budget_exhausted",
+    "NOT_ALLOCATED": "budget_exhausted",
+    "TURN_LIMIT": "turn_limit_exceeded",
+}
+"""The worker's failure codes for those of the gateway."""
 
 
 class ModelCalls:
@@ -97,7 +111,7 @@ class ModelCalls:
             output_schema=schema or request.output_schema,
         )
         await self._execution.journal.flush()  # what came before is on record, or the work ends
-        self._execution.guard()
+        self._execution.check()
         self.made += 1
         response = await self._services.gateway.aroute(self._bounded(request), on_text=on_text)
         self._execution.journal.note(  # the exchange holds its text, and is durable
@@ -111,7 +125,7 @@ class ModelCalls:
             latency_ms=response.latency_ms,
         )
         if response.outcome is not RouteOutcome.SUCCESS:
-            raise failure_of(response)
+            raise _failure_of(response)
         return Answer(
             response.content,
             response.content_blocks or (),
@@ -134,3 +148,10 @@ class ModelCalls:
             return request  # the gateway refuses it, with the reason on record
         most = left if request.max_tokens is None else min(request.max_tokens, left)
         return replace(request, max_tokens=max(1, most))
+
+
+def _failure_of(response: PromptResponse) -> WorkFailedError:
+    """What an unsuccessful response means for the order."""
+    code = response.error_code or "gateway_error"
+    code = "timeout" if response.outcome is RouteOutcome.TIMEOUT else _CODES.get(code, code)
+    return WorkFailedError(code, response.error_message or "the gateway gave no answer")

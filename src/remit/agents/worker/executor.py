@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 
-from remit.agents.tools import ToolError, UnknownToolError
-from remit.agents.worker.errors import WorkFailedError, WorkLostError, WorkParkedError
-from remit.agents.worker.ports import BudgetPort, ContractPort, Services, ToolPort
+from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
+from remit.agents.worker.execution import (
+    BudgetPort,
+    Execution,
+    Services,
+    WorkFailedError,
+    WorkLostError,
+    WorkParkedError,
+)
 from remit.agents.worker.run import Run
 from remit.agents.workorders import (
     Actor,
@@ -19,7 +24,7 @@ from remit.agents.workorders import (
     WorkOrderState,
     moved_by,
 )
-from remit.contracts import ContractError
+from remit.contracts import ContractError, ContractLoader
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
@@ -50,8 +55,8 @@ class HO1Executor:
         gateway: GatewayPort,
         ledger: LedgerPort,
         budgeter: BudgetPort | None,
-        tool_dispatcher: ToolPort,
-        contract_loader: ContractPort,
+        tool_dispatcher: ToolDispatcher,
+        contract_loader: ContractLoader,
         config: WorkerSettings,
         *,
         agent_id: str = "ho1-worker",
@@ -60,7 +65,6 @@ class HO1Executor:
         self._services = Services(
             gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id, model
         )
-        self._config = config
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
         """:meth:`aexecute` for callers without an event loop."""
@@ -96,43 +100,32 @@ class HO1Executor:
             WorkLostError: ``guard`` raised, also before the end is put on record; the order is
                 left to whoever has it now.
         """
-        order = _begun(work_order)
-        run = Run(self._services, order, on_event, guard or (lambda: None), fresh=fresh)
-        if (ended := run.history.ended) is not None:
+        order = _executing(work_order)
+        execution = Execution(self._services, order, on_event, guard, fresh=fresh)
+        if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
-        started = time.perf_counter()
-        state, output, error = WorkOrderState.COMPLETED, None, None
+        run = Run(execution)
+        output = None
         try:
-            timeout_s = order.constraints.timeout_seconds or self._config.timeout_s
+            timeout_s = order.constraints.timeout_seconds or self._services.config.timeout_s
             async with asyncio.timeout(timeout_s):
                 output = await run.work()
+            error = None
         except WorkParkedError as parked:
-            run.check()
+            execution.check()
             return await run.park(parked.request_ids)
         except TimeoutError:
             error = WorkFailedError("timeout", f"the order did not end within {timeout_s:g} s")
-        except WorkFailedError as failed:
-            error = failed
-        except OrderRecordError as failed:
-            error = WorkFailedError("record_erased", failed.message)
-        except ContractError as failed:
-            error = WorkFailedError(failed.code, failed.message)
-        except (UnknownToolError, ToolError) as failed:
-            error = WorkFailedError("tool_not_allowed", failed.message)
         except asyncio.CancelledError:
-            run.check()
-            await run.end(WorkOrderState.FAILED, None, _CANCELLED, started)
+            execution.check()
+            await run.end(None, _CANCELLED)
             raise
         except (LedgerWriteError, WorkLostError):
             raise  # nothing can or may be recorded: the order stays open
         except Exception as failed:  # noqa: BLE001 - an order never stays open without a reason
-            _log.warning("an order failed unexpectedly: %s", type(failed).__name__)
-            _log.debug("where it failed", exc_info=True)
-            error = WorkFailedError("internal_error", f"{type(failed).__name__} in the worker")
-        if error is not None:
-            state = WorkOrderState.FAILED
-        run.check()
-        return await run.end(state, output, error, started)
+            error = _failure(failed)
+        execution.check()
+        return await run.end(output, error)
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed: ``cancelled``.
@@ -140,16 +133,31 @@ class HO1Executor:
         Raises:
             IllegalTransitionError: the order was never dispatched, or has ended.
         """
-        order = _begun(work_order)
-        run = Run(self._services, order, None, lambda: None)
-        if (ended := run.history.ended) is not None:
+        order = _executing(work_order)
+        execution = Execution(self._services, order)
+        if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
-        await run.begin_anyway()
-        return await run.end(WorkOrderState.FAILED, None, _CANCELLED, time.perf_counter())
+        run = Run(execution)
+        run.begin()
+        return await run.end(None, _CANCELLED)
 
 
-def _begun(order: WorkOrder) -> WorkOrder:
-    """The order in state ``executing``."""
+def _executing(order: WorkOrder) -> WorkOrder:
     if order.state is WorkOrderState.EXECUTING:
         return order
     return order.moved_to(WorkOrderState.EXECUTING, by=Actor.WORKER)
+
+
+def _failure(error: Exception) -> WorkFailedError:
+    """Why the order fails, as the record has it."""
+    if isinstance(error, WorkFailedError):
+        return error
+    if isinstance(error, OrderRecordError):
+        return WorkFailedError("record_erased", error.message)
+    if isinstance(error, ContractError):
+        return WorkFailedError(error.code, error.message)
+    if isinstance(error, (UnknownToolError, ToolError)):
+        return WorkFailedError("tool_not_allowed", error.message)
+    _log.warning("an order failed unexpectedly: %s", type(error).__name__)
+    _log.debug("where it failed", exc_info=error)
+    return WorkFailedError("internal_error", f"{type(error).__name__} in the worker")

@@ -10,16 +10,12 @@ from typing import Any
 import orjson
 
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.errors import WorkFailedError, WorkLostError
-from remit.agents.worker.ports import Execution, Services
+from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
     Actor,
     Answer,
-    EventSink,
-    Journal,
-    OrderHistory,
     TextDelta,
     WorkOrder,
     WorkOrderCost,
@@ -28,66 +24,35 @@ from remit.agents.workorders import (
 )
 from remit.contracts import ContractError, PromptContract, PromptPack
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
-from remit.kernel.errors import RemitError
-from remit.kernel.exchange import Message, PromptRequest, TextSink
+from remit.kernel.exchange import Message, PromptRequest, conversation
 from remit.kernel.schemas import first_problem
-from remit.ledger import ScopedLedger, utc_now
+from remit.ledger import utc_now
 
 __all__ = ["Run"]
 
 _CUT_SHORT = ("length", "max_tokens")
 _REFUSALS = ("approval_denied", "tool_not_allowed")
+_OF_CALL = (
+    "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
+)  # fmt: skip
 
 
 class Run:
-    """One execution of one order.
+    """The steps of one execution.
 
     Args:
-        services: what the worker uses.
-        order: in state ``executing``.
-        on_event: receives text and tool events.
-        guard: raises when the order is no longer this caller's.
-        fresh: nothing is on record of the order but its plan.
-
-    Attributes:
-        history: what the order did before.
-        check: raises :class:`WorkLostError` when the order is no longer this worker's.
+        execution: what it works with.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        order: WorkOrder,
-        on_event: EventSink | None,
-        guard: Callable[[], None],
-        *,
-        fresh: bool = False,
-    ) -> None:
-        self._services = services
-        self._order = order
-        self._on_event = on_event
-        self._journal = Journal(
-            ScopedLedger(services.ledger, tier="ho1", work_order_id=order.wo_id),
-            "ho1",
-            order.session_id,
-            services.agent_id,
-            "KERNEL.semantic",
-            work_order_id=order.wo_id,
-        )
-        self.history = OrderHistory(
-            self._journal.ledger, order.wo_id, order.session_id, fresh=fresh
-        ).load()
-
-        def check() -> None:
-            try:
-                guard()
-            except RemitError as error:
-                raise WorkLostError(error.message, next_step=error.next_step) from error
-
-        self.check = check
-        self._execution = Execution(services, order, self._journal, self.history, check, on_event)
-        self._calls = ModelCalls(self._execution)
-        self._toolbox = Toolbox(self._execution)
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._services = execution.services
+        self._order = execution.order
+        self._journal = execution.journal
+        self._history = execution.history
+        self._calls = ModelCalls(execution)
+        self._toolbox = Toolbox(execution)
+        self._started = time.perf_counter()
 
     async def work(self) -> Any:
         """Do what is left to do; gives the order's result.
@@ -99,78 +64,61 @@ class Run:
         """
         order = self._order
         if order.wo_type is WorkOrderType.TOOL_CALL:
-            self._begin({})
+            self.begin()
             return await self._run_tools()
         try:
             contract, pack = self._contract()
         except ContractError:
-            self._begin({})
+            self.begin()
             raise
         self._journal.prompts_used = [contract.prompt_pack_id]
-        pinned = {
-            "contract_version": contract.version,
-            "contract_digest": contract.digest,
-            "prompt_pack_digest": pack.digest,
-        }
-        self._begin(pinned)
+        self.begin(
+            contract_version=contract.version,
+            contract_digest=contract.digest,
+            prompt_pack_digest=pack.digest,
+        )
         problem = first_problem(contract.input_schema or {}, dict(order.input_context))
         if problem:
             raise WorkFailedError("input_schema_invalid", problem)
         self._allocate()
         return await self._ask(contract, pack)
 
-    async def begin_anyway(self) -> None:
-        """Put on record that the order was taken up, when it is only to be ended."""
-        self._begin({})
+    def begin(self, **pinned: str) -> None:
+        """Record that the order is worked on, and calls that the record does not name yet."""
+        if self._history.began is None:
+            self._journal.note("WO_EXECUTING", **pinned)
+            return
+        for entry in self._history.unnoted:
+            data = {name: entry.metadata[name] for name in _OF_CALL}
+            self._journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
+        self._journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
         """Leave the order as it is, waiting."""
         await self._journal.flush()
         return replace(self._order, waiting_for=request_ids)
 
-    async def end(
-        self,
-        state: WorkOrderState,
-        output: Any,
-        error: WorkFailedError | None,
-        started: float,
-    ) -> WorkOrder:
+    async def end(self, output: Any, error: WorkFailedError | None) -> WorkOrder:
         """Put the end on record, with what it cost."""
-        used = self.history.usage()
+        used = self._history.usage()
         cost = WorkOrderCost(
             used.input_tokens,
             used.output_tokens,
             used.input_tokens + used.output_tokens,
             self._calls.made,
             self._toolbox.calls,
-            round((time.perf_counter() - started) * 1000, 3),
+            round((time.perf_counter() - self._started) * 1000, 3),
             used.cost_usd if used.priced else None,
         )
+        ended: dict[str, Any] = {"by": Actor.WORKER, "completed_at": utc_now(), "cost": cost}
         if error is None:
             await self._journal.write("WO_COMPLETED", output_result=output, cost=cost.to_dict())
-        else:
-            await self._journal.write(
-                "WO_FAILED", error_code=error.code, error_message=error.message,
-                cost=cost.to_dict(),
-            )  # fmt: skip
-        return self._order.moved_to(
-            state,
-            by=Actor.WORKER,
-            output_result=output,
-            error=None if error is None else {"code": error.code, "message": error.message},
-            completed_at=utc_now(),
-            cost=cost,
+            return self._order.moved_to(WorkOrderState.COMPLETED, output_result=output, **ended)
+        await self._journal.write(
+            "WO_FAILED", error_code=error.code, error_message=error.message, cost=cost.to_dict()
         )
-
-    def _begin(self, pinned: Mapping[str, str]) -> None:
-        """Record that the order is worked on, and calls that the record does not name yet."""
-        if self.history.began is None:
-            self._journal.note("WO_EXECUTING", **pinned)
-            return
-        for entry in self.history.unnoted:
-            data = {name: entry.metadata[name] for name in _OF_CALL}
-            self._journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
-        self._journal.note("WO_EXECUTING", **pinned, resumed=True)
+        reason = {"code": error.code, "message": error.message}
+        return self._order.moved_to(WorkOrderState.FAILED, error=reason, **ended)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
         """The contract and its pack; of an order that began, the very same.
@@ -179,7 +127,7 @@ class Run:
             ContractError: it is not there, not usable, or not what the order began with.
         """
         contract_id = self._order.constraints.prompt_contract_id
-        began = self.history.began.metadata if self.history.began is not None else {}
+        began = self._history.began.metadata if self._history.began is not None else {}
         contract = self._services.contracts.load(contract_id, began.get("contract_version"))
         pack = self._services.contracts.load_pack(contract.prompt_pack_id)
         for what, digest, then in (
@@ -215,7 +163,11 @@ class Run:
         request = self._calls.request(contract)
         tools = self._toolbox.available()
         variables = dict(self._order.input_context)
-        history = _history(variables)
+        assembled = variables.get("assembled_context") or {}
+        history = conversation(
+            (str(turn["user_message"]), str(turn["response"]))
+            for turn in assembled.get("turns") or ()
+        )
         small = self._services.config.small_model
         native = self._services.gateway.capabilities(request).native_tools
         variables["native_tools"] = native
@@ -249,12 +201,15 @@ class Run:
         definitions: Sequence[Mapping[str, Any]],
     ) -> Answer:
         """Ask, use tools, ask again; from where the record stops."""
-        answer = self.history.last_answer(contract.contract_id)
+        on_text = None
+        if self._execution.on_event is not None and contract.output_schema is None:
+            on_text = self._emit_text  # what people read; with an output schema, it is data
+        answer = self._history.last_answer(contract.contract_id)
         messages = list(answer.messages) if answer is not None else render()
         while True:
             if answer is None:
                 answer = await self._calls.ask(
-                    request, messages, tools=definitions, on_text=self._text_sink(contract)
+                    request, messages, tools=definitions, on_text=on_text
                 )
             uses = [block for block in answer.blocks if block.get("type") == "tool_use"]
             if not uses or not definitions:
@@ -266,6 +221,9 @@ class Run:
                 results = await self._toolbox.answer(uses, answer.exchange_entry_id)
             messages.append({"role": "user", "content": results})
             answer = None
+
+    def _emit_text(self, text: str) -> None:
+        self._execution.emit(TextDelta(text))
 
     def _allocate(self) -> None:
         """Give the order its own limits, when it has any."""
@@ -285,29 +243,6 @@ class Run:
         scope = BudgetScope(self._order.session_id, self._order.wo_id)
         self._journal.submit()  # it began before it was given anything
         self._journal.add(self._services.budgeter.allocate_soon(scope, limits=limits))
-
-    def _text_sink(self, contract: PromptContract) -> TextSink | None:
-        """Streams what people read; a contract with an output schema gives data."""
-        listener = self._on_event
-        if listener is None or contract.output_schema is not None:
-            return None
-        return lambda text: listener(TextDelta(text))
-
-
-_OF_CALL = (
-    "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
-)  # fmt: skip
-
-
-def _history(variables: Mapping[str, Any]) -> list[Message]:
-    """The turns that the supervisor assembled, as messages."""
-    assembled = variables.get("assembled_context") or {}
-    turns: Sequence[Mapping[str, Any]] = assembled.get("turns") or ()
-    messages: list[Message] = []
-    for turn in turns:
-        messages.append({"role": "user", "content": str(turn["user_message"])})
-        messages.append({"role": "assistant", "content": str(turn["response"])})
-    return messages
 
 
 def _checked(schema: Mapping[str, Any], text: str) -> Any:

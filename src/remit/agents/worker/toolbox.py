@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from remit.agents.tools import Tool, ToolCall, ToolResult
-from remit.agents.worker.errors import WorkFailedError, WorkParkedError
-from remit.agents.worker.ports import Execution
+from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
 from remit.agents.workorders import ApprovalNeeded, OrderRecordError, ToolEnded, ToolStarted
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
@@ -33,16 +32,14 @@ class Toolbox:
     """
 
     def __init__(self, execution: Execution) -> None:
-        self._port = execution.services.tools
+        self._execution = execution
+        self._dispatcher = execution.services.tools
         self._order = execution.order
         self._allowed = execution.order.constraints.tools_allowed
-        self._needs_approval = frozenset(execution.order.constraints.tools_requiring_approval)
         self._journal = execution.journal
         self._history = execution.history
-        self._guard = execution.guard
         self._limit = execution.services.config.tool_limit
         self._slots = asyncio.Semaphore(execution.services.config.tools_at_once)
-        self._on_event = execution.on_event or (lambda _: None)
         self._begun = len(self._history.intents)
         self.calls = 0
         self._results: dict[str, dict[str, Any]] = {}
@@ -56,7 +53,7 @@ class Toolbox:
 
     def available(self) -> list[Tool]:
         """The tools the order may use."""
-        return self._port.tools(self._allowed)
+        return self._dispatcher.tools(self._allowed)
 
     async def answer(
         self, blocks: Sequence[Mapping[str, Any]], exchange_entry_id: str
@@ -106,38 +103,35 @@ class Toolbox:
         try:
             size = len(canonical_json(given))
         except InvalidInputError as error:
-            result = ToolResult("error", error=f"The arguments cannot be recorded: {error.message}")
-            return await self._ended(tool_id, {}, 0, result, key)
-        if tool_id not in self._allowed:
-            allowed = ", ".join(self._allowed) or "none"
-            result = ToolResult(
-                "refused",
-                error=f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}.",
+            given, size = {}, 0
+            refusal: ToolResult | None = _error(
+                f"The arguments cannot be recorded: {error.message}"
             )
-            return await self._ended(tool_id, given, size, result, key)
-        if key not in self._history.intents:
-            self._begun += 1
-        if self._begun > self._limit:
-            result = ToolResult(
-                "refused",
-                error=f"tool_limit: this work order may make {self._limit} tool calls, and has.",
-            )
-            return await self._ended(tool_id, given, size, result, key)
-        barred = await self._refusal(tool_id, given, key)
-        if barred is not None:
-            return await self._ended(tool_id, given, size, barred, key)
+        else:
+            refusal = await self._refusal(tool_id, given, key)
+        if refusal is not None:
+            return self._record(tool_id, given, size, refusal, key, ran=False)
         return await self._run(tool_id, given, size, key)
 
     async def _refusal(self, tool_id: str, given: dict[str, Any], key: str) -> ToolResult | None:
         """Why the tool must not run; ``None`` when it may."""
-        if tool_id in self._needs_approval:
+        if tool_id not in self._allowed:
+            allowed = ", ".join(self._allowed) or "none"
+            return _refused(
+                f"tool_not_allowed: this work order may use {allowed}, not {tool_id!r}."
+            )
+        began = self._history.intents[key]
+        self._begun += not began
+        if self._begun > self._limit:
+            return _refused(
+                f"tool_limit: this work order may make {self._limit} tool calls, and has."
+            )
+        if tool_id in self._order.constraints.tools_requiring_approval:
             denied = await self._denial(tool_id, given, key, "approval")
             if denied is not None:
-                return ToolResult("refused", error=f"approval_denied: {_by_whom(denied)}")
-        if not self._history.intents[key]:
-            return None
-        (tool,) = self._port.tools([tool_id])
-        if tool.on_unknown == "retry":
+                return _refused(f"approval_denied: {_by_whom(denied)}")
+        (tool,) = self._dispatcher.tools([tool_id]) if began else (None,)
+        if tool is None or tool.on_unknown == "retry":
             return None
         if tool.on_unknown == "fail":
             raise WorkFailedError(
@@ -147,10 +141,9 @@ class Toolbox:
         denied = await self._denial(tool_id, given, key, "unknown_outcome")
         if denied is None:
             return None
-        return ToolResult(
-            "error",
-            error=f"{tool_id} had begun when the process died, and it is unknown whether it took "
-            f"effect. It was not run again: {_by_whom(denied)}",
+        return _error(
+            f"{tool_id} had begun when the process died, and it is unknown whether it took "
+            f"effect. It was not run again: {_by_whom(denied)}"
         )
 
     async def _denial(
@@ -179,37 +172,32 @@ class Toolbox:
             )
         decision = self._history.decisions.get(request_id)
         if decision is None:
-            self._on_event(ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind))
+            self._execution.emit(
+                ApprovalNeeded(request_id, self._order.wo_id, tool_id, given, kind)
+            )
             raise WorkParkedError((request_id,))
         return decision if decision.event_type == "APPROVAL_DENIED" else None
 
     async def _run(self, tool_id: str, given: dict[str, Any], size: int, key: str) -> ToolResult:
-        async with self._slots:
-            return await self._run_in_slot(tool_id, given, size, key)
-
-    async def _run_in_slot(
-        self, tool_id: str, given: dict[str, Any], size: int, key: str
-    ) -> ToolResult:
         attempt = self._history.intents[key] + 1
         again = {"attempt": attempt} if attempt > 1 else {}
-        await self._journal.flush()
-        self._guard()
-        await self._journal.write(
-            "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
-        )
-        self._on_event(ToolStarted(tool_id, given))
         call = ToolCall(tool_id, key, self._order.wo_id, self._order.session_id)
-        try:
-            result = await self._port.aexecute(tool_id, given, call=call)
-        except asyncio.CancelledError:
-            stopped = ToolResult(
-                "error", error=f"The order ended while {tool_id} ran; it may have taken effect."
+        async with self._slots:
+            await self._journal.flush()
+            self._execution.check()
+            await self._journal.write(
+                "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
             )
-            await self._ended(tool_id, given, size, stopped, key, ran=True)
-            raise
-        return await self._ended(tool_id, given, size, result, key, ran=True)
+            self._execution.emit(ToolStarted(tool_id, given))
+            try:
+                result = await self._dispatcher.aexecute(tool_id, given, call=call)
+            except asyncio.CancelledError:
+                stopped = _error(f"The order ended while {tool_id} ran; it may have taken effect.")
+                self._record(tool_id, given, size, stopped, key, ran=True)
+                raise
+            return self._record(tool_id, given, size, result, key, ran=True)
 
-    async def _ended(
+    def _record(
         self,
         tool_id: str,
         given: dict[str, Any],
@@ -217,7 +205,7 @@ class Toolbox:
         result: ToolResult,
         key: str,
         *,
-        ran: bool = False,
+        ran: bool,
     ) -> ToolResult:
         data = {
             # A name the model made up is its text, not an id: tool_error holds it, as content.
@@ -233,7 +221,7 @@ class Toolbox:
         # The next call of the order waits for this entry.
         self._journal.submit(self._journal.entry("TOOL_CALL", **data))
         self._count(key, {**data, "tool_id": tool_id}, ran=ran)
-        self._on_event(ToolEnded(tool_id, result.status, result.output, result.error))
+        self._execution.emit(ToolEnded(tool_id, result.status, result.output, result.error))
         return result
 
     def _count(self, key: str, data: Mapping[str, Any], *, ran: bool) -> None:
@@ -245,6 +233,14 @@ class Toolbox:
             "output": _plain(data["result"]),
             "error": _plain(data["tool_error"]),
         }
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult("error", error=text)
+
+
+def _refused(text: str) -> ToolResult:
+    return ToolResult("refused", error=text)
 
 
 def _request(entry: LedgerEntry) -> tuple[Any, ...]:

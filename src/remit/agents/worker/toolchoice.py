@@ -17,9 +17,9 @@ import orjson
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.candidates import narrow, narrowed_schema
-from remit.agents.worker.ports import Execution
+from remit.agents.worker.execution import Execution
 from remit.agents.worker.toolbox import Toolbox, result_text
-from remit.kernel.exchange import Message
+from remit.kernel.exchange import Message, conversation
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased
 
@@ -97,7 +97,7 @@ class ToolChooser:
                     {"label": labels[id_], "about": _one_line(about[id_])} for id_ in candidates
                 ],
             },
-            _turns((phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in shown),
+            conversation((phrase, orjson.dumps(labels[id_]).decode()) for phrase, id_ in shown),
             {"enum": [labels[id_] for id_ in candidates]},
         )
         by_label = {labels[tool.tool_id]: tool for tool in tools}
@@ -112,7 +112,7 @@ class ToolChooser:
         answer = await self._ask(
             _ARGUMENTS,
             {"user_input": message, "tool": tool.definition()},
-            _turns(examples),
+            conversation(examples),
             schema,
         )
         return answer if isinstance(answer, dict) else {}
@@ -149,14 +149,6 @@ def _one_line(text: str) -> str:
     """A tool's description, which a stranger may have written, without line breaks."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
-
-
-def _turns(pairs: Any) -> list[Message]:
-    messages: list[Message] = []
-    for asked, answered in pairs:
-        messages.append({"role": "user", "content": asked})
-        messages.append({"role": "assistant", "content": answered})
-    return messages
 
 
 def _in_words(tool: Tool, result: ToolResult) -> str:

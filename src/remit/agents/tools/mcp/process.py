@@ -1,4 +1,9 @@
-"""A server that is started here: its process, and its end."""
+"""A server that is started here, and the stdio transport to it.
+
+One JSON message a line, bounded, with nothing of it in any log. The SDK's own transport bounds
+neither a message nor the time to stop, logs what it cannot parse, and leaves children of a server
+that ends by itself.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,30 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Mapping, Sequence
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
 
 from remit.agents.tools.tool import ToolError
+from remit.kernel.settings import McpServerSettings
 
 __all__ = ["ServerProcess"]
 
+_Received = MemoryObjectSendStream[SessionMessage | Exception]
+
+_CHUNK = 65536
+_LAST_BYTES = 8192
 _LAST_LINES = 5
 _LINE_CHARS = 300
 _LOOK_S = 0.01
+_LAST_READ_S = 0.5  # somebody outside the server's group may hold its stderr open
 # Asks Linux to end the server when the thread that started it ends, however it ends: after
 # SIGKILL nothing of ours is left to do it. Elsewhere the end of its stdin has to do.
 _LAUNCH = """\
@@ -31,107 +48,163 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ServerProcess:
-    """A child in a process group of its own, with pipes that do not block.
+    """A child in a process group of its own, not yet started.
 
     Args:
-        command: program, looked up in the ``PATH`` of ``environment``.
-        arguments: its arguments.
+        settings: its command, and the bounds of its messages and of its end.
         environment: all of its environment.
-        directory: where it runs; ours when empty.
 
     Raises:
-        ToolError: there is no such program, or it cannot be started.
+        ToolError: there is no such program.
     """
 
-    def __init__(
-        self,
-        command: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        directory: str,
-    ) -> None:
-        program = _found(command, environment, directory)
-        line = [program, *arguments]
+    def __init__(self, settings: McpServerSettings, environment: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environment = dict(environment)
+        self._line = [_program(settings, environment), *settings.args]
         if sys.platform == "linux" and sys.executable:
-            line = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *line]
-        try:
-            self._child = subprocess.Popen(  # noqa: S603 - the operator's own setting
-                line,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=dict(environment),
-                cwd=directory or None,
-                start_new_session=True,
-                bufsize=0,
-            )
-        except (OSError, ValueError) as error:
-            raise ToolError(
-                f"{command} cannot be started: {type(error).__name__}.",
-                next_step="Check command, args and cwd.",
-            ) from error
-        pipes = (self._child.stdin, self._child.stdout, self._child.stderr)
-        self._pipes = [pipe for pipe in pipes if pipe is not None]
-        self.stdin, self.stdout, self.stderr = (pipe.fileno() for pipe in self._pipes)
-        for number in (self.stdin, self.stdout, self.stderr):
-            os.set_blocking(number, False)
-        self._said: deque[str] = deque(maxlen=_LAST_LINES)
-        self._saying = b""
-
-    def listen(self, chunk: bytes) -> None:
-        """Keep the last lines of what it writes to stderr."""
-        *lines, rest = (self._saying + chunk).split(b"\n")
-        self._saying = rest[-4 * _LINE_CHARS :]
-        for line in lines[-_LAST_LINES:]:
-            self._keep(line)
+            launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid())]
+            self._line = [*launch, *self._line]
+        self._stderr = b""
+        self.child: Process | None = None
 
     def last_words(self) -> str:
         """The last lines of its stderr; empty when it wrote nothing. They may hold secrets."""
-        if self._saying:
-            self._keep(self._saying)
-            self._saying = b""
-        return "\n".join(self._said)
+        text = self._stderr.decode("utf-8", "replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return "\n".join(line[:_LINE_CHARS] for line in lines[-_LAST_LINES:])
 
-    def _keep(self, line: bytes) -> None:
-        if text := line.decode("utf-8", "replace").strip():
-            self._said.append(text[:_LINE_CHARS])
-
-    async def stop(self, patience_s: float) -> None:
-        """Close its stdin, wait, SIGTERM to the group, wait, SIGKILL to the group.
+    @asynccontextmanager
+    async def streams(self, ended: Callable[[str], None]) -> AsyncIterator[Any]:
+        """Start it; the streams of messages from and to it. It is stopped at the end.
 
         Args:
-            patience_s: each of the two waits, seconds.
+            ended: called, once, with the reason why no more messages will come; empty when the
+                server closed its stdout.
+
+        Raises:
+            ToolError: it cannot be started.
         """
-        self._pipes[0].close()
-        for sent in (None, signal.SIGTERM):
-            if sent is not None:
-                self._signal(sent)
-            if await self._ended(patience_s):
+        child = self.child = await self._started()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        received, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        send, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(self._receive(child.stdout, received, ended)),
+            asyncio.create_task(_send(child.stdin, to_send)),
+        ]
+        listening = asyncio.create_task(self._listen(child.stderr))
+        try:
+            yield receive, send
+        finally:
+            await _uncancelled(self._end(child, tasks, listening))  # it must not outlive us
+            for stream in (received, receive, send, to_send):
+                stream.close()
+
+    async def _started(self) -> Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._line,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=self._environment,
+                cwd=self._settings.cwd or None,
+                start_new_session=True,
+                limit=self._settings.max_message_bytes,
+            )
+        except (OSError, ValueError) as error:
+            raise ToolError(
+                f"{self._settings.command} cannot be started: {type(error).__name__}.",
+                next_step="Check command, args and cwd.",
+            ) from error
+
+    async def _receive(
+        self, stdout: asyncio.StreamReader, received: _Received, ended: Callable[[str], None]
+    ) -> None:
+        problem = ""
+        try:
+            while True:
+                line = await stdout.readuntil()
+                # A server that prints to stdout; what it says may be secret.
+                with contextlib.suppress(ValueError):
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    await received.send(SessionMessage(message))
+        except asyncio.LimitOverrunError:
+            limit = self._settings.max_message_bytes
+            problem = f"It sent a message of more than {limit:,} bytes."
+        except (asyncio.IncompleteReadError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        finally:
+            received.close()
+            ended(problem)
+
+    async def _listen(self, stderr: asyncio.StreamReader) -> None:
+        while chunk := await stderr.read(_CHUNK):
+            said = self._stderr + chunk
+            if len(said) > _LAST_BYTES:  # from a line's start: half a secret is not recognized
+                said = said[-_LAST_BYTES:].partition(b"\n")[2]
+            self._stderr = said
+
+    async def _end(
+        self, child: Process, tasks: list[asyncio.Task[None]], listening: asyncio.Task[None]
+    ) -> None:
+        """Close its stdin, wait, SIGTERM to the group, wait, SIGKILL to the group."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert child.stdin is not None
+        child.stdin.close()
+        for number in (None, signal.SIGTERM):
+            if number is not None:
+                _signal(child, number)
+            if await self._exited(child):
                 break
-        self._signal(signal.SIGKILL)  # whoever of its group is left
-        await self._ended(patience_s)
+        _signal(child, signal.SIGKILL)  # whoever of its group is left
+        await self._exited(child)
+        await asyncio.wait({listening}, timeout=_LAST_READ_S)
+        listening.cancel()
+        child._transport.close()  # type: ignore[attr-defined] # the pipes, whoever holds them
 
-    def close(self) -> None:
-        """Close the pipes, when nobody reads from them any more."""
-        for pipe in self._pipes:
-            pipe.close()
-
-    async def _ended(self, patience_s: float) -> bool:
+    async def _exited(self, child: Process) -> bool:
         loop = asyncio.get_running_loop()
-        end = loop.time() + patience_s
-        while self._child.poll() is None:
+        end = loop.time() + self._settings.stop_timeout_s
+        while child.returncode is None:  # wait() also waits for pipes that its children hold
             if loop.time() >= end:
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, number)
+
+async def _send(
+    stdin: asyncio.StreamWriter, to_send: MemoryObjectReceiveStream[SessionMessage]
+) -> None:
+    with contextlib.suppress(OSError):  # it is gone; the end of its stdout says so
+        async for item in to_send:
+            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(text.encode("utf-8", "replace") + b"\n")
+            await stdin.drain()
 
 
-def _found(command: str, environment: Mapping[str, str], directory: str) -> str:
-    here = os.path.join(directory, command) if os.sep in command else command
+async def _uncancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` to its end, also when cancelled."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    task.result()
+
+
+def _signal(child: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+def _program(settings: McpServerSettings, environment: Mapping[str, str]) -> str:
+    command = settings.command
+    here = os.path.join(settings.cwd, command) if os.sep in command else command
     program = shutil.which(here, path=environment.get("PATH", os.defpath))
     if program is None:
         raise ToolError(

@@ -18,7 +18,7 @@ from mcp.types import (
 
 from remit.agents.tools.tool import ToolError
 
-__all__ = ["identity", "output"]
+__all__ = ["identity", "output", "without_patterns"]
 
 _LONGEST_ID = 64
 _DIGEST = 8
@@ -71,3 +71,28 @@ def _said(block: Any) -> str:
 def _note(kind: str, media_type: str, base64: str) -> str:
     size = len(base64) * 3 // 4 - base64[-2:].count("=")
     return f"[{kind}, {media_type}, {size:,} bytes, not shown]"
+
+
+def without_patterns(schema: Any) -> Any:
+    """A server's schema without its regular expressions.
+
+    One that backtracks without end would block this process, and a server is a stranger.
+    It checks what it gets by itself.
+    """
+    if isinstance(schema, list):
+        return [without_patterns(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name in ("pattern", "patternProperties"):
+            continue
+        if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
+            value, dict
+        ):
+            kept[name] = {key: without_patterns(one) for key, one in value.items()}
+        elif name in ("enum", "const", "default", "examples", "required"):
+            kept[name] = value
+        else:
+            kept[name] = without_patterns(value)
+    return kept

@@ -8,11 +8,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Any, Self
 
 from mcp import Client, MCPError
@@ -22,11 +18,10 @@ from mcp.types import Tool as Offered
 from pydantic import ValidationError
 
 from remit.agents.tools.call import current_call
-from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Ended
+from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
 from remit.agents.tools.mcp.process import ServerProcess
-from remit.agents.tools.mcp.results import identity, output
+from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
-from remit.agents.tools.mcp.stdio import stdio_streams
 from remit.agents.tools.mcp.web import web_streams
 from remit.agents.tools.tool import Tool, ToolError
 from remit.kernel.loops import call_in_thread
@@ -70,12 +65,7 @@ class McpServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def tools(self) -> list[Tool]:
@@ -95,15 +85,18 @@ class McpServer:
 
     # -- the connection --------------------------------------------------------------------
 
+    def _own(self) -> Connection | None:
+        """The connection, unless it is another's: of the process that forked this one."""
+        found = self._connection
+        return found if found is not None and found.process_id == os.getpid() else None
+
     def _end(self) -> None:
         self._closed = True
-        connection = self._connection
-        if connection is not None and connection.process_id == os.getpid():
+        if connection := self._own():
             connection.stop()
 
     def _join(self) -> None:
-        connection = self._connection
-        if connection is not None and connection.process_id == os.getpid():
+        if connection := self._own():
             # Each of the three waits for the process, and some for the session's own end.
             connection.join(4 * self._settings.stop_timeout_s)
         self._connection = None
@@ -113,11 +106,10 @@ class McpServer:
         with self._lock:
             if self._closed:
                 raise ToolError(f"The MCP server {self.name!r} is closed.")
-            old = self._connection
-            if old is None or old.over or old.process_id != os.getpid():
-                self._connection = Connection(self.name, self._transport())
-            assert self._connection is not None
-            return self._connection
+            connection = self._own()
+            if connection is None or connection.over:
+                connection = self._connection = Connection(self.name, self._transport())
+            return connection
 
     def _connected(self) -> Connection:
         """The connection, ready. Blocks while it starts."""
@@ -135,20 +127,16 @@ class McpServer:
             raise self._not_started(self._reason(error)) from error
         return connection
 
-    def _transport(self) -> Callable[[Ended], AbstractAsyncContextManager[Any]]:
+    def _transport(self) -> Transport:
         own = self._settings
         if own.url:
             headers = self._secrets.filled(own.headers)
-            return lambda ended: web_streams(
+            return lambda _: web_streams(
                 own.url, headers, own.max_message_bytes, own.start_timeout_s
             )
         environment = {**get_default_environment(), **self._secrets.filled(own.env)}
-
-        def started(ended: Ended) -> AbstractAsyncContextManager[Any]:
-            self._process = ServerProcess(own.command, own.args, environment, own.cwd)
-            return stdio_streams(self._process, own.max_message_bytes, own.stop_timeout_s, ended)
-
-        return started
+        self._process = ServerProcess(own, environment)
+        return self._process.streams
 
     # -- its tools -------------------------------------------------------------------------
 
@@ -166,7 +154,7 @@ class McpServer:
 
     def _list(self, connection: Connection) -> list[Offered]:
         seconds = self._settings.start_timeout_s
-        future: Future[list[Offered]] = connection.submit(_all_tools)
+        future = connection.submit(_all_tools)
         try:
             return future.result(seconds)
         except TimeoutError:
@@ -285,28 +273,3 @@ def _close_all() -> None:
         server._end()
     for server in servers:
         server._join()
-
-
-def without_patterns(schema: Any) -> Any:
-    """A server's schema without its regular expressions.
-
-    One that backtracks without end would block this process, and a server is a stranger.
-    It checks what it gets by itself.
-    """
-    if isinstance(schema, list):
-        return [without_patterns(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept: dict[str, Any] = {}
-    for name, value in schema.items():
-        if name in ("pattern", "patternProperties"):
-            continue
-        if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
-            value, dict
-        ):
-            kept[name] = {key: without_patterns(one) for key, one in value.items()}
-        elif name in ("enum", "const", "default", "examples", "required"):
-            kept[name] = value
-        else:
-            kept[name] = without_patterns(value)
-    return kept

@@ -1,0 +1,138 @@
+"""What one execution of one order works with, and how it can stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from remit.agents.tools import ToolDispatcher
+from remit.agents.workorders import EventSink, Journal, OrderHistory, TurnEvent, WorkOrder
+from remit.contracts import ContractLoader
+from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import GatewayPort
+from remit.kernel.settings import WorkerSettings
+from remit.ledger import LedgerPort, ScopedLedger
+
+__all__ = [
+    "BudgetPort",
+    "Execution",
+    "Services",
+    "WorkFailedError",
+    "WorkLostError",
+    "WorkParkedError",
+]
+
+
+class WorkFailedError(RemitError):
+    """The order cannot be completed.
+
+    Attributes:
+        code: one of the failure codes of SPEC 8.3, or the gateway's own.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class WorkLostError(RemitError):
+    """Somebody else may be working on the order: this worker must not go on."""
+
+
+class WorkParkedError(RemitError):
+    """The order cannot go on before a person has decided something.
+
+    Attributes:
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries that wait.
+    """
+
+    def __init__(self, request_ids: tuple[str, ...]) -> None:
+        super().__init__(f"Waiting for {', '.join(request_ids)}.")
+        self.request_ids = request_ids
+
+
+class BudgetPort(Protocol):
+    """The worker asks and allocates; only the gateway debits."""
+
+    def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
+        """Set the limits of the narrowest scope named, before whatever is written later."""
+        ...
+
+    def check(self, scope: BudgetScope) -> BudgetCheckResult:
+        """Whether the scope's request would be allowed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a worker uses; see :class:`remit.agents.worker.HO1Executor`."""
+
+    gateway: GatewayPort
+    ledger: LedgerPort
+    budgeter: BudgetPort | None
+    tools: ToolDispatcher
+    contracts: ContractLoader
+    config: WorkerSettings
+    agent_id: str
+    model: tuple[str, str] | None
+
+
+class Execution:
+    """One execution of one order.
+
+    Args:
+        services: what the worker uses.
+        order: in state ``executing``.
+        on_event: receives text and tool events.
+        guard: raises when the order is no longer this worker's.
+        fresh: nothing is on record of the order but its plan; the caller has looked.
+
+    Attributes:
+        journal: where its steps are recorded.
+        history: what was on record of the order when it was taken up.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        order: WorkOrder,
+        on_event: EventSink | None = None,
+        guard: Callable[[], None] | None = None,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self.services = services
+        self.order = order
+        self.on_event = on_event
+        self._guard = guard
+        ledger = ScopedLedger(services.ledger, tier="ho1", work_order_id=order.wo_id)
+        self.journal = Journal(
+            ledger,
+            "ho1",
+            order.session_id,
+            services.agent_id,
+            "KERNEL.semantic",
+            work_order_id=order.wo_id,
+        )
+        self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
+
+    def check(self) -> None:
+        """Make sure that the order is still this worker's, before a step that cannot be undone.
+
+        Raises:
+            WorkLostError: it is not.
+        """
+        if self._guard is None:
+            return
+        try:
+            self._guard()
+        except RemitError as error:
+            raise WorkLostError(error.message, next_step=error.next_step) from error
+
+    def emit(self, event: TurnEvent) -> None:
+        """Pass an event to the listener, if there is one."""
+        if self.on_event is not None:
+            self.on_event(event)
