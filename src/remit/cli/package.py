@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,24 +187,14 @@ def _offer(
 ) -> IncomingArchive:
     """The archive in a file; or, where there is no such file, of the package with that id."""
     from remit.packages import IncomingArchive
-    from remit.packages.index import find_in_indexes
 
-    limit = manager.settings.compressed_bytes
     file = Path(given)
     if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
+        limit = manager.settings.compressed_bytes
         return IncomingArchive.from_file(file, limit, expected_id=package_id)
-    with tempfile.TemporaryDirectory(prefix="remit-") as folder:
-        found = find_in_indexes(
-            place.path,
-            given,
-            version or None,
-            into=Path(folder),
-            index=index,
-            settings=manager.settings,
-        )
-        envelope = found.envelope.read_bytes() if found.envelope is not None else b""
-        archive = IncomingArchive.from_file(found.archive, limit)
-        return IncomingArchive(archive.data, envelope, f"index {found.index}", given)
+    from remit.packages.index import find_in_indexes  # needs the extra
+
+    return find_in_indexes(place.path, given, version or None, manager.settings, index=index)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remit.cli.package_authoring import package_settings
-from remit.cli.shared import echo_json, note, open_settings, reads, say
+from remit.cli.shared import FOLDER, echo_json, emit, note, open_settings, reads, say
 
 if TYPE_CHECKING:
     from remit.packages.index import IndexPublisher, Listed, PackageIndex
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["index"]
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-_DIRECTORY = click.Path(path_type=Path, file_okay=False)
-_SERVED = click.argument("directory", type=_DIRECTORY)
+_SERVED = click.argument("directory", type=FOLDER)
 _KEYS = click.option(
     "--keys",
     required=True,
-    type=_DIRECTORY,
+    type=FOLDER,
     metavar="KEYDIR",
-    help="Where the private keys lie; not in DIRECTORY.",
+    help="The directory of the private keys; not in DIRECTORY.",
 )
 
 
@@ -64,12 +63,14 @@ def add(
     if len(data) > settings.index.metadata_bytes:
         raise click.BadParameter(f"{root_metadata} is too long for root metadata.")
     given = made.add(data)
+    digest, keyids = _digest(data), sorted(given.roles["root"].keyids)
+    status = _status(made)
+    found = {**status, "root_sha256": digest, "root_keys": keyids}
+    emit(as_json, found, [f"{name}: {made.location}, {_count(status)}"])
     if as_json:
-        echo_json({**_status(made), "root_sha256": given.sha256, "root_keys": list(given.keyids)})
         return
-    say(f"{name}: {made.location}, {_count(len(made.search()))}")
-    note(f"trusted by root metadata {given.version}, {given.sha256}")
-    for keyid in given.keyids:
+    note(f"trusted by root metadata {given.version}, {digest}")
+    for keyid in keyids:
         note(f"  key {keyid}")
     if insecure_http:
         note("What is installed is verified; who is in between sees it and can keep it from you.")
@@ -79,15 +80,14 @@ def add(
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
     """The indexes of this root, and how fresh what is known of them is."""
-    found = [_status(one) for one in _opened(root, None)]
-    if as_json:
-        echo_json({"indexes": found})
-        return
-    for one in found:
-        state = f"{_count(one['packages'])}, good until {one['expires']}"
-        say(f"{one['name']}  {one['location']}  {one['problem'] or state}")
-        if one["expired"]:
-            note(f"{one['name']} has expired: `remit package index refresh {one['name']}`.")
+    found = [_status(each) for each in _opened(root, None)]
+    emit(as_json, {"indexes": found}, (
+        f"{each['name']}  {each['location']}  {each['problem'] or _good_until(each)}"
+        for each in found
+    ))  # fmt: skip
+    for each in () if as_json else found:
+        if each["expired"]:
+            note(f"{each['name']} has expired: `remit package index refresh {each['name']}`.")
 
 
 @index.command()
@@ -97,24 +97,21 @@ def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
     """Fetch what an index, or each of them, has now."""
     from remit.packages import PackageError
 
-    done: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     failed: list[PackageError] = []
-    for one in _opened(root, name):
+    for each in _opened(root, name):
+        problem = {}
         try:
-            one.refresh()
+            each.refresh()
         except PackageError as error:
             failed.append(error)
-            done.append({**_status(one), "refreshed": False, "problem": error.message})
-        else:
-            done.append({**_status(one), "refreshed": True})
-            if not as_json:
-                status = done[-1]
-                say(f"{one.name}: {_count(status['packages'])}, good until {status['expires']}")
-    if as_json:
-        echo_json({"indexes": done})
-    for problem in failed[:-1]:
-        note(f"error: {problem.message}")
-        note(f"  next: {problem.next_step}")
+            problem = {"problem": error.message}
+        found.append({**_status(each), "refreshed": not problem, **problem})
+    done = (each for each in found if each["refreshed"])
+    emit(as_json, {"indexes": found}, (f"{each['name']}: {_good_until(each)}" for each in done))
+    for other in failed[:-1]:
+        note(f"error: {other.message}")
+        note(f"  next: {other.next_step}")
     if failed:
         raise failed[-1]
 
@@ -127,19 +124,23 @@ def refresh(root: Path | None, as_json: bool, name: str | None) -> None:
 def search(root: Path | None, as_json: bool, text: str, name: str | None, versions: bool) -> None:
     """Packages whose id or title holds TEXT; all without it. Nothing is fetched."""
     rows: list[tuple[str, Listed]] = []
-    for one in _opened(root, name):
-        for newest in one.search(text):
-            listed = one.versions(newest.package_id) if versions else [newest]
-            rows += [(one.name, item) for item in listed]
-        if one.known().expires <= datetime.now(UTC):
-            note(f"What is known of {one.name} has expired: `remit package index refresh`.")
-    if as_json:
-        echo_json({"packages": [{"index": where, **asdict(item)} for where, item in rows]})
-        return
+    for each in _opened(root, name):
+        known = each.known()
+        for newest in each.search(text):
+            listed = known.packages[newest.package_id] if versions else [newest]
+            rows += [(each.name, item) for item in listed]
+        if known.expires <= datetime.now(UTC):
+            note(f"What is known of {each.name} has expired: `remit package index refresh`.")
     width = max((len(item.package_id) for _, item in rows), default=0)
-    for where, item in rows:
-        signed = "signed" if item.signed else "unsigned"
-        say(f"{item.package_id:<{width}}  {item.version:<8}  {signed:<8}  {where}  {item.title}")
+    emit(
+        as_json,
+        {"packages": [{"index": where, **asdict(item)} for where, item in rows]},
+        (
+            f"{item.package_id:<{width}}  {item.version:<8}  {_signed(item):<8}  {where}  "
+            f"{item.title}"
+            for where, item in rows
+        ),
+    )
 
 
 @index.command()
@@ -151,10 +152,7 @@ def remove(root: Path | None, as_json: bool, name: str) -> None:
 
     place, loaded = open_settings(root)
     remove_index(place.path, name, loaded.settings.packages.lock_timeout_s)
-    if as_json:
-        echo_json({"removed": name})
-    else:
-        say(f"{name} removed")
+    emit(as_json, {"removed": name}, [f"{name} removed"])
 
 
 @index.command()
@@ -172,8 +170,6 @@ def init(
     root: Path | None, as_json: bool, directory: Path, keys: Path, thresholds: tuple[str, ...]
 ) -> None:
     """Make an empty index to publish, and its keys."""
-    from remit.packages.index import RootMetadata
-
     wanted: dict[str, int] = {}
     for text in thresholds:
         role, _, number = text.partition("=")
@@ -181,13 +177,11 @@ def init(
             raise click.BadParameter(f"{text!r} is not such as root=2.", param_hint="--threshold")
         wanted[role] = int(number)
     made = _publisher(root, directory, keys).create(wanted)
-    metadata = RootMetadata.parse(made.read_bytes())
-    if as_json:
-        echo_json({"root_metadata": str(made), "sha256": metadata.sha256, "keys": str(keys)})
-        return
-    say(str(made))
-    note(f"Give this file to those who use the index, on a way that they trust: {metadata.sha256}")
-    note(f"Keep {keys} to yourself, and root.pem apart from the rest.")
+    digest = _digest(made.read_bytes())
+    emit(as_json, {"root_metadata": str(made), "sha256": digest, "keys": str(keys)}, [str(made)])
+    if not as_json:
+        note(f"Give this file to those who use the index, on a way that they trust: {digest}")
+        note(f"Keep {keys} to yourself, and root.pem apart from the rest.")
 
 
 @index.command()
@@ -198,22 +192,12 @@ def init(
 def publish(
     root: Path | None, as_json: bool, directory: Path, archives: tuple[Path, ...], keys: Path
 ) -> None:
-    """Put packages into an index, with the signatures (….intoto.json) that lie beside them."""
-    from remit.packages.admission import IncomingArchive
-
-    beside = [(one, IncomingArchive.envelope_file(one)) for one in archives]
+    """Put packages into an index, with the signatures (….intoto.json) that are beside them."""
     publisher = _publisher(root, directory, keys)
-    listed = publisher.publish_all(
-        (archive, envelope if envelope.exists() else None) for archive, envelope in beside
-    )
-    expiry = publisher.expiry()
-    if as_json:
-        packages = [asdict(item) for item in listed]
-        echo_json({"packages": packages, "expires": _times(expiry)})
-        return
-    for one in listed:
-        say(f"{one.package_id} {one.version} {'signed' if one.signed else 'unsigned'} {one.digest}")
-    _note_expiry(expiry)
+    packages = publisher.publish(*archives)
+    for item in () if as_json else packages:
+        say(f"{item.package_id} {item.version} {_signed(item)} {item.digest}")
+    _show_expiry(as_json, publisher.expiry, packages=[asdict(item) for item in packages])
 
 
 @index.command()
@@ -227,10 +211,8 @@ def withdraw(
 ) -> None:
     """Take a version out of an index; where it is installed, it stays."""
     _publisher(root, directory, keys).withdraw(package_id, version)
-    if as_json:
-        echo_json({"withdrawn": {"package_id": package_id, "version": version}})
-    else:
-        say(f"{package_id} {version} withdrawn")
+    found = {"withdrawn": {"package_id": package_id, "version": version}}
+    emit(as_json, found, [f"{package_id} {version} withdrawn"])
 
 
 @index.command()
@@ -240,11 +222,7 @@ def withdraw(
 @reads
 def renew(root: Path | None, as_json: bool, directory: Path, keys: Path, everything: bool) -> None:
     """Sign an index again before it expires; to be run by a timer."""
-    expiry = _publisher(root, directory, keys).refresh(everything=everything)
-    if as_json:
-        echo_json({"expires": _times(expiry)})
-    else:
-        _note_expiry(expiry)
+    _show_expiry(as_json, _publisher(root, directory, keys).renew(everything=everything))
 
 
 @index.command()
@@ -254,12 +232,10 @@ def renew(root: Path | None, as_json: bool, directory: Path, keys: Path, everyth
 @reads
 def rotate(root: Path | None, as_json: bool, directory: Path, role: str, keys: Path) -> None:
     """Give a role new keys; clients follow by themselves. Needs the keys of root."""
-    aside = _publisher(root, directory, keys).rotate(role)
-    if as_json:
-        echo_json({"role": role, "retired": [str(file) for file in aside]})
-        return
-    say(f"{role} has new keys")
-    for file in aside:
+    retired = _publisher(root, directory, keys).rotate(role)
+    found = {"role": role, "retired": [str(file) for file in retired]}
+    emit(as_json, found, [f"{role} has new keys"])
+    for file in () if as_json else retired:
         note(f"{file} counts no more.")
 
 
@@ -285,32 +261,47 @@ def _status(index: PackageIndex) -> dict[str, Any]:
 
     status: dict[str, Any] = {"name": index.name, "location": index.location}
     try:
-        state, packages = index.known(), len(index.search())
+        known = index.known()
     except PackageError as error:
         none = {"packages": 0, "expires": "", "expired": False, "root_version": 0}
         return {**status, **none, "problem": error.message}
     return {
         **status,
-        "packages": packages,
-        "expires": _time(state.expires),
-        "expired": state.expires <= datetime.now(UTC),
-        "root_version": state.root_version,
+        "packages": len(known.packages),
+        "expires": _time(known.expires),
+        "expired": known.expires <= datetime.now(UTC),
+        "root_version": known.root_version,
         "problem": "",
     }
 
 
-def _count(number: int) -> str:
+def _count(status: dict[str, Any]) -> str:
+    number = status["packages"]
     return f"{number} package" if number == 1 else f"{number} packages"
 
 
-def _times(expiry: dict[str, datetime]) -> dict[str, str]:
-    return {role: _time(moment) for role, moment in expiry.items()}
+def _good_until(status: dict[str, Any]) -> str:
+    return f"{_count(status)}, good until {status['expires']}"
+
+
+def _signed(item: Listed) -> str:
+    return "signed" if item.signed else "unsigned"
+
+
+def _digest(data: bytes) -> str:
+    from remit.kernel.canonical import sha256_hex
+
+    return f"sha256:{sha256_hex(data)}"
 
 
 def _time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _note_expiry(expiry: dict[str, datetime]) -> None:
-    for role, moment in _times(expiry).items():
+def _show_expiry(as_json: bool, expiry: dict[str, datetime], **more: Any) -> None:
+    times = {role: _time(moment) for role, moment in expiry.items()}
+    if as_json:
+        echo_json({**more, "expires": times})
+        return
+    for role, moment in times.items():
         note(f"{role:<9} expires {moment}")

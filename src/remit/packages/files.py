@@ -81,11 +81,11 @@ def disk_errors() -> Iterator[None]:
         ) from error
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Give a file this content."""
+def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Give a file this content; and that mode, whatever the umask, where one is given."""
     beside = path.with_name(f".{path.name}.new")
     beside.unlink(missing_ok=True)
-    write_new(beside, data)
+    write_new(beside, data, mode)
     os.replace(beside, path)
     sync_folder(path.parent)
 
@@ -134,9 +134,11 @@ def make_folder(folder: Path, root: Path) -> None:
         sync_folder(each.parent)
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a new file, durably but for its name."""
-    with path.open("xb") as stream:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)) as stream:
+        if mode is not None:
+            os.fchmod(stream.fileno(), mode)
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -1,4 +1,4 @@
-"""One operation on the packages of a root at a time, over all processes."""
+"""One operation at a time, over all processes."""
 
 from __future__ import annotations
 
@@ -12,32 +12,27 @@ from pathlib import Path
 from remit.kernel.installed import LOCK_FILE
 from remit.packages.errors import PackageError
 
-__all__ = ["package_lock"]
+__all__ = ["file_lock", "package_lock"]
 
 _POLL_S = 0.05
 
 
 @contextlib.contextmanager
-def package_lock(root: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of a root's packages; it goes with the process, however that ends.
+def file_lock(file: Path, wait_s: float) -> Iterator[int]:
+    """Hold a lock, which the kernel releases when the process ends, however that happens.
 
     Args:
-        root: the root's directory.
+        file: made when it is missing; what it holds names the process in the error.
         wait_s: how long to wait for another process, in seconds.
 
+    Returns:
+        The open file's descriptor.
+
     Raises:
-        PackageError: ``busy``: another process holds it; ``unwritable``: it cannot be taken.
+        PackageError: ``busy``: another process holds it.
+        OSError: the file cannot be opened.
     """
-    file = root / LOCK_FILE
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    except OSError as error:
-        raise PackageError(
-            "unwritable",
-            f"The packages of {root} cannot be changed: {error.strerror or error}.",
-            next_step="Make the root writable for this user.",
-        ) from error
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         until = time.monotonic() + wait_s
         while True:
@@ -49,14 +44,39 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
                     holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
                     raise PackageError(
                         "busy",
-                        f"Another process ({holder or 'unknown'}) has been changing the packages "
-                        f"of {root} for {wait_s:g} s.",
+                        f"Another process{holder and f' ({holder})'} has held the lock {file} for "
+                        f"{wait_s:g} s.",
                         next_step="Wait for it, or raise packages.lock_timeout_s.",
                     ) from None
                 time.sleep(_POLL_S)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def package_lock(root: Path, wait_s: float) -> Iterator[None]:
+    """Hold the lock of a root's packages.
+
+    Args:
+        root: the root's directory.
+        wait_s: how long to wait for another process, in seconds.
+
+    Raises:
+        PackageError: ``busy``: another process holds it; ``unwritable``: it cannot be taken.
+    """
+    file = root / LOCK_FILE
+    with contextlib.ExitStack() as stack:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = stack.enter_context(file_lock(file, wait_s))
+        except OSError as error:
+            raise PackageError(
+                "unwritable",
+                f"The packages of {root} cannot be changed: {error.strerror or error}.",
+                next_step="Make the root writable for this user.",
+            ) from error
         with contextlib.suppress(OSError):  # for people; a full disk must not stop a removal
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
-    finally:
-        os.close(descriptor)

@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from remit.kernel.settings import PackageSettings, load_settings
-from remit.packages import pack
+from remit.packages import PackageError, pack
 from remit.packages.index import IndexPublisher, PackageIndex
 from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of
 
@@ -75,6 +77,26 @@ def client(
 
 def root_json(top: Path, version: int = 1) -> bytes:
     return (top / "served" / "metadata" / f"{version}.root.json").read_bytes()
+
+
+@contextmanager
+def fails(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInfo[PackageError]]:
+    """What is done in it is refused with that code, and with what to do about it."""
+    with pytest.raises(PackageError, match=match) as caught:
+        yield caught
+    assert caught.value.code == code, caught.value.message
+    assert caught.value.next_step
+
+
+def refused(
+    index: PackageIndex, code: str, match: str | None = None
+) -> pytest.ExceptionInfo[PackageError]:
+    """The refresh fails with that code, and what is known stays."""
+    before = listed(index)
+    with fails(code, match) as caught:
+        index.refresh()
+    assert listed(index) == before
+    return caught
 
 
 def listed(index: PackageIndex) -> list[tuple[str, str]]:

@@ -92,11 +92,11 @@ def test_the_way_through(tmp_path: Path, run: Run) -> None:
     expires = value(run("renew", served, "--keys", keys, "--all", "--json"))["expires"]
     assert set(expires) == {"root", "targets", "snapshot", "timestamp"}
     run("withdraw", served, "PKG-EXAMPLE-001", "1.1.0", "--keys", keys)
-    (told,) = value(run("refresh", "team", "--json"))["indexes"]
-    assert (told["name"], told["packages"], told["refreshed"]) == ("team", 2, True)
-    assert told["root_version"] == 3
+    (status,) = value(run("refresh", "team", "--json"))["indexes"]
+    assert (status["name"], status["packages"], status["refreshed"]) == ("team", 2, True)
+    assert status["root_version"] == 3
     assert value(run("list", "--json"))["indexes"] == [
-        {name: told[name] for name in told if name != "refreshed"}
+        {name: status[name] for name in status if name != "refreshed"}
     ]
     assert run("remove", "team").stdout == "team removed\n"
     assert value(run("list", "--json")) == {"indexes": []}
@@ -107,9 +107,9 @@ def test_over_http(tmp_path: Path, run: Run) -> None:
     publisher(tmp_path).publish(archive(tmp_path))
     trusted = tmp_path / "served" / "metadata" / "1.root.json"
     with serving(Handler, tmp_path / "served") as url:
-        told = value(run("add", "team", url, "--root-metadata", trusted, "--json"))
-        assert (told["location"], told["packages"]) == (url, 1)
-        assert told["root_sha256"] == sha256(trusted.read_bytes())
+        added = value(run("add", "team", url, "--root-metadata", trusted, "--json"))
+        assert (added["location"], added["packages"]) == (url, 1)
+        assert added["root_sha256"] == sha256(trusted.read_bytes())
         assert value(run("refresh", "--json"))["indexes"][0]["refreshed"] is True
     done = run("refresh", "--json", fails=True)
     assert isinstance(done.exception, PackageIndexError)

@@ -12,7 +12,7 @@ from tuf.api.metadata import Metadata, Targets
 
 from remit.kernel.errors import InvalidInputError
 from remit.packages import ArchiveError, Manifest
-from remit.packages.errors import PackageIndexError, SignatureError
+from remit.packages.errors import SignatureError
 from remit.packages.index import IndexPublisher, PackageIndex
 from remit.packages.package_key import PackageKey
 from remit.packages.signing import sign
@@ -20,6 +20,7 @@ from tests.packages.index.making import (
     SETTINGS,
     archive,
     client,
+    fails,
     listed,
     metadata,
     publisher,
@@ -74,9 +75,8 @@ def test_keys_are_for_nobody_else(served: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in keys.glob("*.pem")} == {0o600}
     (keys / "timestamp.pem").chmod(0o644)
     before = tree(served / "served")
-    with pytest.raises(PackageIndexError, match="can be read by others") as refused:
+    with fails("index_key", "can be read by others"):
         publisher(served).publish(archive(served, version="1.1.0"))
-    assert refused.value.code == "index_key"
     assert tree(served / "served") == before
 
 
@@ -93,34 +93,27 @@ def test_keys_never_lie_in_what_is_served(tmp_path: Path) -> None:
 
 
 def test_an_index_is_made_once(served: Path) -> None:
+    with fails("index_not_added"):
+        publisher(served / "other").publish(served / "PKG-EXAMPLE-001-1.0.0.tar.gz")
     before = tree(served / "served")
-    with pytest.raises(PackageIndexError, match="already") as refused:
+    with fails("index_exists", "already"):
         publisher(served).create()
-    assert refused.value.code == "index_exists"
     (served / "served").rename(served / "first")
-    with pytest.raises(PackageIndexError, match="keys of another index") as refused:
+    with fails("index_exists", "keys of another index"):
         publisher(served).create()
-    assert refused.value.code == "index_exists"
     assert tree(served / "first") == before
-
-
-def test_no_index_to_publish_to(tmp_path: Path) -> None:
-    with pytest.raises(PackageIndexError) as refused:
-        publisher(tmp_path).publish(archive(tmp_path))
-    assert refused.value.code == "index_not_added"
 
 
 def test_a_version_is_published_once(served: Path, team: PackageIndex) -> None:
     before = tree(served / "served")
-    again = publisher(served).publish(served / "PKG-EXAMPLE-001-1.0.0.tar.gz")
+    (again,) = publisher(served).publish(served / "PKG-EXAMPLE-001-1.0.0.tar.gz")
     assert (again.package_id, again.version, again.title) == (
         "PKG-EXAMPLE-001", "1.0.0", "An example",
     )  # fmt: skip
     assert tree(served / "served") == before
     other = archive(served / "other", title="Something else")
-    with pytest.raises(PackageIndexError, match="other content") as refused:
-        publisher(served).publish_all([(archive(served, "PKG-NEW-001"), None), (other, None)])
-    assert refused.value.code == "index_exists"
+    with fails("index_exists", "other content"):
+        publisher(served).publish(archive(served, "PKG-NEW-001"), other)
     assert tree(served / "served") == before
 
 
@@ -129,11 +122,11 @@ def test_what_is_no_package_is_not_published(served: Path) -> None:
     bad = served / "bad.tar.gz"
     bad.write_bytes(b"\x1f\x8b\x08\x00 no package")
     with pytest.raises(ArchiveError):
-        publisher(served).publish_all([(archive(served, "PKG-NEW-001"), None), (bad, None)])
+        publisher(served).publish(archive(served, "PKG-NEW-001"), bad)
     bad.write_bytes(bytes(LIMITS.compressed_bytes + 1))
-    with pytest.raises(ArchiveError):
+    with fails("archive_too_large"):
         publisher(served).publish(bad)
-    with pytest.raises(PackageIndexError, match="No such file"):
+    with fails("unreadable", "No such file"):
         publisher(served).publish(served / "none.tar.gz")
     assert tree(served / "served") == before
 
@@ -141,22 +134,22 @@ def test_what_is_no_package_is_not_published(served: Path) -> None:
 def test_a_signature_comes_with_it_or_later(served: Path, team: PackageIndex) -> None:
     file = served / "PKG-EXAMPLE-001-1.0.0.tar.gz"
     envelope = signature(served, file)
-    assert publisher(served).publish(file, envelope).signed
-    assert publisher(served).publish(file).signed  # it stays
+    assert publisher(served).publish(file)[0].signed
+    data = envelope.read_bytes()
+    envelope.unlink()
+    assert publisher(served).publish(file)[0].signed  # it stays
     team.refresh()
-    got = team.fetch("PKG-EXAMPLE-001", None, served / "into")
-    assert got.envelope is not None
-    assert got.envelope.name == "PKG-EXAMPLE-001-1.0.0.intoto.json"
-    assert got.envelope.read_bytes() == envelope.read_bytes()
+    assert team.fetch("PKG-EXAMPLE-001").envelope == data
     before = tree(served / "served")
     other = archive(served, version="2.0.0")
-    with pytest.raises(PackageIndexError, match="of another archive") as refused:
-        publisher(served).publish(other, envelope)
-    assert refused.value.code == "index_mixed"
+    envelope = served / "PKG-EXAMPLE-001-2.0.0.intoto.json"
+    envelope.write_bytes(data)
+    with fails("index_mixed", "of another archive"):
+        publisher(served).publish(other)
     for wrong in (b"", b"{}", b"x" * 20_000):
         envelope.write_bytes(wrong)
         with pytest.raises(SignatureError):
-            publisher(served).publish(other, envelope)
+            publisher(served).publish(other)
     assert tree(served / "served") == before
 
 
@@ -165,25 +158,23 @@ def test_withdrawing(served: Path, team: PackageIndex) -> None:
     publisher(served).withdraw("PKG-EXAMPLE-001", "1.1.0")
     team.refresh()
     assert listed(team) == [("PKG-EXAMPLE-001", "1.0.0")]
-    with pytest.raises(PackageIndexError) as refused:
+    with fails("package_not_in_index"):
         publisher(served).withdraw("PKG-EXAMPLE-001", "1.1.0")
-    assert refused.value.code == "package_not_in_index"
 
 
 def test_renewing(served: Path, team: PackageIndex) -> None:
     now = datetime.now(UTC)
     before = version_of(served, "timestamp.json")
-    expiry = publisher(served, age_days=-2).refresh()
+    expiry = publisher(served, age_days=-2).renew()
     near = timedelta(minutes=5)
     assert abs(expiry["timestamp"] - now - timedelta(days=9)) < near
     assert abs(expiry["snapshot"] - now - timedelta(days=32)) < near
     assert abs(expiry["targets"] - now - timedelta(days=365)) < near
     assert version_of(served, "timestamp.json") == before + 1
     assert abs(team.refresh().expires - expiry["timestamp"]) < near
-    expiry = publisher(served, age_days=-2).refresh(everything=True)
+    expiry = publisher(served, age_days=-2).renew(everything=True)
     assert abs(expiry["targets"] - now - timedelta(days=367)) < near
     assert abs(expiry["root"] - now - timedelta(days=367)) < near
-    assert publisher(served).expiry() == expiry
     assert team.refresh().root_version == 2
     assert listed(team) == [("PKG-EXAMPLE-001", "1.0.0")]
 
@@ -191,17 +182,16 @@ def test_renewing(served: Path, team: PackageIndex) -> None:
 def test_root_and_targets_keys_can_be_away(served: Path, team: PackageIndex) -> None:
     for name in ("root", "targets"):
         (served / "keys" / f"{name}.pem").rename(served / f"{name}.pem")
-    publisher(served).refresh()
+    publisher(served).renew()
     team.refresh()
     before = tree(served / "served")
     for attempt in (
         lambda: publisher(served).publish(archive(served, version="1.1.0")),
-        lambda: publisher(served).refresh(everything=True),
+        lambda: publisher(served).renew(everything=True),
         lambda: publisher(served).rotate("timestamp"),
     ):
-        with pytest.raises(PackageIndexError, match="0 of the 1 keys") as refused:
+        with fails("index_key", "0 of the 1 keys"):
             attempt()
-        assert refused.value.code == "index_key"
     assert tree(served / "served") == before
     (served / "targets.pem").rename(served / "keys" / "targets.pem")
     publisher(served).publish(archive(served, version="1.1.0"))
@@ -214,7 +204,7 @@ def test_thresholds(tmp_path: Path) -> None:
     publisher(tmp_path).publish(archive(tmp_path))
     index = client(tmp_path)
     given = index.add(root_json(tmp_path))
-    assert (given.threshold, len(given.keyids)) == (2, 2)
+    assert (given.roles["root"].threshold, len(given.roles["root"].keyids)) == (2, 2)
     assert listed(index) == [("PKG-EXAMPLE-001", "1.0.0")]
     for role in ("targets", "root"):
         publisher(tmp_path).rotate(role)
@@ -225,9 +215,8 @@ def test_thresholds(tmp_path: Path) -> None:
     value = json.loads(file.read_bytes())
     value["signatures"] = []
     file.write_text(json.dumps(value))
-    with pytest.raises(PackageIndexError) as refused:
+    with fails("index_bad_signature"):
         index.refresh()
-    assert refused.value.code == "index_bad_signature"
     for wrong in ({"root": 0}, {"boot": 1}):
         with pytest.raises(InvalidInputError, match="no threshold"):
             publisher(tmp_path / "other").create(wrong)
@@ -243,25 +232,12 @@ def test_nothing_is_signed_on_top_of_what_others_wrote(served: Path, name: str) 
     before = tree(served / "served")
     for attempt in (
         lambda: publisher(served).publish(archive(served, version="1.1.0")),
-        lambda: publisher(served).refresh(),
+        lambda: publisher(served).renew(),
         lambda: publisher(served).rotate("root"),
     ):
-        with pytest.raises(PackageIndexError, match="not what its publisher signed") as refused:
+        with fails("index_damaged", "not what its publisher signed"):
             attempt()
-        assert refused.value.code == "index_damaged"
     assert tree(served / "served") == before
-
-
-def test_nothing_is_signed_for_the_root_metadata_of_others(served: Path, tmp_path: Path) -> None:
-    """They put a whole index of their own in its place, root metadata and all."""
-    theirs = tmp_path / "theirs"
-    publisher(theirs).create()
-    publisher(theirs).rotate("root")
-    (served / "served").rename(served / "mine")
-    (theirs / "served").rename(served / "served")
-    with pytest.raises(PackageIndexError) as refused:
-        publisher(served).publish(archive(served, version="1.1.0"))
-    assert refused.value.code == "index_damaged"
 
 
 def test_another_machine_with_the_keys(served: Path, team: PackageIndex) -> None:
@@ -285,10 +261,9 @@ def test_an_expired_index_can_be_renewed(tmp_path: Path) -> None:
     old = publisher(tmp_path, age_days=900)
     old.create()
     old.publish(archive(tmp_path))
-    with pytest.raises(PackageIndexError) as refused:
+    with fails("index_expired"):
         client(tmp_path).add(root_json(tmp_path))
-    assert refused.value.code == "index_expired"
-    publisher(tmp_path).refresh(everything=True)
+    publisher(tmp_path).renew(everything=True)
     index = client(tmp_path)
     index.add(root_json(tmp_path))  # the old one leads to the new one
     assert listed(index) == [("PKG-EXAMPLE-001", "1.0.0")]

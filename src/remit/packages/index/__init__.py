@@ -17,18 +17,21 @@ except ImportError as error:
         next_step="pip install 'remit[index]'",
     ) from error
 
-from remit.packages.index.client import Fetched, KnownState, PackageIndex, RootMetadata
+from remit.packages.index.client import (
+    IndexState,
+    PackageIndex,
+    find_in_indexes,
+    open_indexes,
+    remove_index,
+)
 from remit.packages.index.listing import Listed
-from remit.packages.index.lookup import find_in_indexes, open_indexes, remove_index
 from remit.packages.index.publisher import IndexPublisher
 
 __all__ = [
-    "Fetched",
     "IndexPublisher",
-    "KnownState",
+    "IndexState",
     "Listed",
     "PackageIndex",
-    "RootMetadata",
     "find_in_indexes",
     "open_indexes",
     "remove_index",

@@ -1,9 +1,9 @@
-"""A package index as a root uses it, through ``tuf`` (TUF 1.0.34, "Detailed client workflow").
+"""A package index as a root uses it: a client of TUF 1.0, with Remit's bounds and messages.
 
 ::
 
     indexes/NAME/
-      index.json          name and location
+      index.json          name and location; the index is added once this file is there
       trusted-root.json   the root metadata that a person trusted
       current/            as tuf keeps it: timestamp, snapshot, targets, root_history/
 """
@@ -11,112 +11,53 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import io
 import json
-import os
-import secrets
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, Root, Signed, Snapshot, TargetFile, Targets, Timestamp
+from tuf.api.metadata import Metadata, Root
 from tuf.ngclient import Updater, UpdaterConfig
 
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import PackageSettings
+from remit.packages.admission import IncomingArchive
+from remit.packages.archive import ArchiveLimits, read_archive
 from remit.packages.errors import PackageIndexError
-from remit.packages.index.failures import translate_errors
+from remit.packages.files import replace_file
+from remit.packages.index.errors import index_error, translate_errors
 from remit.packages.index.fetcher import IndexFetcher, parse_location
-from remit.packages.index.files import DRAFT, LOCK, drafted, index_directory, locked, write_file
 from remit.packages.index.listing import ARCHIVE, ENVELOPE, Listed, list_packages, target_path
+from remit.packages.lock import file_lock
 
-__all__ = [
-    "CONFIG",
-    "Fetched",
-    "KnownState",
-    "PackageIndex",
-    "RootMetadata",
-    "not_added",
-    "not_in_index",
-]
+__all__ = ["IndexState", "PackageIndex", "find_in_indexes", "open_indexes", "remove_index"]
 
-CONFIG = "index.json"
+_FOLDER = "indexes"
+_CONFIG = "index.json"
 _TRUSTED = "trusted-root.json"
-_CURRENT = "current"
-_HISTORY = "root_history"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class RootMetadata:
-    """What a root metadata file says, for a person to compare before trusting it (TUF 4.3).
-
-    Attributes:
-        sha256: ``sha256:…`` of the file.
-        threshold: how many of ``keyids`` have to sign the next root metadata.
-    """
-
-    version: int
-    sha256: str
-    keyids: tuple[str, ...]
-    threshold: int
-    expires: datetime
-
-    @classmethod
-    def parse(cls, data: bytes) -> RootMetadata:
-        """Reads it and checks that its own keys signed it.
-
-        Raises:
-            PackageIndexError: ``index_bad_signature``.
-        """
-        try:
-            found = Metadata[Root].from_bytes(data)
-            if not isinstance(found.signed, Root):
-                raise RepositoryError(f"it is metadata of the kind {found.signed.type}")
-            found.signed.verify_delegate(Root.type, found.signed_bytes, found.signatures)
-        except RepositoryError as error:
-            raise PackageIndexError(
-                "index_bad_signature",
-                f"The file is no root metadata that its own keys signed ({error}).",
-                next_step="Get N.root.json from who publishes the index, on a way that you trust.",
-            ) from error
-        role = found.signed.roles[Root.type]
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        keyids = tuple(sorted(role.keyids))
-        return cls(found.signed.version, digest, keyids, role.threshold, found.signed.expires)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownState:
+class IndexState:
     """What was last fetched of an index.
 
     Attributes:
+        packages: by id, sorted, the newest version of each first.
         expires: when the first of its parts expires, in UTC.
         root_version: of the newest root metadata.
     """
 
-    targets: dict[str, TargetFile]
+    packages: dict[str, list[Listed]]
     expires: datetime
     root_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A package from an index; its content is what the index signed.
-
-    Whether it is a package, and whose signature counts, is still to be checked.
-
-    Attributes:
-        archive: the file.
-        envelope: its signature's file; ``None`` when the index has none.
-        listed: what the index says of it; the archive's manifest has to agree.
-        index: name of the index.
-    """
-
-    archive: Path
-    envelope: Path | None
-    listed: Listed
-    index: str
 
 
 class PackageIndex:
@@ -147,8 +88,10 @@ class PackageIndex:
         self.name = name
         self.location = parse_location(location, insecure_http=insecure_http)
         self._insecure_http = insecure_http
-        self._directory = index_directory(root_dir, name)
+        self._directory = _directory(root_dir, name)
+        self._state = self._directory / "current"
         self._settings = settings
+        self._fetcher = IndexFetcher(self.location, settings.index, insecure_http)
         self._updater: Updater | None = None
 
     @classmethod
@@ -158,117 +101,87 @@ class PackageIndex:
         Raises:
             PackageIndexError: ``index_not_added``, ``index_damaged``.
         """
-        config = index_directory(root_dir, name) / CONFIG
+        config = _directory(root_dir, name) / _CONFIG
         try:
             found = json.loads(config.read_bytes())
             location, insecure = found["location"], found.get("insecure_http") is True
             if found["name"] != name or not isinstance(location, str):
-                raise _damaged(name, f"{CONFIG} describes {found['name']!r}")
+                raise _damaged(name, f"{_CONFIG} describes {found['name']!r}")
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise not_added(name) from error
+            raise _not_added(name) from error
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise _damaged(name, f"{CONFIG} cannot be read") from error
+            raise _damaged(name, f"{_CONFIG} cannot be read") from error
         return cls(root_dir, name, location, settings, insecure_http=insecure)
 
-    def add(self, root_json: bytes) -> RootMetadata:
+    def add(self, root_json: bytes) -> Root:
         """Trusts the index from now on, by the given root metadata, and fetches its state.
 
         All or nothing: an index that cannot be fetched, or that others signed, is not added.
+
+        Returns:
+            The given root metadata.
 
         Raises:
             PackageIndexError: ``index_exists``, ``index_bad_signature``, or as
                 :meth:`refresh`.
         """
-        given = RootMetadata.parse(root_json)
         config: dict[str, Any] = {"name": self.name, "location": self.location}
         if self._insecure_http:
             config["insecure_http"] = True
-        with drafted(self._directory, self._settings.lock_timeout_s) as draft:
-            if self._directory.exists():
-                raise PackageIndexError(
+        with _locked(self._directory, self._settings.lock_timeout_s, self._fetcher):
+            if self._is_added:
+                raise index_error(
                     "index_exists",
                     f"There is an index {self.name} already.",
-                    next_step="Choose another name, or remove that one first.",
                 )
-            draft.mkdir()
-            write_file(draft / _TRUSTED, root_json)
-            write_file(draft / CONFIG, json.dumps(config, indent=2).encode() + b"\n")
-            self._refresh(draft)
-            draft.rename(self._directory)
-        return given
+            shutil.rmtree(self._directory, ignore_errors=True)  # left by a killed process
+            try:
+                self._directory.mkdir()
+                replace_file(self._directory / _TRUSTED, root_json)
+                self._update(root_json)
+                replace_file(
+                    self._directory / _CONFIG, json.dumps(config, indent=2).encode() + b"\n"
+                )
+            except BaseException:
+                shutil.rmtree(self._directory, ignore_errors=True)
+                raise
+        return Metadata[Root].from_bytes(root_json).signed
 
-    def refresh(self) -> KnownState:
+    def refresh(self) -> IndexState:
         """Fetches the index's present state, each part verified before it replaces the last.
 
         Raises:
             PackageIndexError: ``index_unreachable``, ``index_expired``, ``index_rolled_back``,
                 ``index_mixed``, ``index_bad_signature``, ``index_not_added``,
-                ``index_damaged``, ``busy``.
+                ``index_damaged``.
+            PackageError: ``busy``.
         """
-        self._refresh(self._directory)
+        if not self._is_added:
+            raise _not_added(self.name)
+        with _locked(self._directory, self._settings.lock_timeout_s, self._fetcher):
+            self._update((self._directory / _TRUSTED).read_bytes())
         return self.known()
 
-    def _refresh(self, directory: Path) -> None:
-        state = directory / _CURRENT
-        most = self._settings.index.metadata_bytes
-        fetcher = self._fetcher()
-        with translate_errors(self.name, fetcher):
-            try:
-                trusted = (directory / _TRUSTED).read_bytes()
-                RootMetadata.parse(trusted)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise not_added(self.name) from error
-            except PackageIndexError as error:
-                raise _damaged(self.name, f"{_TRUSTED} has changed") from error
-            with locked(directory / LOCK, self._settings.lock_timeout_s):
-                state.mkdir(exist_ok=True)
-                for draft in state.glob("tmp*"):  # of a process that was killed
-                    draft.unlink()
-                updater = Updater(
-                    metadata_dir=str(state),
-                    metadata_base_url=f"{self.location}/metadata/",
-                    target_base_url=f"{self.location}/targets/",
-                    fetcher=fetcher,
-                    config=UpdaterConfig(
-                        max_root_rotations=self._settings.index.root_rotations,
-                        max_delegations=0,
-                        root_max_length=most,
-                        timestamp_max_length=most,
-                        snapshot_max_length=most,
-                        targets_max_length=most,
-                    ),
-                    bootstrap=trusted,
-                )
-                updater.refresh()
-        self._updater = updater
-
-    def known(self) -> KnownState:
+    def known(self) -> IndexState:
         """What was last fetched; it may have expired, and is not verified again.
 
         Raises:
             PackageIndexError: ``index_not_added``, ``index_damaged``.
         """
-        state = self._directory / _CURRENT
-        if not self._directory.exists():
-            raise not_added(self.name)
+        if not self._is_added:
+            raise _not_added(self.name)
         try:
-            roots = [int(file.name.split(".")[0]) for file in (state / _HISTORY).iterdir()]
-            parts: list[Signed] = []
-            for kind, file in (
-                (Root, f"{_HISTORY}/{max(roots)}.root.json"),
-                (Timestamp, "timestamp.json"),
-                (Snapshot, "snapshot.json"),
-                (Targets, "targets.json"),
-            ):
-                signed = Metadata.from_bytes((state / file).read_bytes()).signed
-                if not isinstance(signed, kind):
-                    raise RepositoryError(f"{file} holds {signed.type}")
-                parts.append(signed)
-        except (OSError, RepositoryError, ValueError) as error:
+            # Not root.json, a link that tuf deletes and makes again.
+            roots = (self._state / "root_history").iterdir()
+            version = max(int(file.name.partition(".")[0]) for file in roots)
+            parts = [
+                Metadata[Any].from_bytes((self._state / f"{name}.json").read_bytes()).signed
+                for name in (f"root_history/{version}.root", "timestamp", "snapshot", "targets")
+            ]
+            packages = list_packages(parts[-1].targets)
+        except (OSError, RepositoryError, ValueError, AttributeError) as error:
             raise _damaged(self.name, str(error)) from error
-        targets = parts[-1]
-        assert isinstance(targets, Targets)
-        return KnownState(targets.targets, min(part.expires for part in parts), max(roots))
+        return IndexState(packages, min(part.expires for part in parts), version)
 
     def search(self, text: str = "") -> list[Listed]:
         """The newest version of each package whose id or title contains ``text``, by id.
@@ -279,20 +192,12 @@ class PackageIndex:
             PackageIndexError: as :meth:`known`.
         """
         wanted = text.casefold()
-        newest = [_newest(versions) for versions in list_packages(self.known().targets).values()]
+        newest = [_newest(versions) for versions in self.known().packages.values()]
         return [
-            listed
-            for listed in newest
-            if wanted in listed.package_id.casefold() or wanted in listed.title.casefold()
+            item
+            for item in newest
+            if wanted in item.package_id.casefold() or wanted in item.title.casefold()
         ]
-
-    def versions(self, package_id: str) -> list[Listed]:
-        """All versions of a package, the newest first; empty when the index does not have it.
-
-        Raises:
-            PackageIndexError: as :meth:`known`.
-        """
-        return list_packages(self.known().targets).get(package_id, [])
 
     def find(self, package_id: str, version: str | None = None) -> Listed | None:
         """The version, or else the newest that is no pre-release, in the index's present state.
@@ -304,59 +209,180 @@ class PackageIndex:
         """
         if self._updater is None:
             self.refresh()
-        found = self.versions(package_id)
+        found = self.known().packages.get(package_id, [])
         if version is None:
             return _newest(found) if found else None
-        return next((listed for listed in found if listed.version == version), None)
+        return next((item for item in found if item.version == version), None)
 
-    def fetch(self, package_id: str, version: str | None, into: Path) -> Fetched:
-        """Downloads a package and its signature, if the index has one, to a directory.
+    def fetch(self, package_id: str, version: str | None = None) -> IncomingArchive:
+        """Downloads a package and its signature, if the index has one.
+
+        Its content is what the index signed, under the id and version that the index lists. Whose
+        signature counts is still to be checked, by the root's trust.
 
         Args:
             version: ``None`` for the newest one that is no pre-release.
-            into: the directory; files are ``PKG-X-001-1.0.0.tar.gz`` and ``….intoto.json``.
 
         Raises:
-            PackageIndexError: ``package_not_in_index``, ``index_too_large``, or as
-                :meth:`refresh`.
+            ArchiveError, ManifestError: the index signed what is no package, or another one.
+            PackageIndexError: ``package_not_in_index``, ``index_too_large``; ``index_mixed``: the
+                archive holds another version; or as :meth:`refresh`.
         """
         listed = self.find(package_id, version)
         if listed is None:
-            wanted = package_id if version is None else f"{package_id} {version}"
-            raise not_in_index(f"The index {self.name} does not have {wanted}.")
-        archive = self._download(listed, ARCHIVE, into)
-        envelope = self._download(listed, ENVELOPE, into) if listed.signed else None
-        return Fetched(archive, envelope, listed, self.name)
-
-    def _download(self, listed: Listed, ending: str, into: Path) -> Path:
-        assert self._updater is not None, "find() has refreshed"
-        path = target_path(listed.package_id, listed.version, ending)
-        target = self._updater.get_targetinfo(path)
-        if target is None:  # another process refreshed in between
-            raise not_in_index(f"The index {self.name} does not have {path} any more.")
-        place = into / f"{listed.package_id}-{listed.version}.{ending}"
-        if target.length > self._settings.compressed_bytes:
-            raise PackageIndexError(
-                "index_too_large",
-                f"{place.name} in the index {self.name} has {target.length} bytes, more than the "
-                f"{self._settings.compressed_bytes} allowed.",
-                next_step="Raise packages.compressed_bytes if you trust the index.",
+            raise _not_in_index(package_id, version, f"not in the index {self.name}")
+        data = self._download(listed, ARCHIVE)
+        envelope = self._download(listed, ENVELOPE) if listed.signed else b""
+        limits = ArchiveLimits.from_settings(self._settings)
+        manifest = read_archive(io.BytesIO(data), limits, expected_id=package_id).manifest
+        if manifest.version != listed.version:
+            raise index_error(
+                "index_mixed",
+                f"The index {self.name} lists {package_id} {manifest.version} as {listed.version}.",
             )
-        fetcher = self._fetcher()
-        self._updater._fetcher = fetcher
-        draft = into / f".{place.name}.{secrets.token_hex(4)}{DRAFT}"
-        try:
-            with translate_errors(self.name, fetcher):
-                into.mkdir(parents=True, exist_ok=True)
-                self._updater.download_target(target, filepath=str(draft))
-                os.replace(draft, place)
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink()
-        return place
+        return IncomingArchive(data, envelope, f"index {self.name}", package_id)
 
-    def _fetcher(self) -> IndexFetcher:
-        return IndexFetcher(self.location, self._settings.index, self._insecure_http)
+    @property
+    def _is_added(self) -> bool:
+        return (self._directory / _CONFIG).exists()
+
+    def _update(self, trusted: bytes) -> None:
+        self._state.mkdir(exist_ok=True)
+        for left in self._state.glob("tmp*"):  # by a killed process
+            left.unlink()
+        rotations = self._settings.index.root_rotations
+        try:
+            updater = Updater(
+                metadata_dir=str(self._state),
+                metadata_base_url=f"{self.location}/metadata/",
+                target_base_url=f"{self.location}/targets/",
+                fetcher=self._fetcher,
+                config=UpdaterConfig(max_root_rotations=rotations, max_delegations=0),
+                bootstrap=trusted,
+            )
+        except RepositoryError as error:
+            if self._is_added:
+                raise _damaged(self.name, f"{_TRUSTED} has changed") from error
+            raise index_error(
+                "index_bad_signature",
+                f"The file is no root metadata that its own keys signed ({error}).",
+            ) from error
+        updater.refresh()
+        self._updater = updater
+
+    def _download(self, listed: Listed, ending: str) -> bytes:
+        assert self._updater is not None, "find() has refreshed"
+        target = self._updater.get_targetinfo(
+            target_path(listed.package_id, listed.version, ending)
+        )
+        if target is None:  # another process refreshed in between
+            where = f"not in the index {self.name} any more"
+            raise _not_in_index(listed.package_id, listed.version, where)
+        if target.length > self._settings.compressed_bytes:
+            raise index_error(
+                "index_too_large",
+                f"{target.path} in the index {self.name} has {target.length} bytes, more than the "
+                f"{self._settings.compressed_bytes} allowed.",
+            )
+        with (
+            translate_errors(self.name, self._fetcher),
+            tempfile.TemporaryDirectory(prefix="remit-") as folder,
+        ):
+            file = self._updater.download_target(target, filepath=str(Path(folder, "target")))
+            return Path(file).read_bytes()
+
+
+def open_indexes(root_dir: Path, settings: PackageSettings) -> list[PackageIndex]:
+    """The indexes of a root by name; empty when none was added.
+
+    Raises:
+        PackageIndexError: ``index_damaged``: what is kept of one cannot be read.
+    """
+    found = sorted((root_dir / _FOLDER).glob(f"*/{_CONFIG}"))
+    return [PackageIndex.open(root_dir, config.parent.name, settings) for config in found]
+
+
+def remove_index(root_dir: Path, name: str, lock_timeout_s: float) -> None:
+    """Forgets an index, a damaged one too; packages that came from it stay.
+
+    Args:
+        lock_timeout_s: seconds to wait for a refresh of it.
+
+    Raises:
+        PackageIndexError: ``index_not_added``, ``index_damaged``.
+        PackageError: ``busy``.
+    """
+    directory = _directory(root_dir, name)
+    if not directory.is_dir():
+        raise _not_added(name)
+    with _locked(directory, lock_timeout_s):
+        (directory / _CONFIG).unlink(missing_ok=True)
+        shutil.rmtree(directory)
+
+
+def find_in_indexes(
+    root_dir: Path,
+    package_id: str,
+    version: str | None,
+    settings: PackageSettings,
+    *,
+    index: str | None = None,
+) -> IncomingArchive:
+    """Fetches a package from the one index that has it, after refreshing all of them.
+
+    When two indexes have different archives of it, neither is preferred: the caller has to name
+    one.
+
+    Args:
+        root_dir: the root's directory.
+        version: ``None`` for the newest one that is no pre-release.
+        index: only this one.
+
+    Raises:
+        ArchiveError, ManifestError: as :meth:`PackageIndex.fetch`.
+        PackageIndexError: ``index_not_added``, ``package_not_in_index``, ``package_in_several``,
+            or as :meth:`PackageIndex.fetch`; an index that cannot be refreshed raises, as it
+            might have the package.
+    """
+    if index is not None:
+        indexes = [PackageIndex.open(root_dir, index, settings)]
+    else:
+        indexes = open_indexes(root_dir, settings)
+    if not indexes:
+        raise index_error(
+            "index_not_added",
+            f"There is no file {package_id}, and this root has no package index to search for it.",
+        )
+    having = [(each, found) for each in indexes if (found := each.find(package_id, version))]
+    if not having:
+        names = ", ".join(each.name for each in indexes)
+        raise _not_in_index(package_id, version, f"in none of the indexes ({names})")
+    if len({found.digest for _, found in having}) > 1:
+        which = ", ".join(f"{each.name} ({found.version})" for each, found in having)
+        raise index_error(
+            "package_in_several",
+            f"Several indexes have a different {package_id}: {which}.",
+        )
+    chosen, found = having[0]
+    return chosen.fetch(package_id, found.version)
+
+
+def _directory(root_dir: Path, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"{name!r} cannot be an index's name.",
+            next_step="Use up to 64 of a-z, 0-9, '.', '_' and '-', a letter or digit first.",
+        )
+    return root_dir / _FOLDER / name
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, wait_s: float, fetcher: IndexFetcher | None = None) -> Iterator[None]:
+    """One process at a time changes an index; errors are raised as :class:`PackageIndexError`."""
+    with translate_errors(directory.name, fetcher):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with file_lock(directory.with_name(f".{directory.name}.lock"), wait_s):
+            yield
 
 
 def _newest(versions: list[Listed]) -> Listed:
@@ -364,29 +390,14 @@ def _newest(versions: list[Listed]) -> Listed:
     return next(released, versions[0])
 
 
-def not_in_index(message: str) -> PackageIndexError:
-    """What to raise when an index does not have a package."""
-    return PackageIndexError(
-        "package_not_in_index",
-        message,
-        next_step="`remit package index search` shows what the indexes have.",
-    )
+def _not_in_index(package_id: str, version: str | None, where: str) -> PackageIndexError:
+    wanted = package_id if version is None else f"{package_id} {version}"
+    return index_error("package_not_in_index", f"{wanted} is {where}.")
 
 
-def not_added(name: str) -> PackageIndexError:
-    """What to raise when a root has no index of that name."""
-    return PackageIndexError(
-        "index_not_added",
-        f"There is no index {name}.",
-        next_step="`remit package index list` shows those there are, `remit package index add` "
-        "adds one.",
-    )
+def _not_added(name: str) -> PackageIndexError:
+    return index_error("index_not_added", f"There is no index {name}.")
 
 
 def _damaged(name: str, problem: str) -> PackageIndexError:
-    return PackageIndexError(
-        "index_damaged",
-        f"What is kept of the index {name} is damaged: {problem}.",
-        next_step=f"`remit package index refresh {name}`; if that does not help, remove the index "
-        "and add it again with its root metadata.",
-    )
+    return index_error("index_damaged", f"What is kept of the index {name} is damaged: {problem}.")

@@ -71,20 +71,16 @@ class IndexFetcher(Urllib3Fetcher):
             raise DownloadError(str(error.strerror or error)) from error
 
     def _download(self, url: str) -> Iterator[bytes]:
-        until = time.monotonic() + self._settings.download_s
+        limit = self._settings.download_s
+        until = time.monotonic() + limit
         # A '+' in a version would be a space to some servers.
         url = self._location + quote(url[len(self._location) :], safe="/%")
         try:
-            response = self._follow(url)
-            try:
+            with self._follow(url) as response:
                 while chunk := response.read1(_CHUNK, decode_content=False):
                     if time.monotonic() > until:
-                        raise SlowRetrievalError(
-                            f"it had not come after {self._settings.download_s:g} s"
-                        )
+                        raise SlowRetrievalError(f"it had not come after {limit:g} s")
                     yield chunk
-            finally:
-                response.close()
         except urllib3.exceptions.NewConnectionError as error:
             raise DownloadError(str(error).rpartition("] ")[2]) from error
         except urllib3.exceptions.TimeoutError as error:
@@ -108,20 +104,20 @@ class IndexFetcher(Urllib3Fetcher):
             )
             if response.status == 200:
                 return response
-            target = response.headers.get("Location")
             response.close()
+            target = response.headers.get("Location")
             if response.status not in _MOVED or target is None:
                 raise DownloadHTTPError(
                     f"the server answered with status {response.status}", response.status
                 )
-            before = url
+            scheme = urlsplit(url).scheme
             try:
                 url = urljoin(url, target)
             except ValueError as error:
                 raise DownloadError("the server's redirect is no URL") from error
             if problem := _address_problem(url, self._insecure_http):
                 raise DownloadError(f"the server's redirect {problem}")
-            if urlsplit(before).scheme != urlsplit(url).scheme:
+            if urlsplit(url).scheme != scheme:
                 raise DownloadError("the server's redirect leads to another scheme")
         raise DownloadError(f"it was redirected more than {self._settings.redirects} times")
 
@@ -139,19 +135,19 @@ def parse_location(text: str, *, insecure_http: bool = False) -> str:
     """
     if text.startswith("file:///"):
         text = url2pathname(text.removeprefix("file://"))
-    elif "://" in text:
-        problem = _address_problem(text, insecure_http)
-        if not problem and ("?" in text or "#" in text):
-            problem = "has a part after '?' or '#'"
-        if problem:
-            raise InvalidInputError(
-                f"The index's address {problem}.",
-                next_step="Write it as https://host/path, without a user. --insecure-http allows "
-                "http: what is installed is verified all the same, but everybody in between sees "
-                "what you fetch and can keep it from you.",
-            )
-        return text.rstrip("/")
-    return str(Path(text).absolute())
+    if "://" not in text:
+        return str(Path(text).absolute())
+    problem = _address_problem(text, insecure_http)
+    if not problem and ("?" in text or "#" in text):
+        problem = "has a part after '?' or '#'"
+    if problem:
+        raise InvalidInputError(
+            f"The index's address {problem}.",
+            next_step="Write it as https://host/path, without a user. --insecure-http allows "
+            "http: what is installed is verified all the same, but everybody in between sees "
+            "what you fetch and can keep it from you.",
+        )
+    return text.rstrip("/")
 
 
 def _address_problem(url: str, insecure_http: bool) -> str:

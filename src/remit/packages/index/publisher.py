@@ -1,4 +1,4 @@
-"""Publishing an index: a repository of ``tuf``, changed so that clients always see one state.
+"""Publishing an index: signed metadata of TUF, written so that clients always see one state.
 
 ::
 
@@ -14,59 +14,52 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from securesystemslib.signer import CryptoSigner
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import (
-    Metadata,
-    MetaFile,
-    Root,
-    Snapshot,
-    Targets,
-    Timestamp,
-)
-from tuf.repository import Repository
-from typing_extensions import override
+from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, TargetFile, Targets, Timestamp
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import PackageSettings
-from remit.packages.errors import PackageIndexError
-from remit.packages.index.files import DRAFT, locked, write_file
-from remit.packages.index.keys import PublisherKeys
-from remit.packages.index.listing import (
-    ARCHIVE,
-    ENVELOPE,
-    Listed,
-    list_packages,
-    package_targets,
-    target_path,
-)
+from remit.packages.admission import IncomingArchive
+from remit.packages.archive import ArchiveLimits, read_archive
+from remit.packages.errors import PackageKeyError
+from remit.packages.files import replace_file
+from remit.packages.index.errors import index_error
+from remit.packages.index.listing import ARCHIVE, ENVELOPE, Listed, list_packages, target_path
+from remit.packages.lock import file_lock
+from remit.packages.package_key import PackageKey
+from remit.packages.signing import read_envelope, read_statement
 
-__all__ = ["ROLES", "IndexPublisher"]
+__all__ = ["IndexPublisher"]
 
-ROLES = ("root", "targets", "snapshot", "timestamp")
-
-_KINDS: dict[str, type[Any]] = {
-    "root": Root, "targets": Targets, "snapshot": Snapshot, "timestamp": Timestamp,
-}  # fmt: skip
-_PINNED = "root.json"
-_LOCK = ".lock"
+_KINDS: tuple[type[Any], ...] = (Root, Targets, Snapshot, Timestamp)
+_ROLES = tuple(kind.type for kind in _KINDS)
+_PUBLIC, _PRIVATE = 0o644, 0o600  # modes of files
+_SHORT = 12  # characters of a key's id in its file's name
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class IndexPublisher(Repository):
+class IndexPublisher:
     """An index that this process may change.
 
     Every change holds a lock, and writes new files first, the timestamp that leads to them last:
     killed anywhere, clients see the state before or the state after. What is in the directory is
     verified by the root metadata beside the keys before anything is signed on top of it: whoever
     can write to the web server cannot have their packages signed.
+
+    All keys of a role that are there sign, whether they count yet or not; which of them count, the
+    root metadata says. So a key can be made before it counts. A role's file may be elsewhere as
+    long as it is not needed: that of ``root`` is needed for ``rotate`` and ``renew --all`` alone.
 
     Args:
         directory: what is served.
@@ -76,6 +69,7 @@ class IndexPublisher(Repository):
 
     Raises:
         InvalidInputError: the keys are in what is served.
+        PackageIndexError: by each method: ``index_key``, ``index_not_added``, ``index_damaged``.
     """
 
     def __init__(
@@ -93,11 +87,12 @@ class IndexPublisher(Repository):
                 next_step="Give another one with --keys, outside of it.",
             )
         self._directory = directory
-        self._keys = PublisherKeys(keys)
+        self._metadata = directory / "metadata"
+        self._keys = keys
+        self._pinned = keys / "root.json"
         self._settings = settings
         self._clock = clock
         self._parts: dict[str, Metadata[Any]] = {}
-        self._metas: dict[str, MetaFile] = {}
 
     def create(self, thresholds: Mapping[str, int] | None = None) -> Path:
         """Makes an empty index, with new keys where there are none.
@@ -110,89 +105,77 @@ class IndexPublisher(Repository):
 
         Raises:
             InvalidInputError: there is no such role, or it would need no key.
-            PackageIndexError: ``index_exists``; ``index_damaged``: it cannot be written.
+            PackageIndexError: ``index_exists``.
         """
         needed = thresholds or {}
         for role, threshold in needed.items():
-            if role not in ROLES or threshold < 1:
+            if role not in _ROLES or threshold < 1:
                 raise InvalidInputError(
                     f"{role}={threshold} is no threshold.",
-                    next_step=f"Roles are {', '.join(ROLES)}; a threshold is 1 or more.",
+                    next_step=f"Roles are {', '.join(_ROLES)}; a threshold is 1 or more.",
                 )
         with self._changing():
-            if self._metadata("timestamp.json").exists():
-                raise PackageIndexError(
-                    "index_exists",
-                    f"There is an index in {self._directory} already.",
-                    next_step="Use `remit package index publish`, or another directory.",
+            first = self._metadata / "1.root.json"
+            if self._exists:
+                raise index_error(
+                    "index_exists", f"There is an index in {self._directory} already."
                 )
-            if self._pinned.exists() and not self._metadata("1.root.json").exists():
-                raise PackageIndexError(
-                    "index_exists",
-                    f"{self._keys.directory} holds the keys of another index.",
-                    next_step="Give each index keys of its own, in another directory.",
-                )
-            self._parts = {role: Metadata(kind()) for role, kind in _KINDS.items()}
-            for part in self._parts.values():
-                part.signed.version = 0  # close() increments it
-            self.snapshot().meta.clear()
-            self.timestamp().snapshot_meta.version = 0
-            with self.edit_root() as root:
-                for role in ROLES:
-                    threshold = root.roles[role].threshold = needed.get(role, 1)
-                    for signer in self._keys.of(role, at_least=threshold):
-                        root.add_key(signer.public_key, role)
-            self._sign_from("targets")
-            return self._metadata("1.root.json")
+            if self._pinned.exists() and not first.exists():
+                raise index_error("index_exists", f"{self._keys} holds the keys of another index.")
+            self._parts = {kind.type: Metadata(kind()) for kind in _KINDS}
+            root = self._root
+            for role, part in self._parts.items():
+                part.signed.version = 0  # _write() increments it
+                threshold = root.roles[role].threshold = needed.get(role, 1)
+                signers = list(self._signers(role).values())
+                signers += [self._make_key(role) for _ in range(threshold - len(signers))]
+                for signer in signers:
+                    root.add_key(signer.public_key, role)
+            self._write_from("root")
+            return first
 
-    def publish(self, archive: Path, envelope: Path | None = None) -> Listed:
-        """Puts one package into the index, see :meth:`publish_all`."""
-        return self.publish_all([(archive, envelope)])[0]
-
-    def publish_all(self, packages: Iterable[tuple[Path, Path | None]]) -> list[Listed]:
+    def publish(self, *archives: Path) -> list[Listed]:
         """Puts packages into the index: all of them, or none.
 
         A version is published once: the same archive again changes nothing, another one is
         refused. Its signature may come later, or be replaced by one with more keys.
 
         Args:
-            packages: archives and, where they are signed, their signatures' files.
+            archives: files; where they are signed, the signatures (``.intoto.json``) are beside
+                them.
 
         Raises:
-            ArchiveError, ManifestError: an archive is no package.
+            PackageError: ``unreadable``, ``archive_too_large``; or an archive is no package.
             SignatureError: a signature is none of a package.
             PackageIndexError: ``index_exists``: another archive of that version is there;
-                ``index_mixed``: a signature is of another archive; ``index_key``,
-                ``index_not_added``, ``index_damaged``.
+                ``index_mixed``: a signature is of another archive.
         """
         with self._changing():
             self._load()
-            targets = self.targets().targets
+            targets = self._parts["targets"].signed.targets
             published: list[tuple[str, str]] = []
             new: dict[str, bytes] = {}
-            for archive, envelope in packages:
-                package_id, version, files = package_targets(archive, envelope, self._settings)
+            for archive in archives:
+                package_id, version, files = self._read(archive)
                 published.append((package_id, version))
                 for target, data in files:
                     before = targets.get(target.path)
                     if before is not None and before.hashes == target.hashes:
                         continue
                     if before is not None and target.path.endswith(ARCHIVE):
-                        raise PackageIndexError(
+                        raise index_error(
                             "index_exists",
                             f"{package_id} {version} is in the index with other content.",
-                            next_step="Give what changed a new version; a version that may be two "
-                            "things is none.",
                         )
                     targets[target.path] = target
                     new[target.path] = data
             if new:
-                self._check_keys(ROLES[1:])
+                self._check_keys(_ROLES[1:])
                 for path, data in new.items():
                     place = self._directory / "targets" / targets[path].get_prefixed_paths()[0]
                     place.parent.mkdir(parents=True, exist_ok=True)
-                    write_file(place, data)
-                self._sign_from("targets")
+                    replace_file(place, data, _PUBLIC)
+                self._write_from("targets")
             listed = list_packages(targets)
             return [
                 next(item for item in listed[package_id] if item.version == version)
@@ -203,22 +186,20 @@ class IndexPublisher(Repository):
         """Takes a version out of the index; its files stay, for clients that are fetching it.
 
         Raises:
-            PackageIndexError: ``package_not_in_index``, or as :meth:`publish_all`.
+            PackageIndexError: ``package_not_in_index``.
         """
         with self._changing():
             self._load()
-            self._check_keys(ROLES[1:])
-            targets = self.targets().targets
+            targets = self._parts["targets"].signed.targets
+            self._check_keys(_ROLES[1:])
             if targets.pop(target_path(package_id, version, ARCHIVE), None) is None:
-                raise PackageIndexError(
-                    "package_not_in_index",
-                    f"The index does not have {package_id} {version}.",
-                    next_step="`remit package index search` shows what it has.",
+                raise index_error(
+                    "package_not_in_index", f"The index does not have {package_id} {version}."
                 )
             targets.pop(target_path(package_id, version, ENVELOPE), None)
-            self._sign_from("targets")
+            self._write_from("targets")
 
-    def refresh(self, *, everything: bool = False) -> dict[str, datetime]:
+    def renew(self, *, everything: bool = False) -> dict[str, datetime]:
         """Signs the present state again, so that it does not expire.
 
         Args:
@@ -226,181 +207,190 @@ class IndexPublisher(Repository):
 
         Returns:
             When each role expires, in UTC.
-
-        Raises:
-            PackageIndexError: ``index_key``, ``index_not_added``, ``index_damaged``.
         """
         with self._changing():
             self._load()
-            self._check_keys(ROLES if everything else ROLES[2:])
-            self._sign_from("root" if everything else "snapshot")
-            return self._expiry()
+            self._check_keys(_ROLES if everything else _ROLES[2:])
+            self._write_from("root" if everything else "snapshot")
+        return self.expiry
 
+    @property
     def expiry(self) -> dict[str, datetime]:
-        """When each role expires, in UTC.
-
-        Raises:
-            PackageIndexError: ``index_not_added``, ``index_damaged``.
-        """
-        self._load()
-        return self._expiry()
+        """When each role expires, in UTC, as of the operation before."""
+        return {role: self._parts[role].signed.expires for role in _ROLES}
 
     def rotate(self, role: str) -> list[Path]:
         """Gives a role new keys; clients follow by themselves.
 
-        All keys of a role sign, whether they count yet or not. So what the new root metadata asks
-        for is signed by old and new keys before it is there, and no client ever finds a state
-        that its root metadata does not accept.
+        What the new root metadata asks for is signed by old and new keys before it is there: no
+        client ever finds a state that its root metadata does not accept.
 
         Returns:
             The files of the old keys, which are renamed.
 
         Raises:
             InvalidInputError: there is no such role.
-            PackageIndexError: as :meth:`refresh`.
         """
-        if role not in ROLES:
-            raise InvalidInputError(f"There is no role {role}.", next_step=", ".join(ROLES))
+        if role not in _ROLES:
+            raise InvalidInputError(f"There is no role {role}.", next_step=", ".join(_ROLES))
         with self._changing():
             self._load()
+            root = self._root
             # The keys of a role that is rotated may be lost, but for those of root.
-            self._check_keys(
-                {"root", *ROLES[ROLES.index(role) + 1 :]} if role != "root" else {role}
-            )
+            others = _ROLES[_ROLES.index(role) + 1 :] if role != "root" else ()
+            self._check_keys(("root", *others))
             # New ones even if an unused key is there: it may be an old one.
-            threshold = self.root().roles[role].threshold
-            made = [self._keys.make(role) for _ in range(threshold)]
+            made = [self._make_key(role) for _ in range(root.roles[role].threshold)]
             if role != "root":
-                self._sign_from(role)
-            with self.edit_root() as root:
-                for keyid in list(root.roles[role].keyids):
-                    root.revoke_key(keyid, role)
-                for signer in made:
-                    root.add_key(signer.public_key, role)
-            return self._keys.retire(role, self.root().roles[role].keyids)
-
-    @override
-    def open(self, role: str) -> Metadata[Any]:
-        return self._parts[role]
-
-    @override
-    def close(self, role: str, md: Metadata[Any]) -> None:
-        days: int = getattr(self._settings.index, f"{role}_days")
-        md.signed.version += 1
-        md.signed.expires = self._clock().replace(microsecond=0) + timedelta(days=days)
-        md.signatures.clear()
-        for signer in self._keys.of(role):
-            md.sign(signer, append=True)
-        data = md.to_bytes()
-        name = "timestamp.json" if role == "timestamp" else f"{md.signed.version}.{role}.json"
-        write_file(self._metadata(name), data)
-        if role == "root":
-            write_file(self._pinned, data)
-        self._metas[role] = MetaFile.from_data(md.signed.version, data, ["sha256"])
+                self._write_from(role)
+            for keyid in list(root.roles[role].keyids):
+                root.revoke_key(keyid, role)
+            for signer in made:
+                root.add_key(signer.public_key, role)
+            self._write("root")
+            retired = []
+            for file, signer in self._signers(role).items():
+                keyid = signer.public_key.keyid
+                if keyid not in root.roles[role].keyids:
+                    name = f"{role}-{keyid[:_SHORT]}.pem.retired"
+                    retired.append(file.rename(file.with_name(name)))
+            return retired
 
     @property
-    @override
-    def targets_infos(self) -> dict[str, MetaFile]:
-        return {"targets.json": self._metas.get("targets") or self.snapshot().meta["targets.json"]}
+    def _root(self) -> Root:
+        root: Root = self._parts["root"].signed
+        return root
 
     @property
-    @override
-    def snapshot_info(self) -> MetaFile:
-        return self._metas.get("snapshot", self.timestamp().snapshot_meta)
+    def _exists(self) -> bool:
+        return (self._metadata / "timestamp.json").exists()
 
-    def _sign_from(self, first: str) -> None:
-        """New versions of a role and of all that vouch for it, the timestamp last."""
-        for role in ROLES[ROLES.index(first) : 2]:
-            with self.edit(role):
-                pass
-        if first != "timestamp":
-            self.do_snapshot(force=True)
-        self.do_timestamp(force=True)
+    def _read(self, archive: Path) -> tuple[str, str, list[tuple[TargetFile, bytes]]]:
+        """Id and version of a package, and its targets with their bytes."""
+        incoming = IncomingArchive.from_file(archive, self._settings.compressed_bytes)
+        limits = ArchiveLimits.from_settings(self._settings)
+        found = read_archive(io.BytesIO(incoming.data), limits)
+        manifest = found.manifest
+        files = {ARCHIVE: found.data}
+        if IncomingArchive.envelope_file(archive).exists():
+            signed = read_envelope(incoming.envelope, self._settings.envelope_bytes)
+            if read_statement(signed.payload).archive_digest != found.digest:
+                raise index_error(
+                    "index_mixed", f"The signature beside {archive} is of another archive."
+                )
+            files[ENVELOPE] = incoming.envelope
+        targets = []
+        for ending, data in files.items():
+            path = target_path(manifest.package_id, manifest.version, ending)
+            target = TargetFile.from_data(path, data, ["sha256"])
+            target.unrecognized_fields["custom"] = {
+                "package_id": manifest.package_id,
+                "version": manifest.version,
+                "title": manifest.title,
+                "manifest_sha256": manifest.digest,
+            }
+            targets.append((target, data))
+        return manifest.package_id, manifest.version, targets
+
+    def _make_key(self, role: str) -> CryptoSigner:
+        signer = CryptoSigner.generate_ed25519()
+        self._keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = self._keys / f"{role}.pem"
+        if file.exists():
+            file = file.with_name(f"{role}-{signer.public_key.keyid[:_SHORT]}.pem")
+        replace_file(file, signer.private_bytes, _PRIVATE)
+        return signer
+
+    def _signers(self, role: str) -> dict[Path, CryptoSigner]:
+        name = re.compile(rf"{role}(-[0-9a-f]+)?\.pem")
+        files = [file for file in sorted(self._keys.glob("*.pem")) if name.fullmatch(file.name)]
+        try:
+            return {file: PackageKey.load(file).signer for file in files}
+        except PackageKeyError as error:
+            raise index_error("index_key", error.message) from error
 
     def _check_keys(self, roles: Iterable[str]) -> None:
         """Fails, before anything is written, when a key of one of the roles is missing."""
         for role in roles:
-            asked = self.root().roles[role]
-            mine = {signer.public_key.keyid for signer in self._keys.of(role)}
-            if (count := len(mine & set(asked.keyids))) < asked.threshold:
-                raise PackageIndexError(
+            needed = self._root.roles[role]
+            mine = {signer.public_key.keyid for signer in self._signers(role).values()}
+            if (count := len(mine & set(needed.keyids))) < needed.threshold:
+                raise index_error(
                     "index_key",
-                    f"{self._keys.directory} holds {count} of the {asked.threshold} keys that "
-                    f"have to sign {role} in this index.",
-                    next_step=f"Put {role}.pem there, as `remit package index init` or `rotate` "
-                    "made it.",
+                    f"{self._keys} holds {count} of the {needed.threshold} keys that have to sign "
+                    f"{role} in this index.",
                 )
 
-    def _expiry(self) -> dict[str, datetime]:
-        return {role: self._parts[role].signed.expires for role in ROLES}
+    def _write_from(self, first: str) -> None:
+        """New versions of a role and of all that vouch for it, the timestamp last."""
+        made: MetaFile | None = None
+        for role in _ROLES[_ROLES.index(first) :]:
+            if made is not None and role == "snapshot":
+                self._parts[role].signed.meta["targets.json"] = made
+            elif made is not None and role == "timestamp":
+                self._parts[role].signed.snapshot_meta = made
+            made = self._write(role)
 
-    @property
-    def _pinned(self) -> Path:
-        return self._keys.directory / _PINNED
-
-    def _metadata(self, name: str) -> Path:
-        return self._directory / "metadata" / name
+    def _write(self, role: str) -> MetaFile:
+        part = self._parts[role]
+        days: int = getattr(self._settings.index, f"{role}_days")
+        part.signed.version += 1
+        part.signed.expires = self._clock().replace(microsecond=0) + timedelta(days=days)
+        part.signatures.clear()
+        for signer in self._signers(role).values():
+            part.sign(signer, append=True)
+        data = part.to_bytes()
+        name = "timestamp.json" if role == "timestamp" else f"{part.signed.version}.{role}.json"
+        replace_file(self._metadata / name, data, _PUBLIC)
+        if role == "root":
+            replace_file(self._pinned, data, _PUBLIC)
+        return MetaFile.from_data(part.signed.version, data, ["sha256"])
 
     def _load(self) -> None:
         """Reads the present state, verified by the pinned root metadata."""
-        if not self._metadata("timestamp.json").exists():
-            raise PackageIndexError(
-                "index_not_added",
-                f"There is no index in {self._directory}.",
-                next_step="`remit package index init` makes one.",
-            )
-        self._metas.clear()
+        if not self._exists:
+            raise index_error("index_not_added", f"There is no index in {self._directory}.")
         try:
-            self._parts = {"root": self._newest_root()}
-            self._verify("timestamp", "timestamp.json", None)
-            meta = self.timestamp().snapshot_meta
-            self._verify("snapshot", f"{meta.version}.snapshot.json", meta)
-            meta = self.snapshot().meta["targets.json"]
-            self._verify("targets", f"{meta.version}.targets.json", meta)
+            self._parts = {"root": Metadata.from_bytes(self._pinned.read_bytes())}
+            while (file := self._metadata / f"{self._root.version + 1}.root.json").exists():
+                self._read_part("root", file.name)
+                replace_file(self._pinned, file.read_bytes(), _PUBLIC)
+            meta = self._read_part("timestamp", "timestamp.json").snapshot_meta
+            snapshot = self._read_part("snapshot", f"{meta.version}.snapshot.json", meta)
+            meta = snapshot.meta["targets.json"]
+            self._read_part("targets", f"{meta.version}.targets.json", meta)
         except (OSError, RepositoryError, KeyError) as error:
-            raise PackageIndexError(
+            raise index_error(
                 "index_damaged",
-                f"The index {self._directory} is not what its publisher signed: {error}.",
-                next_step="Somebody else may have written to it. Put a good copy back; nothing "
-                "was signed.",
+                f"The index {self._directory} is not what its publisher signed: {error}. Somebody "
+                "else may have written to it; nothing was signed.",
             ) from error
 
-    def _newest_root(self) -> Metadata[Root]:
-        """The newest root metadata, by way of each version after the pinned one."""
-        found = Metadata[Root].from_bytes(self._pinned.read_bytes())
-        while (file := self._metadata(f"{found.signed.version + 1}.root.json")).exists():
-            data = file.read_bytes()
-            following = Metadata[Root].from_bytes(data)
-            for root in (found.signed, following.signed):
-                root.verify_delegate(Root.type, following.signed_bytes, following.signatures)
-            if following.signed.version != found.signed.version + 1:
-                raise RepositoryError(f"{file.name} holds another version")
-            found = following
-            write_file(self._pinned, data)
-        return found
-
-    def _verify(self, role: str, name: str, meta: MetaFile | None) -> None:
-        data = self._metadata(name).read_bytes()
+    def _read_part(self, role: str, name: str, meta: MetaFile | None = None) -> Any:
+        data = (self._metadata / name).read_bytes()
         if meta is not None:
             meta.verify_length_and_hashes(data)
-        found: Metadata[Any] = Metadata.from_bytes(data)
-        if not isinstance(found.signed, _KINDS[role]):
-            raise RepositoryError(f"{name} holds {found.signed.type}")
-        self.root().verify_delegate(role, found.signed_bytes, found.signatures)
-        self._parts[role] = found
+        part: Metadata[Any] = Metadata.from_bytes(data)
+        if part.signed.type != role or name not in (
+            f"{role}.json", f"{part.signed.version}.{role}.json"
+        ):  # fmt: skip
+            raise RepositoryError(f"{name} holds {part.signed.type} {part.signed.version}")
+        for root in (self._root, part.signed) if role == "root" else (self._root,):
+            root.verify_delegate(role, part.signed_bytes, part.signatures)
+        self._parts[role] = part
+        return part.signed
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         try:
-            self._metadata("").mkdir(parents=True, exist_ok=True)
-            with locked(self._directory / _LOCK, self._settings.lock_timeout_s):
-                for folder in (self._directory, self._keys.directory):
-                    for draft in folder.rglob(f".*{DRAFT}"):  # of a process that was killed
+            self._metadata.mkdir(parents=True, exist_ok=True)
+            with file_lock(self._directory / ".lock", self._settings.lock_timeout_s):
+                for folder in (self._directory, self._keys):
+                    for draft in folder.rglob(".*.new"):  # of a process that was killed
                         draft.unlink(missing_ok=True)
                 yield
         except OSError as error:
-            raise PackageIndexError(
+            raise index_error(
                 "index_damaged",
                 f"The index {self._directory} or its keys cannot be read or written: {error}.",
-                next_step="Check the free space and the permissions of both directories.",
             ) from error
