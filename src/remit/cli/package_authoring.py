@@ -100,11 +100,10 @@ def show(root: Path | None, as_json: bool, package: str) -> None:
 @reads
 def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
     """What changes from one version of a package to another; each an archive or a directory."""
-    from remit.packages.diff import DiffLimits, compare
+    from remit.packages.diff import compare
 
     settings = package_settings(root)
-    limits = DiffLimits()
-    found = compare(view_of(old, settings, root), view_of(new_, settings, root), limits)
+    found = compare(view_of(old, settings, root), view_of(new_, settings, root))
     emit(as_json, found.to_dict(), found.lines())
     if found.widened and not as_json:
         note("It may do more than before: installing it needs --approve.")
@@ -137,12 +136,11 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
 def _kept_archive(package_id: str, root: Path | None) -> Path:
     """The archive of an installed package."""
     from remit.packages import Registry
-    from remit.packages.plan import installed
     from remit.packages.receipts import archive_path
 
     place, _, ledger = open_root(root)
     with ledger:
-        found = installed(Registry.from_ledger(ledger), package_id)
+        found = Registry.from_ledger(ledger).require(package_id)
     return place.path / archive_path(found.package_id, found.version)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.packages.archive import Archive, ArchiveLimits, read_archive
 from remit.packages.errors import PackageError, SignatureError
 from remit.packages.manifest import Manifest
-from remit.packages.registry import SHIPPED_SOURCE
+from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage
 from remit.packages.trust import TrustPolicy
 from remit.packages.verification import check_envelope
 
@@ -41,31 +41,29 @@ class IncomingArchive:
     expected_id: str = ""
 
     @classmethod
-    def from_file(
-        cls, path: Path, limit: int, *, expected_id: str = "", source: str = "archive"
-    ) -> IncomingArchive:
+    def from_file(cls, path: Path, limit: int, *, expected_id: str = "") -> IncomingArchive:
         """An archive in a file, with the signatures beside it (``.intoto.json``).
 
         Args:
             path: the archive.
-            limit: most bytes of it.
+            limit: most bytes of it; one more is read, so that the reader refuses it.
             expected_id: see the attribute.
-            source: see the attribute.
 
         Raises:
-            PackageError: ``unreadable`` or ``archive_too_large``.
+            PackageError: ``unreadable``.
         """
+        beside = cls.envelope_file(path)
         try:
-            data = _bytes(path, limit)
-            beside = cls.envelope_file(path)
-            envelope = _bytes(beside, limit) if beside.is_file() else b""
+            data = _read(path, limit)
+            return cls(
+                data, _read(beside, limit) if beside.is_file() else b"", expected_id=expected_id
+            )
         except OSError as error:
             raise PackageError(
                 "unreadable",
                 f"{path} cannot be read: {error.strerror or error}.",
                 next_step="Give the path of a package's archive.",
             ) from error
-        return cls(data, envelope, source, expected_id)
 
     @staticmethod
     def envelope_file(archive: Path) -> Path:
@@ -78,13 +76,12 @@ class Candidate:
     """A package whose archive is sound and whose signatures were checked.
 
     Attributes:
-        signature: as the ``INSTALLED`` entry records it.
+        package: as its ``INSTALLED`` entry would record it, without what only the entry says.
     """
 
     archive: Archive
     envelope: bytes
-    signature: Mapping[str, Any]
-    source: str
+    package: InstalledPackage
 
     @property
     def manifest(self) -> Manifest:
@@ -92,9 +89,9 @@ class Candidate:
         return self.archive.manifest
 
     @property
-    def ships(self) -> bool:
-        """Whether it comes with the distribution."""
-        return self.source.startswith(SHIPPED_SOURCE)
+    def signature(self) -> Mapping[str, Any]:
+        """See :class:`InstalledPackage`."""
+        return self.package.signature
 
 
 def admit(
@@ -119,17 +116,18 @@ def admit(
         shipped: what comes with the running distribution, which the root's own key signs.
         installed: it was let in before; only revoked keys count against it now.
         threshold: how many keys have to sign, where that is not what the policy says now.
-        envelope_bytes: largest signature file; ``None`` where it was looked at before.
+        envelope_bytes: largest signature file; ``None`` where it was checked before.
 
     Raises:
         PackageError: the archive is not a package, or is not safe.
-        SignatureError: its signatures do not do.
+        SignatureError: its signatures are not sufficient.
     """
     archive = read_archive(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed
     )
     if not incoming.envelope and shipped is not None:
         incoming = shipped.signed(incoming, archive)
+    signature = {"waived": False, "keyids": [], "threshold": 0, "envelope_sha256": ""}
     try:
         signed = check_envelope(
             incoming.envelope,
@@ -142,6 +140,11 @@ def admit(
             # What came with the distribution is vouched for by the root alone.
             threshold=1 if incoming.source.startswith(SHIPPED_SOURCE) else threshold,
         )
+        signature |= {
+            "keyids": list(signed.keyids),
+            "threshold": signed.threshold,
+            "envelope_sha256": signed.envelope_sha256,
+        }
     except SignatureError as error:
         if error.code != "unsigned":
             raise
@@ -150,29 +153,11 @@ def admit(
             raise SignatureError(
                 "unsigned", f"{who} is not signed.", next_step=error.next_step
             ) from error
-        signature: dict[str, Any] = {
-            "waived": True,
-            "keyids": [],
-            "threshold": 0,
-            "envelope_sha256": "",
-        }
-    else:
-        signature = {
-            "waived": False,
-            "keyids": list(signed.keyids),
-            "threshold": signed.threshold,
-            "envelope_sha256": signed.envelope_sha256,
-        }
-    return Candidate(archive, incoming.envelope, signature, incoming.source)
+        signature["waived"] = True
+    package = InstalledPackage(archive.manifest, archive.digest, incoming.source, signature)
+    return Candidate(archive, incoming.envelope, package)
 
 
-def _bytes(path: Path, limit: int) -> bytes:
+def _read(path: Path, limit: int) -> bytes:
     with path.open("rb") as stream:
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise PackageError(
-            "archive_too_large",
-            f"{path} has more than the {limit} bytes allowed.",
-            next_step="Raise packages.compressed_bytes if you trust it.",
-        )
-    return data
+        return stream.read(limit + 1)

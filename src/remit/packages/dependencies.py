@@ -13,22 +13,22 @@ __all__ = ["in_order", "unmet"]
 
 
 def in_order(
-    incoming: Sequence[Manifest], there: Mapping[str, Manifest], leaving: Collection[str] = ()
-) -> list[Manifest]:
-    """The packages that come, each after those that it needs.
+    incoming: Sequence[Manifest], installed: Mapping[str, Manifest], leaving: Collection[str] = ()
+) -> list[str]:
+    """The ids of the packages that come, each after those that it needs.
 
     Args:
         incoming: what is to be installed together.
-        there: by id, what is installed now.
-        leaving: ids of what is taken away in the same operation.
+        installed: by id, what is installed now.
+        leaving: ids of what is removed in the same operation.
 
     Raises:
         PackageError: ``missing_dependency``, ``dependency_version``, ``dependency_cycle``,
-            ``needed`` (something that stays needs what goes, or another version of what comes)
-            or ``superseded``.
+            ``needed`` (something that stays needs what goes, or another version of what comes),
+            ``superseded`` or ``supersedes_installed``.
     """
-    new = {one.package_id: one for one in incoming}
-    after = {name: one for name, one in there.items() if name not in leaving} | new
+    new = {manifest.package_id: manifest for manifest in incoming}
+    after = {name: one for name, one in installed.items() if name not in leaving} | new
     for manifest in incoming:
         for other in after.values():
             if manifest.package_id in other.supersedes:
@@ -38,7 +38,7 @@ def in_order(
                     "installed or comes with it.",
                     next_step=f"Use {other.package_id}.",
                 )
-        if taken := [one for one in manifest.supersedes if one in after]:
+        if taken := [name for name in manifest.supersedes if name in after]:
             raise PackageError(
                 "supersedes_installed",
                 f"{manifest.package_id} supersedes {taken[0]}, which is installed.",
@@ -46,20 +46,17 @@ def in_order(
             )
     for manifest in after.values():
         for code, problem in unmet(manifest, after):
-            mine = manifest.package_id in new
-            raise PackageError(
-                code if mine else "needed",
-                problem,
-                next_step="Install what it needs first, or both together."
-                if mine
-                else f"Remove or upgrade {manifest.package_id} first.",
-            )
+            if manifest.package_id in new:
+                next_step = "Install what it needs first, or both together."
+                raise PackageError(code, problem, next_step=next_step)
+            next_step = f"Remove or upgrade {manifest.package_id} first."
+            raise PackageError("needed", problem, next_step=next_step)
     graph = {
-        name: {one.package_id for one in manifest.dependencies}
+        name: {need.package_id for need in manifest.dependencies}
         for name, manifest in sorted(after.items())
     }
     try:
-        return [new[name] for name in TopologicalSorter(graph).static_order() if name in new]
+        return [name for name in TopologicalSorter(graph).static_order() if name in new]
     except CycleError as error:
         raise PackageError(
             "dependency_cycle",
@@ -68,24 +65,14 @@ def in_order(
         ) from error
 
 
-def unmet(manifest: Manifest, there: Mapping[str, Manifest]) -> list[tuple[str, str]]:
-    """Code and sentence for each dependency that what is there does not meet."""
+def unmet(manifest: Manifest, installed: Mapping[str, Manifest]) -> list[tuple[str, str]]:
+    """Code and sentence for each dependency that what is installed does not meet."""
     found = []
     for need in manifest.dependencies:
-        who = f"{manifest.package_id} {manifest.version}"
-        if need.package_id not in there:
-            found.append(
-                (
-                    "missing_dependency",
-                    f"{who} needs {need.package_id} {need.version}, which is not installed.",
-                )
-            )
-        elif not in_range(there[need.package_id].version, need.version):
-            version = there[need.package_id].version
-            found.append(
-                (
-                    "dependency_version",
-                    f"{who} needs {need.package_id} {need.version}, not {version}.",
-                )
-            )
+        problem = f"{manifest.package_id} {manifest.version} needs {need.package_id} {need.version}"
+        other = installed.get(need.package_id)
+        if other is None:
+            found.append(("missing_dependency", f"{problem}, which is not installed."))
+        elif not in_range(other.version, need.version):
+            found.append(("dependency_version", f"{problem}, not {other.version}."))
     return found

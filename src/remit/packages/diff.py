@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from remit.packages.archive import Archive
-from remit.packages.manifest import Asset, Manifest
+from remit.packages.manifest import Manifest
 from remit.packages.permissions import PermissionsDiff, compare_permissions
-from remit.packages.text_diff import DiffLimits, json_of, text_diff
+from remit.packages.text_diff import json_of, text_diff
 
-__all__ = ["AssetChange", "Change", "DiffLimits", "PackageDiff", "compare"]
+__all__ = ["AssetChange", "Change", "PackageDiff", "compare"]
 
 _FIELDS = (
     "package_id", "title", "package_type", "spec_id", "framework_id", "plane_id", "layer",
@@ -129,29 +129,24 @@ class PackageDiff:
         return found
 
 
-def compare(old: Archive | None, new: Archive, limits: DiffLimits) -> PackageDiff:
+def compare(old: Archive | None, new: Archive) -> PackageDiff:
     """What changes from ``old`` to ``new``.
 
     Args:
         old: the package as it is; ``None`` when there is none, so that all is new.
         new: the package as it is to be.
-        limits: how much of each file's comparison is shown.
     """
-    before = None if old is None else old.manifest
-    permissions = compare_permissions(
-        None if before is None else before.permissions, new.manifest.permissions
-    )
+    before, after = None if old is None else old.manifest, new.manifest
+    permissions = compare_permissions(before.permissions if before else None, after.permissions)
     return PackageDiff(
-        package_id=new.manifest.package_id,
-        old_version="" if before is None else before.version,
-        new_version=new.manifest.version,
+        package_id=after.package_id,
+        old_version=before.version if before else "",
+        new_version=after.version,
         widened=bool(permissions.widened),
         permissions=permissions,
-        manifest=()
-        if before is None
-        else tuple(_differing(_fields(before), _fields(new.manifest), _FIELDS)),
-        dependencies=tuple(_differing(_needs(before), _needs(new.manifest))),
-        assets=tuple(_assets(old, new, limits)),
+        manifest=_differing(_fields(before), _fields(after), _FIELDS) if before else (),
+        dependencies=_differing(_needs(before) if before else {}, _needs(after)),
+        assets=tuple(_assets(old, new)),
     )
 
 
@@ -160,58 +155,48 @@ def _fields(manifest: Manifest) -> dict[str, Any]:
     return {key: list(item) if isinstance(item, tuple) else item for key, item in values.items()}
 
 
-def _needs(manifest: Manifest | None) -> dict[str, str]:
-    return (
-        {} if manifest is None else {one.package_id: one.version for one in manifest.dependencies}
-    )
+def _needs(manifest: Manifest) -> dict[str, str]:
+    return {need.package_id: need.version for need in manifest.dependencies}
 
 
-def _assets(old: Archive | None, new: Archive, limits: DiffLimits) -> Iterator[AssetChange]:
+def _assets(old: Archive | None, new: Archive) -> Iterator[AssetChange]:
     before = {} if old is None else {asset.path: asset for asset in old.manifest.assets}
     after = {asset.path: asset for asset in new.manifest.assets}
     for path in sorted({*before, *after}):
         was, now = before.get(path), after.get(path)
-        if was != now:
-            data = None if old is None else old.files.get(path), new.files.get(path)
-            yield _asset(path, was, now, *data, limits)
-
-
-def _asset(
-    path: str,
-    was: Asset | None,
-    now: Asset | None,
-    old: bytes | None,
-    new: bytes | None,
-    limits: DiffLimits,
-) -> AssetChange:
-    diff: list[str] = []
-    note = ""
-    fields: tuple[Change, ...] = ()
-    if now is not None and (was is None or was.sha256 != now.sha256):
-        diff, note = text_diff(old, new, limits)
-        if was is not None and now.classification == "agent" and not note:
-            values = json_of(old or b""), json_of(new or b"")
-            if isinstance(values[0], dict) and isinstance(values[1], dict):
-                fields = tuple(_differing(*values))
-    return AssetChange(
-        path=path,
-        change="added" if was is None else "removed" if now is None else "changed",
-        old_sha256="" if was is None else was.sha256,
-        new_sha256="" if now is None else now.sha256,
-        old_classification="" if was is None else was.classification,
-        new_classification="" if now is None else now.classification,
-        fields=fields,
-        diff=tuple(diff),
-        note=note,
-    )
+        if was == now:
+            continue
+        diff: list[str] = []
+        note = ""
+        fields: tuple[Change, ...] = ()
+        if now is not None and (was is None or was.sha256 != now.sha256):
+            data = old.files[path] if old is not None and was is not None else None
+            diff, note = text_diff(data, new.files[path])
+            if data is not None and now.classification == "agent" and not note:
+                values = json_of(data), json_of(new.files[path])
+                if isinstance(values[0], dict) and isinstance(values[1], dict):
+                    fields = _differing(*values)
+        yield AssetChange(
+            path=path,
+            change="added" if was is None else "removed" if now is None else "changed",
+            old_sha256=was.sha256 if was else "",
+            new_sha256=now.sha256 if now else "",
+            old_classification=was.classification if was else "",
+            new_classification=now.classification if now else "",
+            fields=fields,
+            diff=tuple(diff),
+            note=note,
+        )
 
 
 def _differing(
     old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[str, ...] = ()
-) -> Iterator[Change]:
-    for name in names or sorted({*old, *new}):
-        if (name in old) != (name in new) or old.get(name) != new.get(name):
-            yield Change(name, old.get(name), new.get(name))
+) -> tuple[Change, ...]:
+    return tuple(
+        Change(name, old.get(name), new.get(name))
+        for name in names or sorted({*old, *new})
+        if (name in old) != (name in new) or old.get(name) != new.get(name)
+    )
 
 
 def _text(value: Any) -> str:

@@ -36,7 +36,7 @@ SCRATCH = ".tmp"
 """How the name of a folder in the journal ends that can be deleted at any time."""
 
 Step = Callable[[str], None]
-"""Called before each step of an operation with its name and what it is about."""
+"""Called before each step of an operation with its name and the path that it changes."""
 
 
 def holds(path: Path, digest: str) -> bool:
@@ -95,7 +95,12 @@ def put_file(root: Path, path: str, data: bytes) -> None:
 
     In a tier folder every file has an owner, so that what a killed process leaves is in the
     journal, where the next operation deletes it.
+
+    Raises:
+        PackageError: ``linked_folder``.
+        OSError: the disk does not accept it.
     """
+    check_folders(root, path)
     target, scratch = root / path, root / JOURNAL_FOLDER / f"{secrets.token_hex(8)}{SCRATCH}"
     try:
         scratch.mkdir(parents=True)
@@ -108,7 +113,13 @@ def put_file(root: Path, path: str, data: bytes) -> None:
 
 
 def remove_file(root: Path, path: str) -> None:
-    """Delete a file of a root, durably, and the folders that are empty then."""
+    """Delete a file of a root, durably, and the folders that are empty then.
+
+    Raises:
+        PackageError: ``linked_folder``.
+        OSError: the disk does not accept it.
+    """
+    check_folders(root, path)
     (root / path).unlink(missing_ok=True)
     folder = (root / path).parent
     tiers = {root / tier for tier in TIERS}

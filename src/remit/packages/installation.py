@@ -1,17 +1,18 @@
-"""The installed files of one root: made to agree with the ledger, from staged or kept archives."""
+"""The installed files of one root: changed by way of the ledger, and made to agree with it."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import PackageSettings
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, Transaction
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import ArchiveLimits
 from remit.packages.errors import PackageError
@@ -19,22 +20,29 @@ from remit.packages.files import (
     INSTALLED_FOLDER,
     Step,
     check_folders,
+    disk_errors,
     holds,
     put_file,
     remove_file,
 )
 from remit.packages.journal import Operation
-from remit.packages.paths import path_problem
-from remit.packages.placement import is_reserved
+from remit.packages.plan import Plan
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Registry
 from remit.packages.trust import TrustPolicy, sync_trust
 
-__all__ = ["Installation", "documents"]
+__all__ = ["Installation"]
+
+_EVENTS = ("INSTALLED", "REMOVED")
+_NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 
 
 class Installation:
     """What is installed in a root, as files. The caller holds the packages' lock.
+
+    An operation is done once its entries are in the ledger, all in one transaction. What is
+    staged before that is deleted should they not be written; everything after it follows from the
+    entries and may be repeated (ADR 32).
 
     Args:
         root: the root's directory.
@@ -51,28 +59,92 @@ class Installation:
         self._settings = settings
         self._step = step
 
-    def candidate(self, package: InstalledPackage) -> Candidate:
+    def registry(self) -> Registry:
+        """What is installed, from the ledger.
+
+        Raises:
+            PackageError: ``registry_damaged``.
+        """
+        return Registry.from_ledger(self._ledger)
+
+    def apply(self, plan: Plan, registry: Registry, by: str) -> Registry:
+        """Do what was planned.
+
+        Args:
+            plan: what to do.
+            registry: what it was planned on.
+            by: who acts, for the record.
+
+        Returns:
+            What is installed now.
+
+        Raises:
+            PackageError: ``unwritable``; ``registry_moved``: another machine changed the packages
+                meanwhile; nothing was changed. ``unfinished``: it is done and on record, and the
+                rest could not be written.
+            LedgerError: the ledger does not take the entries; nothing was changed.
+        """
+        operation = Operation(self._root, f"OP-{secrets.token_hex(8)}")
+        staged = self._staged(plan)
+        try:
+            with disk_errors():
+                operation.stage(staged, self._step)
+            self._step("record")
+            self._record(plan, operation.operation_id, registry, by)
+        except BaseException as error:
+            # Whether the entries were written is not always known, so the ledger decides. Where
+            # it cannot answer, the journal stays, and the next command looks again.
+            if operation.operation_id not in self.registry().operations:
+                with contextlib.suppress(OSError):  # the next command tries again
+                    operation.close()
+                raise
+            if not isinstance(error, Exception):
+                raise
+        after = self.registry()
+        self._finish(operation, after)
+        return after
+
+    def recover(self) -> Registry:
+        """Finish or undo the operations that a killed process left.
+
+        Returns:
+            What is installed now.
+
+        Raises:
+            PackageError: ``journal_damaged``, ``unfinished``, ``unwritable`` or
+                ``registry_damaged``.
+        """
+        pending = Operation.pending(self._root)
+        registry = self.registry()
+        for operation in pending:
+            if operation.operation_id in registry.operations:
+                self._finish(operation, registry)
+            else:
+                with disk_errors():
+                    operation.close()
+        return registry
+
+    def kept(self, package: InstalledPackage) -> Candidate:
         """A kept archive, admitted on the terms on which it was installed.
 
         Raises:
             PackageError: ``archive_lost``, or what :func:`remit.packages.admit` raises.
         """
         name, version = package.package_id, package.version
-        kept = self._root / archive_path(name, version)
-        if not holds(kept, package.archive_sha256):
-            missing = not os.path.lexists(kept)
+        archive = self._root / archive_path(name, version)
+        if not holds(archive, package.archive_sha256):
             raise PackageError(
                 "archive_lost",
-                f"The archive of {name} {version} is not kept here any longer."
-                if missing
-                else f"The archive kept of {name} {version} is not the one in {package.entry_id}.",
+                f"The archive kept of {name} {version} is not the one in {package.entry_id}."
+                if os.path.lexists(archive)
+                else f"The archive of {name} {version} is not kept here any longer.",
                 next_step="It cannot be installed again as this version; release its content in "
                 "a newer one.",
             )
         envelope = self._root / envelope_path(name, version)
         return admit(
             IncomingArchive(
-                kept.read_bytes(),
+                archive.read_bytes(),
                 envelope.read_bytes() if envelope.is_file() else b"",
                 package.source,
             ),
@@ -83,62 +155,16 @@ class Installation:
             threshold=int(package.signature["threshold"]) or None,
         )
 
-    def finish(self, operation: Operation, packages: Collection[str], registry: Registry) -> None:
-        """Make the root agree with an operation that is on record; may be repeated.
-
-        Args:
-            operation: what is staged.
-            packages: ids of the packages that it changed.
-            registry: what is installed now.
-
-        Raises:
-            PackageError: ``linked_folder``.
-            OSError: the disk does not accept it.
-        """
-        owners = registry.owners
-        files: dict[str, str] = {}
-        for package in (registry.packages[name] for name in packages if name in registry.packages):
-            name, version = package.package_id, package.version
-            files |= {asset.path: asset.sha256 for asset in package.manifest.assets}
-            files[archive_path(name, version)] = package.archive_sha256
-            files[envelope_path(name, version)] = str(package.signature["envelope_sha256"])
-        operation.place(files, self._step)
-        for name in packages:
-            earlier = registry.history.get(name, ())
-            for path, digest in {
-                asset.path: asset.sha256 for known in earlier for asset in known.manifest.assets
-            }.items():
-                # One that is gone already may have left empty folders, if it was killed there.
-                there = os.path.lexists(self._root / path)
-                if path not in owners and (not there or holds(self._root / path, digest)):
-                    self._drop(path)
-            for path in self._outdated(earlier):
-                self._drop(path)
-        for path, data in documents(registry, packages).items():
-            self._step(f"write {path}")
-            put_file(self._root, path, data)
-        for name in packages:
-            if name not in registry.packages:
-                self._drop_package(name)
-        self._step("close")
-        operation.close()
-
-    def _outdated(self, history: Sequence[InstalledPackage]) -> Iterable[str]:
-        """Archives and signatures of one package beyond those that are kept for rollback."""
-        versions = list(dict.fromkeys(known.version for known in reversed(history)))
-        for version in versions[self._settings.keep_versions :]:
-            name = history[-1].package_id
-            for path in (archive_path(name, version), envelope_path(name, version)):
-                if os.path.lexists(self._root / path):
-                    yield path
-
-    def is_vouched_for(self, candidate: Candidate, registry: Registry) -> bool:
-        """Whether the signatures with which it was installed are here, or come again."""
-        package = registry.packages[candidate.manifest.package_id]
-        recorded = str(package.signature["envelope_sha256"])
-        if not recorded or f"sha256:{sha256_hex(candidate.envelope)}" == recorded:
-            return True
-        return holds(self._root / envelope_path(package.package_id, package.version), recorded)
+    def is_installed(self, candidate: Candidate, registry: Registry) -> bool:
+        """Whether these very bytes are, and the signatures recorded of them are here or come."""
+        now = registry.packages.get(candidate.package.package_id)
+        if now is None or now.archive_sha256 != candidate.package.archive_sha256:
+            return False
+        recorded = now.signature["envelope_sha256"]
+        return (
+            recorded in ("", _digest(candidate.envelope))
+            or holds(self._root / envelope_path(now.package_id, now.version), recorded)
+        )  # fmt: skip
 
     def complete(self, candidates: Sequence[Candidate], registry: Registry) -> None:
         """Write what is missing of installed packages; never changes what is there.
@@ -147,21 +173,17 @@ class Installation:
             PackageError: ``linked_folder``.
             OSError: the disk does not accept it.
         """
-        files: dict[str, bytes] = {}
         for candidate in candidates:
-            package = registry.packages[candidate.manifest.package_id]
-            files.update(candidate.archive.files)
-            kept = archive_path(package.package_id, package.version)
-            if not holds(self._root / kept, package.archive_sha256):
-                self._put(kept, candidate.archive.data)
-            signed = package.signature["envelope_sha256"]
-            if candidate.envelope and f"sha256:{sha256_hex(candidate.envelope)}" == signed:
-                files[envelope_path(package.package_id, package.version)] = candidate.envelope
-        if candidates:
-            files |= documents(registry, [one.manifest.package_id for one in candidates])
-        for path, data in files.items():
-            if not (self._root / path).exists():
-                self._put(path, data)
+            package = registry.packages[candidate.package.package_id]
+            where = package.package_id, package.version
+            files = {**candidate.archive.files, **_documents(registry, [package.package_id])}
+            if _digest(candidate.envelope) == package.signature["envelope_sha256"]:
+                files[envelope_path(*where)] = candidate.envelope
+            if not holds(self._root / archive_path(*where), package.archive_sha256):
+                self._put(archive_path(*where), candidate.archive.data)
+            for path, data in files.items():
+                if not (self._root / path).exists():
+                    self._put(path, data)
 
     def restore(self, packages: Iterable[InstalledPackage]) -> dict[str, str]:
         """Make the files of packages what they were installed as.
@@ -184,17 +206,11 @@ class Installation:
                 for asset in package.manifest.assets
                 if not holds(self._root / asset.path, asset.sha256)
             ]
-            files = self.candidate(package).archive.files if wrong else {}
+            files = self.kept(package).archive.files if wrong else {}
             for path in wrong:
                 try:
                     check_folders(self._root, path)
                     what = _what_is(self._root / path)
-                    if what == "a folder":
-                        raise PackageError(
-                            "file_in_the_way",
-                            f"{self._root / path} is a folder, where a file was installed.",
-                            next_step="Move it away, and restore again.",
-                        )
                     self._put(path, files[path])
                     found[path] = what
                 except PackageError as error:
@@ -211,8 +227,8 @@ class Installation:
         return found
 
     def follow(self, registry: Registry) -> list[str]:
-        """Delete what ``ownership.json`` says is installed and the ledger says is not, and write
-        registries and receipts again: so a root follows another one on its ledger.
+        """Delete what was installed once and is not now, and write registries and receipts: so a
+        root follows another one on its ledger.
 
         Only files that are as they were installed are deleted.
 
@@ -222,59 +238,127 @@ class Installation:
         Raises:
             OSError: the disk does not accept it.
         """
-        owners = registry.owners
         gone = [
             path
-            for path, digest in self._owned_files().items()
-            if path not in owners
-            and not path_problem(path)[0]
-            and not is_reserved(path)
-            and holds(self._root / path, digest)
+            for path in self._gone(registry, registry.history)
+            if os.path.lexists(self._root / path)
         ]
         for path in gone:
             self._drop(path)
-        for folder in sorted((self._root / INSTALLED_FOLDER).glob("PKG-*")):
-            if folder.name not in registry.packages:
-                self._drop_package(folder.name)
-        self.rewrite(registry, registry.packages)
+        folders = [folder.name for folder in (self._root / INSTALLED_FOLDER).glob("PKG-*")]
+        self._drop_packages(registry, folders)
+        self.write_documents(registry, registry.packages)
         return gone
 
-    def rewrite(self, registry: Registry, packages: Collection[str]) -> None:
-        """Write registries and receipts that differ from the ledger.
+    def write_documents(self, registry: Registry, packages: Iterable[str]) -> None:
+        """Write registries, and receipts of packages, that differ from the ledger.
 
         Raises:
             OSError: the disk does not accept it.
         """
-        for path, data in documents(registry, packages).items():
-            if not holds(self._root / path, f"sha256:{sha256_hex(data)}"):
-                self._put(path, data)
+        for path, data in _documents(registry, packages).items():
+            if not holds(self._root / path, _digest(data)):
+                self._step(f"write {path}")
+                put_file(self._root, path, data)
 
-    def _owned_files(self) -> dict[str, str]:
-        """Path and hash of what this root's registry says is installed."""
+    def _staged(self, plan: Plan) -> dict[str, bytes]:
+        """What has to be on the disk before the entries are written, by path."""
+        owners = plan.after.owners
+        files = {
+            path: data
+            for path, data in plan.files.items()
+            if not holds(self._root / path, owners[path].sha256)
+        }
+        for candidate in (change.candidate for change in plan.changes):
+            if candidate is not None:
+                where = candidate.package.package_id, candidate.package.version
+                files[archive_path(*where)] = candidate.archive.data
+                if candidate.envelope:
+                    files[envelope_path(*where)] = candidate.envelope
+        return files
+
+    def _record(self, plan: Plan, operation_id: str, registry: Registry, by: str) -> None:
+        """Write the entries of one operation, all in one transaction."""
+        entries = [self._ledger.prepare(change.entry(operation_id, by)) for change in plan.changes]
+
+        def write(tx: Transaction) -> None:
+            newest = [tx.execute(_NEWEST, (event,))[0][0] for event in _EVENTS]
+            if max((seq for seq in newest if seq is not None), default=-1) != registry.last_seq:
+                raise PackageError(
+                    "registry_moved",
+                    "Another machine changed the packages of this ledger at the same time.",
+                    next_step="Run the command again.",
+                )
+            for entry in entries:
+                tx.append(entry)
+
+        self._ledger.transact(write)
+
+    def _finish(self, operation: Operation, registry: Registry) -> None:
+        """Make the root agree with an operation that is on record; may be repeated."""
+        packages = registry.operations[operation.operation_id]
+        files: dict[str, str] = {}
+        for package in (registry.packages[name] for name in packages if name in registry.packages):
+            name, version = package.package_id, package.version
+            files |= {asset.path: asset.sha256 for asset in package.manifest.assets}
+            files[archive_path(name, version)] = package.archive_sha256
+            files[envelope_path(name, version)] = str(package.signature["envelope_sha256"])
         try:
-            table = json.loads((self._root / REGISTRY_FOLDER / "ownership.json").read_bytes())
-            return {str(path): str(owner["sha256"]) for path, owner in table.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+            operation.place(files, self._step)
+            for path in self._gone(registry, packages):
+                self._drop(path)
+            self.write_documents(registry, packages)
+            self._drop_packages(registry, packages)
+            self._step("close")
+            operation.close()
+        except OSError as error:
+            raise PackageError(
+                "unfinished",
+                f"{', '.join(packages)}: done and on record, but what follows could not be "
+                f"written: {error.strerror or error}.",
+                next_step="Repair the disk; the next command on packages finishes it.",
+            ) from error
+
+    def _gone(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
+        """Paths of what these packages once brought and nothing needs now.
+
+        Those are files that nobody owns and nobody changed, or that are gone already, as deleting
+        one that is killed may leave empty folders; and archives beyond those kept for rollback.
+        """
+        for name in packages:
+            history = registry.history.get(name, [])
+            once: dict[str, set[str]] = {}
+            for asset in (asset for known in history for asset in known.manifest.assets):
+                once.setdefault(asset.path, set()).add(asset.sha256)
+            for path, digests in once.items():
+                file = self._root / path
+                if path not in registry.owners and (
+                    not os.path.lexists(file) or any(holds(file, digest) for digest in digests)
+                ):
+                    yield path
+            versions = list(dict.fromkeys(known.version for known in reversed(history)))
+            for version in versions[self._settings.keep_versions :]:
+                kept = archive_path(name, version), envelope_path(name, version)
+                yield from (path for path in kept if os.path.lexists(self._root / path))
 
     def _drop(self, path: str) -> None:
-        check_folders(self._root, path)
         self._step(f"drop {path}")
         remove_file(self._root, path)
 
-    def _drop_package(self, package_id: str) -> None:
-        folder = self._root / INSTALLED_FOLDER / package_id
-        if folder.is_dir():
-            self._step(f"drop {package_id}")
-            shutil.rmtree(folder)
+    def _drop_packages(self, registry: Registry, packages: Iterable[str]) -> None:
+        """Delete receipts and archives of those packages that are not installed."""
+        for name in packages:
+            folder = self._root / INSTALLED_FOLDER / name
+            if name not in registry.packages and folder.is_dir():
+                self._step(f"drop {name}")
+                shutil.rmtree(folder)
 
     def _put(self, path: str, data: bytes) -> None:
-        check_folders(self._root, path)
         self._step(f"restore {path}")
         put_file(self._root, path, data)
 
 
-def documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:
+def _documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:
     """Registries and receipts, by path, in the order in which they are written."""
     found = {f"{REGISTRY_FOLDER}/{name}": data for name, data in registry.documents().items()}
     for name in packages:
@@ -283,14 +367,26 @@ def documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
+def _digest(data: bytes) -> str:
+    return f"sha256:{sha256_hex(data)}"
+
+
 def _what_is(path: Path) -> str:
-    """What is in the place of an installed file, in a few words."""
+    """What is in the place of an installed file, in a few words.
+
+    Raises:
+        PackageError: ``file_in_the_way``: a folder, which is not replaced.
+    """
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return "nothing"
+    if stat.S_ISDIR(mode):
+        raise PackageError(
+            "file_in_the_way",
+            f"{path} is a folder, where a file was installed.",
+            next_step="Move it away, and restore again.",
+        )
     if stat.S_ISREG(mode):
         return "other content"
-    if stat.S_ISDIR(mode):
-        return "a folder"
     return "a link" if stat.S_ISLNK(mode) else "a device, pipe or socket"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Collection, Iterator, Sequence
 
 from remit.kernel.root import Root
@@ -11,27 +10,14 @@ from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import ArchiveLimits
-from remit.packages.changes import Change, record, recorded_packages
 from remit.packages.checks.files import Overlay, RootDisk
-from remit.packages.dependencies import in_order
 from remit.packages.errors import PackageError
-from remit.packages.files import Step, disk_errors, holds
+from remit.packages.files import Step, disk_errors
 from remit.packages.installation import Installation
 from remit.packages.journal import Operation
 from remit.packages.lock import package_lock
-from remit.packages.placement import check_placement
-from remit.packages.plan import (
-    approved,
-    check_distinct,
-    check_no_twins,
-    earlier,
-    installed,
-    is_installed,
-    manifests,
-    plan_install,
-)
-from remit.packages.preconditions import check_before, check_whole
-from remit.packages.receipts import archive_path, envelope_path
+from remit.packages.plan import Change, Plan, earlier_version, installing, make_plan
+from remit.packages.preconditions import check_after, check_before
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import ShippedPackages
 from remit.packages.trust import TrustPolicy, sync_trust
@@ -42,9 +28,8 @@ __all__ = ["PackageManager"]
 class PackageManager:
     """The packages of one root.
 
-    Every operation: lock; finish or undo what a killed process left; check everything; stage;
-    entry in the ledger; files, registries, receipts. Until the entry is written nothing that
-    was installed changes, from then on the rest follows from the entry (ADR 32).
+    Every operation takes the lock, finishes or undoes what a killed process left, makes a plan,
+    checks everything as it would be, and has the :class:`Installation` apply the plan.
 
     Args:
         root: the installation.
@@ -69,22 +54,14 @@ class PackageManager:
         by: str = "operator",
         step: Step = lambda _: None,
     ) -> None:
+        self.settings = settings
         self._root = root
         self._ledger = ledger
-        self._settings = settings
-        self._limits = ArchiveLimits.from_settings(settings)
         self._ledger_file = ledger_file
         self._tool_ids = tool_ids
         self._routes = routes
         self._by = by
-        self._step = step
-        self._shipped = ShippedPackages(root)
         self._installation = Installation(root.path, ledger, settings, step)
-
-    @property
-    def settings(self) -> PackageSettings:
-        """What reading and keeping packages may cost."""
-        return self._settings
 
     def registry(self) -> Registry:
         """What is installed, from the ledger.
@@ -92,7 +69,7 @@ class PackageManager:
         Raises:
             PackageError: ``registry_damaged``.
         """
-        return Registry.from_ledger(self._ledger)
+        return self._installation.registry()
 
     def install(
         self,
@@ -122,38 +99,40 @@ class PackageManager:
         """
         with self._locked() as registry:
             policy = sync_trust(self._root.path / TrustPolicy.FILE, self._ledger)
-            candidates = [
-                admit(
+            limits = ArchiveLimits.from_settings(self.settings)
+            shipped = ShippedPackages(self._root)
+            there: list[Candidate] = []
+            coming: list[Candidate] = []
+            for incoming in archives:
+                candidate = admit(
                     incoming,
                     policy,
-                    self._limits,
+                    limits,
                     dev=dev,
-                    shipped=self._shipped,
-                    envelope_bytes=self._settings.envelope_bytes,
+                    shipped=shipped,
+                    envelope_bytes=self.settings.envelope_bytes,
                 )
-                for incoming in archives
-            ]
-            check_distinct(candidates)
-            there = [
-                one
-                for one in candidates
-                if is_installed(one, registry) and self._installation.is_vouched_for(one, registry)
-            ]
-            changes = plan_install(
-                [one for one in candidates if one not in there], registry, only_upgrade=only_upgrade
-            )
-            self._placed(changes, registry)
-            changes = approved(changes, registry, by=self._by, dev=dev, approve=approve)
+                known = self._installation.is_installed(candidate, registry)
+                (there if known else coming).append(candidate)
+            names = [candidate.package.package_id for candidate in [*there, *coming]]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise PackageError(
+                    "offered_twice",
+                    f"{twice[0]} is to be installed twice at once.",
+                    next_step="Choose one of its versions.",
+                )
+            changes = installing(coming, registry, only_upgrade=only_upgrade)
+            plan = self._plan(changes, registry, approve=approve, dev=dev)
             with disk_errors():
                 self._installation.complete(there, registry)
             if changes:
-                registry = self._carry_out(changes, registry)
-            asked = [one.manifest.package_id for one in there]
-            asked += [one.package_id for one in changes if one.candidate is not None]
-            return [registry.packages[name] for name in asked]
+                registry = self._carry_out(plan, registry)
+            names = [candidate.package.package_id for candidate in there]
+            names += [change.package_id for change in plan.changes if change.candidate]
+            return [registry.packages[name] for name in names]
 
     def remove(self, package_id: str) -> InstalledPackage:
-        """Take a package and its files away.
+        """Remove a package and its files.
 
         Returns:
             What was removed.
@@ -163,9 +142,9 @@ class PackageManager:
                 be complete. Nothing was changed.
         """
         with self._locked() as registry:
-            package = installed(registry, package_id)
-            in_order([], manifests(registry), [package_id])
-            self._carry_out([Change(package_id, None, package, "remove")], registry)
+            package = registry.require(package_id)
+            changes = [Change(package_id, "remove", None, package)]
+            self._carry_out(self._plan(changes, registry), registry)
             return package
 
     def rollback(
@@ -183,13 +162,11 @@ class PackageManager:
                 :meth:`install` raises. Nothing was changed.
         """
         with self._locked() as registry:
-            now = installed(registry, package_id)
-            candidate = self._installation.candidate(earlier(registry, now, version))
-            in_order([candidate.manifest], manifests(registry))
-            changes = [Change(package_id, candidate, now, "rollback")]
-            self._placed(changes, registry)
-            changes = approved(changes, registry, by=self._by, approve=approve)
-            return self._carry_out(changes, registry).packages[package_id]
+            now = registry.require(package_id)
+            candidate = self._installation.kept(earlier_version(registry, now, version))
+            changes = [Change(package_id, "rollback", candidate, now)]
+            plan = self._plan(changes, registry, approve=approve)
+            return self._carry_out(plan, registry).packages[package_id]
 
     def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
         """Make installed files what they were installed as, from the archives that are kept.
@@ -207,7 +184,7 @@ class PackageManager:
                 ``file_in_the_way``: some files could not be restored, all others were.
         """
         with self._locked() as registry, disk_errors():
-            packages = [installed(registry, name) for name in package_ids or registry.packages]
+            packages = [registry.require(name) for name in package_ids or registry.packages]
             found = self._installation.restore(packages)
             if not package_ids:
                 found |= dict.fromkeys(self._installation.follow(registry), "")
@@ -226,97 +203,29 @@ class PackageManager:
             PackageError: ``registry_damaged``, ``unwritable``.
         """
         with self._locked() as registry, disk_errors():
-            self._installation.rewrite(registry, registry.packages)
+            self._installation.write_documents(registry, registry.packages)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Registry]:
-        with package_lock(self._root.path, self._settings.lock_timeout_s):
-            for operation in Operation.pending(self._root.path):
-                if packages := recorded_packages(self._ledger, operation.operation_id):
-                    self._finish(operation, packages, self.registry())
-                else:
-                    with disk_errors():
-                        operation.close()
-            yield self.registry()
+        with package_lock(self._root.path, self.settings.lock_timeout_s):
+            yield self._installation.recover()
 
-    def _carry_out(self, changes: Sequence[Change], registry: Registry) -> Registry:
-        """Do what was planned. What fails before the entries are written changes nothing."""
-        operation = Operation(self._root.path, f"OP-{secrets.token_hex(8)}")
-        files = self._checked(changes, registry)
-        try:
-            with disk_errors():
-                operation.stage(files, self._step)
-            self._step("record")
-            record(self._ledger, changes, operation.operation_id, self._by, registry.last_seq)
-        except BaseException as error:
-            # Whether the entries were written is not always known, so the ledger decides. Where
-            # it cannot answer, the journal stays, and the next command asks again.
-            if not recorded_packages(self._ledger, operation.operation_id):
-                with contextlib.suppress(OSError):  # the next command tries again
-                    operation.close()
-                raise
-            if not isinstance(error, Exception):
-                raise
-        after = self.registry()
-        self._finish(operation, [change.package_id for change in changes], after)
-        return after
+    def _plan(
+        self,
+        changes: Sequence[Change],
+        registry: Registry,
+        *,
+        approve: bool = False,
+        dev: bool = False,
+    ) -> Plan:
+        return make_plan(
+            changes, registry, self._root.path, self._ledger_file,
+            by=self._by, approve=approve, dev=dev,
+        )  # fmt: skip
 
-    def _checked(self, changes: Sequence[Change], registry: Registry) -> dict[str, bytes]:
-        """The files to stage, by path, if everything may change as planned."""
+    def _carry_out(self, plan: Plan, registry: Registry) -> Registry:
         disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
-        after, files, gone = self._placed(changes, registry)
-        check_before(registry, disk, [*files, *gone])
-        check_whole(after, Overlay(disk, files, gone), self._tool_ids, self._routes)
-        staged = {
-            path: data
-            for path, data in files.items()
-            if not holds(self._root.path / path, after.owners[path].sha256)
-        }
-        for candidate in (change.candidate for change in changes):
-            if candidate is not None:
-                manifest = candidate.manifest
-                where = manifest.package_id, manifest.version
-                staged[archive_path(*where)] = candidate.archive.data
-                if candidate.envelope:
-                    staged[envelope_path(*where)] = candidate.envelope
-        return staged
-
-    def _placed(
-        self, changes: Sequence[Change], registry: Registry
-    ) -> tuple[Registry, dict[str, bytes], list[str]]:
-        """The registry as it would be, the files that come and the paths of those that go.
-
-        Raises:
-            PackageError: a file may not be where it says.
-        """
-        staying = registry.after(removed=[one.package_id for one in changes if one.previous])
-        own = registry.owners.keys() - staying.owners.keys()
-        files: dict[str, bytes] = {}
-        for candidate in (change.candidate for change in changes):
-            if candidate is not None:
-                archive = candidate.archive
-                check_placement(archive, self._root.path, staying, own, self._ledger_file)
-                staying = staying.after([_provisional(candidate)])
-                files.update(archive.files)
-        gone = sorted(own - staying.owners.keys())
-        check_no_twins(files, gone)
-        return staying, files, gone
-
-    def _finish(self, operation: Operation, packages: Collection[str], registry: Registry) -> None:
-        try:
-            self._installation.finish(operation, packages, registry)
-        except OSError as error:
-            raise PackageError(
-                "unfinished",
-                f"{', '.join(packages)}: done and on record, but what follows could not be "
-                f"written: {error.strerror or error}.",
-                next_step="Repair the disk; the next command on packages finishes it.",
-            ) from error
-
-
-def _provisional(candidate: Candidate) -> InstalledPackage:
-    archive = candidate.archive
-    return InstalledPackage(
-        archive.manifest, archive.manifest_json, archive.digest, "", "install", "",
-        candidate.source, candidate.signature, "", "",
-    )  # fmt: skip
+        check_before(registry, disk, [*plan.files, *plan.gone])
+        files = Overlay(disk, plan.files, plan.gone)
+        check_after(plan.after, files, self._tool_ids, self._routes)
+        return self._installation.apply(plan, registry, self._by)

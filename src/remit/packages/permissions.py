@@ -1,4 +1,4 @@
-"""What a package may use, beside what it might before (SPEC 10)."""
+"""What a package may use, compared with what it might before (SPEC 10)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PermissionsDiff:
             found += [f"+ {word} {name}" for name in self.added[kind]]
         for budget in self.budgets:
             old, new = (
-                "no ceiling" if value is None else str(value) for value in (budget.old, budget.new)
+                "no ceiling" if value is None else value for value in (budget.old, budget.new)
             )
             found.append(f"~ {budget.name} {old} → {new}")
         return found
@@ -71,8 +71,8 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
     added, removed, widened = {}, {}, []
     for kind, word in _KINDS.items():
         was, now = getattr(before, kind), getattr(new, kind)
-        added[kind] = tuple(name for name in now if name not in set(was))
-        removed[kind] = tuple(name for name in was if name not in set(now))
+        added[kind] = tuple(name for name in now if name not in was)
+        removed[kind] = tuple(name for name in was if name not in now)
         covers = _path_covered if kind == "paths" else permits
         widened += [f"the {word} {name}" for name in added[kind] if not covers(was, name)]
     budgets = []
@@ -89,9 +89,9 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of the patterns names ``name``; ``*`` stands for any text.
+    """Whether one of the patterns names ``name``; ``*`` matches any text.
 
-    ``name`` may be a pattern itself, permitted when all that it can stand for is. (That follows
+    ``name`` may be a pattern itself, permitted when all that it can match is. (That follows
     from matching its text, as ``*`` is the only character in them with a meaning.)
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import Archive
@@ -13,7 +13,7 @@ from remit.packages.files import check_folders, holds
 from remit.packages.paths import folded
 from remit.packages.registry import Registry
 
-__all__ = ["PLANES", "RESERVED", "check_placement", "is_reserved"]
+__all__ = ["PLANES", "RESERVED", "check_placement"]
 
 PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1/",)}
 """By plane, the folders in which its packages may own files."""
@@ -39,16 +39,18 @@ def check_placement(
             ``linked_folder``.
     """
     manifest = archive.manifest
-    taken = {folded(path): (path, owner.package_id) for path, owner in others.owners.items()}
+    files = {folded(path): path for path in others.owners}
     folders = {
-        folded(folder): (path, owner.package_id)
-        for path, owner in others.owners.items()
-        for folder in _folders(path)
+        folded(str(folder)): path
+        for path in others.owners
+        for folder in PurePosixPath(path).parents
     }
+    reserved = tuple(map(folded, RESERVED))
     for path, data in archive.files.items():
         who = f"{manifest.package_id} may not own {path}"
         key = folded(path)
-        if is_reserved(path) or (ledger_file and key.startswith(folded(ledger_file))):
+        in_ledger = ledger_file and key.startswith(folded(ledger_file))
+        if in_ledger or f"{key}/".startswith(reserved):
             raise PackageError(
                 "reserved_path",
                 f"{who}: that is a place of Remit itself.",
@@ -61,36 +63,21 @@ def check_placement(
                 f"{', '.join(PLANES[manifest.plane_id])} only.",
                 next_step="Give the package another plane_id, or the file another path.",
             )
-        clash = taken.get(key) or folders.get(key)
-        clash = clash or next((taken[one] for one in map(folded, _folders(path)) if one in taken),
-                              None)  # fmt: skip
-        if clash:
+        above = (files.get(str(folder)) for folder in PurePosixPath(key).parents)
+        clash = files.get(key) or folders.get(key) or next(filter(None, above), None)
+        if clash is not None:
             raise PackageError(
                 "owned_by_other",
-                f"{who}: {clash[1]} owns {clash[0]}.",
+                f"{who}: {others.owners[clash].package_id} owns {clash}.",
                 next_step="Depending on a package does not give its files away: use another path, "
                 "or bring the change in a new version of that package.",
             )
-        _check_disk(root, path, data, owned=path in own)
-
-
-def is_reserved(path: str) -> bool:
-    """Whether ``path`` is, or is in, a folder that no package owns files in."""
-    return folded(f"{path}/").startswith(tuple(map(folded, RESERVED)))
-
-
-def _check_disk(root: Path, path: str, data: bytes, *, owned: bool) -> None:
-    check_folders(root, path)
-    target = root / path
-    if not owned and os.path.lexists(target) and not holds(target, f"sha256:{sha256_hex(data)}"):
-        raise PackageError(
-            "file_in_the_way",
-            f"{target} is there already, belongs to no package, and is not what would be "
-            "installed.",
-            next_step="Move it away, or bring it in a package of its own.",
-        )
-
-
-def _folders(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+        check_folders(root, path)
+        there = os.path.lexists(root / path) and path not in own
+        if there and not holds(root / path, f"sha256:{sha256_hex(data)}"):
+            raise PackageError(
+                "file_in_the_way",
+                f"{root / path} is there already, belongs to no package, and is not what would be "
+                "installed.",
+                next_step="Move it away, or bring it in a package of its own.",
+            )

@@ -15,18 +15,18 @@ from remit.packages.errors import PackageError
 from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.providers.prices import PriceTable
 
-__all__ = ["check_before", "check_whole"]
+__all__ = ["check_after", "check_before"]
 
 _PRICES = "HOT/prices/prices.toml"
 
 
 def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
-    """G0B of what is there: nothing is built on a root whose files were changed.
+    """G0B of what is installed: nothing is built on a root whose files were changed.
 
     Args:
         registry: what is installed.
         disk: the root's files.
-        changing: paths of the files that come or go now, which were looked at already.
+        changing: paths of the files that come or go now, which were checked already.
 
     Raises:
         PackageError: ``gate_failed``, with the first thing that is wrong.
@@ -36,14 +36,14 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
         there = set(disk.paths())
         # The operation repairs what gets an owner now, and what is missing and comes or goes.
         repaired = {path for path in changing if path not in registry.owners or path not in there}
-        kept = [one for one in found.findings if one.path not in repaired]
+        kept = [finding for finding in found.findings if finding.path not in repaired]
         _require("G0B", Checked(kept, found.counts))
         names = disk.names(REGISTRY_FOLDER)
         if names or there:  # a ledger that was imported into a bare root has neither
             _require("G0B", check_registries(registry, disk.read, names))
 
 
-def check_whole(
+def check_after(
     after: Registry, files: Overlay, tool_ids: Collection[str], routes: Collection[str]
 ) -> None:
     """G1, G1-COMPLETE, the ceilings of G3, and G4, of everything as it would be.

@@ -1,6 +1,6 @@
 """Receipts: what was installed, beside the archive that it came from (SPEC 10).
 
-A receipt follows from the ``INSTALLED`` entry alone, to the byte; gate G5 holds the two together.
+A receipt follows from the ``INSTALLED`` entry alone, to the byte; gate G5 compares the two.
 """
 
 from __future__ import annotations
@@ -31,24 +31,19 @@ def envelope_path(package_id: str, version: str) -> str:
 def receipt_bytes(package: InstalledPackage) -> bytes:
     """The receipt: JSON, two spaces deep, keys in order."""
     manifest = package.manifest
+    of_manifest = (
+        "package_id", "version", "title", "plane_id", "layer", "spec_id", "framework_id",
+    )  # fmt: skip
+    of_package = (
+        "operation", "operation_id", "installed_at", "entry_id", "source", "archive_sha256",
+        "approved_by",
+    )  # fmt: skip
     receipt = {
         "schema_version": "1.0",
-        "package_id": manifest.package_id,
-        "version": manifest.version,
-        "title": manifest.title,
-        "plane_id": manifest.plane_id,
-        "layer": manifest.layer,
-        "spec_id": manifest.spec_id,
-        "framework_id": manifest.framework_id,
-        "operation": package.operation,
-        "operation_id": package.operation_id,
-        "installed_at": package.installed_at,
-        "entry_id": package.entry_id,
-        "source": package.source,
-        "archive_sha256": package.archive_sha256,
+        **{name: getattr(manifest, name) for name in of_manifest},
+        **{name: getattr(package, name) for name in of_package},
         "manifest_sha256": manifest.digest,
         "signature": dict(package.signature),
-        "approved_by": package.approved_by,
-        "assets": [{"path": one.path, "sha256": one.sha256} for one in manifest.assets],
+        "assets": [{"path": asset.path, "sha256": asset.sha256} for asset in manifest.assets],
     }
     return json.dumps(receipt, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from heapq import merge
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 from remit.kernel.canonical import canonical_json, sha256_hex
@@ -33,30 +33,28 @@ SHIPPED_SOURCE = "distribution "
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package as its ``INSTALLED`` entry records it.
+    """A package as its ``INSTALLED`` entry records it, or would.
 
     Attributes:
-        manifest_json: the manifest's bytes as they were installed.
         archive_sha256: ``sha256:`` and 64 hex digits of the archive.
-        entry_id: of its ``INSTALLED`` entry.
-        operation: ``install``, ``upgrade`` or ``rollback``.
-        operation_id: what one run did together.
         source: ``archive``, ``distribution remit X.Y.Z`` or ``index NAME``.
         signature: ``{"waived", "keyids", "threshold", "envelope_sha256"}``.
+        entry_id: of its ``INSTALLED`` entry.
+        operation: ``install``, ``upgrade`` or ``rollback``.
+        operation_id: shared by all packages that one operation changed.
         approved_by: who approved its permissions; empty when it widened none.
         installed_at: the entry's timestamp.
     """
 
     manifest: Manifest
-    manifest_json: bytes
     archive_sha256: str
-    entry_id: str
-    operation: str
-    operation_id: str
     source: str
     signature: Mapping[str, Any]
-    approved_by: str
-    installed_at: str
+    entry_id: str = ""
+    operation: str = ""
+    operation_id: str = ""
+    approved_by: str = ""
+    installed_at: str = ""
 
     @property
     def package_id(self) -> str:
@@ -82,16 +80,15 @@ class InstalledPackage:
         """
         data = entry.metadata
         try:
-            manifest_json = data["manifest"].encode()
-            manifest = Manifest.recorded(manifest_json)
             found = cls(
-                manifest, manifest_json, data["archive_sha256"], entry.id, data["operation"],
-                data["operation_id"], data["source"], data["signature"], data["approved_by"],
-                entry.timestamp,
+                Manifest.recorded(data["manifest"].encode()), data["archive_sha256"],
+                data["source"], data["signature"], entry.id, data["operation"],
+                data["operation_id"], data["approved_by"], entry.timestamp,
             )  # fmt: skip
+            expected = entry.submission_id, data["manifest_sha256"]
         except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
             raise _damaged(entry, "it holds no manifest that can be read") from error
-        if manifest.package_id != entry.submission_id or manifest.digest != data["manifest_sha256"]:
+        if (found.package_id, found.manifest.digest) != expected:
             raise _damaged(entry, "its manifest is another package's")
         return found
 
@@ -112,12 +109,14 @@ class Registry:
     Attributes:
         packages: by id, in the order of their ids.
         history: by id, every package as it ever was installed, removed ones included, oldest
-            first: what an older version or a wider permission is held against.
+            first: what an older version or a wider permission is compared with.
+        operations: by operation id, the ids of the packages that it changed.
         last_seq: sequence number of the newest entry that counted; -1 when there is none.
     """
 
     packages: Mapping[str, InstalledPackage] = field(default_factory=dict)
-    history: Mapping[str, tuple[InstalledPackage, ...]] = field(default_factory=dict)
+    history: Mapping[str, list[InstalledPackage]] = field(default_factory=dict)
+    operations: Mapping[str, list[str]] = field(default_factory=dict)
     last_seq: int = -1
 
     @classmethod
@@ -127,41 +126,47 @@ class Registry:
         Raises:
             PackageError: ``registry_damaged``: an entry cannot be understood.
         """
-        streams = (
-            ledger.query(event_type=event, order="asc") for event in ("INSTALLED", "REMOVED")
-        )
-        return cls.from_entries(merge(*streams, key=_seq))
-
-    @classmethod
-    def from_entries(cls, entries: Iterable[LedgerEntry]) -> Self:
-        """The registry after ``entries``, given in the order of the ledger."""
         packages: dict[str, InstalledPackage] = {}
         history: dict[str, list[InstalledPackage]] = {}
+        operations: dict[str, list[str]] = {}
         last = -1
-        for entry in entries:
-            last = _seq(entry)
+        events = [ledger.query(event_type=event, order="asc") for event in ("INSTALLED", "REMOVED")]
+        for entry in merge(*events, key=_seq):
+            last, package_id = _seq(entry), entry.submission_id
             if entry.event_type == "INSTALLED":
-                package = InstalledPackage.of(entry)
-                packages[package.package_id] = package
-                history.setdefault(package.package_id, []).append(package)
+                packages[package_id] = InstalledPackage.of(entry)
+                history.setdefault(package_id, []).append(packages[package_id])
             else:
-                packages.pop(entry.submission_id, None)
-        return cls(
-            MappingProxyType(dict(sorted(packages.items()))),
-            {name: tuple(packages) for name, packages in history.items()},
-            last,
-        )
+                packages.pop(package_id, None)
+            operations.setdefault(str(entry.metadata.get("operation_id")), []).append(package_id)
+        return cls(dict(sorted(packages.items())), history, operations, last)
+
+    def require(self, package_id: str) -> InstalledPackage:
+        """The installed package with that id.
+
+        Raises:
+            PackageError: ``not_installed``.
+        """
+        if package_id not in self.packages:
+            raise PackageError(
+                "not_installed",
+                f"{package_id} is not installed.",
+                next_step="`remit package list` shows what is.",
+            )
+        return self.packages[package_id]
 
     def after(
         self, added: Iterable[InstalledPackage] = (), removed: Iterable[str] = ()
     ) -> Registry:
         """What it would be with these packages in and those out."""
-        packages = {**self.packages, **{one.package_id: one for one in added}}
+        packages = {**self.packages, **{package.package_id: package for package in added}}
         for package_id in removed:
             packages.pop(package_id, None)
-        return Registry(dict(sorted(packages.items())), self.history, self.last_seq)
+        return Registry(
+            dict(sorted(packages.items())), self.history, self.operations, self.last_seq
+        )
 
-    @property
+    @cached_property
     def owners(self) -> Mapping[str, Owner]:
         """By path, whose each installed file is."""
         return {
@@ -172,53 +177,42 @@ class Registry:
 
     def by_classification(self, classification: str) -> list[tuple[str, Owner]]:
         """Paths and owners of the files of one kind, by path."""
-        return sorted(
-            (item for item in self.owners.items() if item[1].classification == classification),
-            key=lambda item: item[0],
-        )
+        owners = sorted(self.owners.items(), key=lambda item: item[0])
+        return [(path, owner) for path, owner in owners if owner.classification == classification]
 
     def documents(self) -> dict[str, bytes]:
         """The registries as files of :data:`REGISTRY_FOLDER`, in canonical JSON, by name."""
-        specs: dict[str, dict[str, Any]] = {}
-        frameworks: dict[str, dict[str, Any]] = {}
-        for package_id, package in self.packages.items():
-            manifest = package.manifest
-            spec = specs.setdefault(manifest.spec_id, {"packages": [], "document": ""})
-            spec["packages"].append(package_id)
-            framework = frameworks.setdefault(
-                manifest.framework_id, {"packages": [], "document": ""}
-            )
-            framework["packages"].append(package_id)
-        for kind, table in (("spec", specs), ("framework", frameworks)):
-            for path, _ in self.by_classification(kind):
-                name = path.rpartition("/")[2].removesuffix(".json")
-                table.setdefault(name, {"packages": []})["document"] = path
         tables = {
             "packages": {
                 package_id: {
-                    "version": one.version,
-                    "manifest_sha256": one.manifest.digest,
-                    "archive_sha256": one.archive_sha256,
-                    "entry_id": one.entry_id,
-                    "plane_id": one.manifest.plane_id,
-                    "layer": one.manifest.layer,
-                    "spec_id": one.manifest.spec_id,
-                    "framework_id": one.manifest.framework_id,
+                    "version": package.version,
+                    "manifest_sha256": package.manifest.digest,
+                    "archive_sha256": package.archive_sha256,
+                    "entry_id": package.entry_id,
+                    "plane_id": package.manifest.plane_id,
+                    "layer": package.manifest.layer,
+                    "spec_id": package.manifest.spec_id,
+                    "framework_id": package.manifest.framework_id,
                 }
-                for package_id, one in self.packages.items()
+                for package_id, package in self.packages.items()
             },
-            "specs": specs,
-            "frameworks": frameworks,
-            "ownership": {
-                path: {
-                    "package_id": one.package_id,
-                    "sha256": one.sha256,
-                    "classification": one.classification,
-                }
-                for path, one in self.owners.items()
-            },
+            "specs": self._referenced("spec"),
+            "frameworks": self._referenced("framework"),
+            "ownership": {path: asdict(owner) for path, owner in self.owners.items()},
         }
         return {f"{name}.json": canonical_json(table) + b"\n" for name, table in tables.items()}
+
+    def _referenced(self, kind: str) -> dict[str, dict[str, Any]]:
+        """By id of a specification or framework, who names it, and its document's path."""
+        found: dict[str, dict[str, Any]] = {}
+        for package_id, package in self.packages.items():
+            document_id = getattr(package.manifest, f"{kind}_id")
+            row = found.setdefault(document_id, {"packages": [], "document": ""})
+            row["packages"].append(package_id)
+        for path, _ in self.by_classification(kind):
+            document_id = path.rpartition("/")[2].removesuffix(".json")
+            found.setdefault(document_id, {"packages": []})["document"] = path
+        return found
 
     @property
     def digest(self) -> str:
@@ -258,7 +252,7 @@ def _ownership_is_right(root: Path, ledger: LedgerClient) -> bool:
         stored = (root / OWNERSHIP_FILE).read_bytes()
     except OSError:
         return False
-    return stored == registry.documents()[OWNERSHIP_FILE.rpartition("/")[2]]
+    return stored == registry.documents()[Path(OWNERSHIP_FILE).name]
 
 
 def _seq(entry: LedgerEntry) -> int:

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 from remit.packages.json_text import parse_json
 
-__all__ = ["DiffLimits", "json_of", "text_diff"]
+__all__ = ["json_of", "text_diff"]
 
+_MAX_LINES = 1_000  # of one file's comparison
+_MAX_LINE_CHARS = 4_000
+_MAX_FILE_BYTES = 1_048_576  # a larger file is named with its hashes
 _CONTEXT = 3  # lines around a change, as diff -u has them
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLimits:
-    """How much of a comparison is shown; all beyond is counted.
-
-    Attributes:
-        lines: of one file.
-        line_chars: characters of one line.
-        file_bytes: of a file whose lines are looked at; a larger one is named with its hashes.
-    """
-
-    lines: int = 1_000
-    line_chars: int = 4_000
-    file_bytes: int = 1_048_576
-
-
-def text_diff(old: bytes | None, new: bytes | None, limits: DiffLimits) -> tuple[list[str], str]:
+def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
     """The lines of a unified diff without its file names, and a note.
 
     Two JSON files are compared as values: pretty-printed, keys sorted.
 
     Args:
         old: the file's bytes; ``None`` when it was not there.
-        new: the file's bytes; ``None`` when it is gone.
+        new: the file's bytes.
 
     Returns:
         The lines, and a note on why there are none or what is left out; empty when the lines
         are complete.
     """
-    sides = [side for side in (old, new) if side is not None]
-    if any(len(side) > limits.file_bytes for side in sides):
+    sides = [new] if old is None else [old, new]
+    if any(len(side) > _MAX_FILE_BYTES for side in sides):
         return [], "too large to be shown"
     try:
         texts = [side.decode() for side in sides]
@@ -55,19 +42,19 @@ def text_diff(old: bytes | None, new: bytes | None, limits: DiffLimits) -> tuple
     values = [json_of(side) for side in sides]
     if all(isinstance(value, dict | list) for value in values):
         texts = [f"{_pretty(value)}\n" for value in values]
-    split = iter([_lines(text) for text in texts])
-    was = next(split) if old is not None else []
-    now = next(split) if new is not None else []
-    shown, left_out = _unified(was, now, limits.lines)
-    if not shown and None not in (old, new) and old != new:
+    *before, after = map(_lines, texts)
+    shown, left_out = _unified(before[0] if before else [], after)
+    if not shown and old is not None and old != new:
         return [], "only the layout changed"
     notes = []
     if left_out:
         notes.append(f"{left_out} further lines of the comparison are left out")
-    most = limits.line_chars
-    if any(len(line) > most for line in shown):
-        notes.append(f"lines are cut after {most} characters")
-    return [line if len(line) <= most else f"{line[:most]}…" for line in shown], "; ".join(notes)
+    if any(len(line) > _MAX_LINE_CHARS for line in shown):
+        notes.append(f"lines are cut after {_MAX_LINE_CHARS} characters")
+        shown = [
+            line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…" for line in shown
+        ]
+    return shown, "; ".join(notes)
 
 
 def json_of(data: bytes) -> Any:
@@ -80,30 +67,34 @@ def json_of(data: bytes) -> Any:
     return value
 
 
-def _unified(old: Sequence[str], new: Sequence[str], most: int) -> tuple[list[str], int]:
+def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
     """Hunks of a unified diff, and how many lines of them are left out; quick for any lines."""
-    shorter = min(len(old), len(new))
-    begin = next((n for n in range(shorter) if old[n] != new[n]), shorter)
-    shorter -= begin
-    end = next((n for n in range(shorter) if old[-1 - n] != new[-1 - n]), shorter)
+    begin = _common(old, new)
+    end = _common(old[begin:][::-1], new[begin:][::-1])
     first, spare = max(0, begin - _CONTEXT), max(0, end - _CONTEXT)
     was, now = old[first : len(old) - spare], new[first : len(new) - spare]
-    if max(len(was), len(now)) <= most:  # else comparing all lines with all takes too long
+    if max(len(was), len(now)) <= _MAX_LINES:  # else comparing all with all takes too long
         hunks = _hunks(was, now, first)
-        if len(hunks) <= most:
+        if len(hunks) <= _MAX_LINES:
             return hunks, 0
     # As if all of them had been replaced, so that something of both sides is seen.
     shown = [_header(first, len(was), first, len(now))]
-    shown += [f"-{line}" for line in was[: (most - 1) // 2]]
-    shown += [f"+{line}" for line in now[: most - len(shown)]]
+    shown += [f"-{line}" for line in was[: (_MAX_LINES - 1) // 2]]
+    shown += [f"+{line}" for line in now[: _MAX_LINES - len(shown)]]
     return shown, 1 + len(was) + len(now) - len(shown)
+
+
+def _common(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((n for n, (was, now) in pairs if was != now), min(len(old), len(new)))
 
 
 def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
     """``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
     found = []
-    for group in difflib.SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT):
-        i1, j1, i2, j2 = group[0][1], group[0][3], group[-1][2], group[-1][4]
+    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT):
+        (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
         found.append(_header(first + i1, i2 - i1, first + j1, j2 - j1))
         for tag, a1, a2, b1, b2 in group:
             if tag == "equal":
@@ -115,18 +106,13 @@ def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
 
 
 def _header(old: int, old_count: int, new: int, new_count: int) -> str:
-    return f"@@ -{_span(old, old_count)} +{_span(new, new_count)} @@"
-
-
-def _span(first: int, count: int) -> str:
-    return f"{first + 1 if count else first},{count}"
+    old, new = old + bool(old_count), new + bool(new_count)
+    return f"@@ -{old},{old_count} +{new},{new_count} @@"
 
 
 def _lines(text: str) -> list[str]:
-    lines = text.split("\n") if text else []
-    if lines and not lines[-1]:
-        return lines[:-1]
-    return [*lines, "\\ no newline at the end"] if lines else []
+    *lines, last = text.split("\n")
+    return [*lines, last, "\\ no newline at the end"] if last else lines
 
 
 def _pretty(value: Any) -> str:

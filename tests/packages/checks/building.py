@@ -164,9 +164,12 @@ def package(package_id: str, files: Mapping[str, Any], **told: Any) -> Installed
     }
     data = json.dumps(manifest).encode()
     return InstalledPackage(
-        Manifest.parse(data), data, f"sha256:{'0' * 64}", "LED-00000000", "install", "OP-1",
-        "archive", {"waived": True, "keyids": [], "threshold": 1, "envelope_sha256": ""}, "", "",
-    )  # fmt: skip
+        Manifest.parse(data),
+        f"sha256:{'0' * 64}",
+        "archive",
+        {"waived": True, "keyids": [], "threshold": 1, "envelope_sha256": ""},
+        "LED-00000000",
+    )
 
 
 @dataclass
