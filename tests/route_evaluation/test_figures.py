@@ -412,8 +412,8 @@ def test_a_candidates_file(tmp_path: Path) -> None:
         ("[routing.models.a]", r"routing\.models\.a\.provider"),
         ("[routing.models.a]\nprovider = 'p'\nprice = 1", r"routing\.models\.a\.price"),
         ("[routing.models.a]\nprovider = 'p'\ninput_usd_per_million = -1.0", "input_usd"),
-        ("[routing.models.a]\nprovider = 'p'\nabilities = { code = 101 }", "101"),
-        ("[routing.models.a]\nprovider = 'p'\nlanguages = ['German']", "German"),
+        ("[routing.models.a]\nprovider = 'p'\nabilities = { code = 101 }", r"abilities\.code"),
+        ("[routing.models.a]\nprovider = 'p'\nlanguages = ['German']", r"languages\.0"),
     ],
 )
 def test_a_wrong_candidates_file(tmp_path: Path, text: str, message: str) -> None:

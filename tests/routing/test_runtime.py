@@ -10,7 +10,7 @@ import remit
 from remit.gateway.budget import BudgetScope
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.root import Root
-from remit.routing import RULES_UNAVAILABLE
+from remit.routing import RULES_UNAVAILABLE, find_decision, replay
 from remit.runtime import make_root
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
@@ -34,10 +34,10 @@ def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
         assert told["candidates_considered"] == ["gpt-4o-mini"]
         assert told["task_id"] == "WO-SES-TESTTEST-001"
         assert told["rule_version_hash"] == runtime.router.rules.version_hash
-        assert runtime.router.replay(told["decision_id"])["agrees"]
+        assert replay(find_decision(runtime.ledger, told["decision_id"]))["agrees"]
         assert ("auto", "remit") in runtime.models()
     with remit.Runtime.open(root) as again:  # after a restart
-        assert again.router.replay(response.decision_entry_id)["agrees"]
+        assert replay(find_decision(again.ledger, response.decision_entry_id))["agrees"]
         assert again.router.status()["rule_version_hash"] == told["rule_version_hash"]
 
 
@@ -57,7 +57,7 @@ def test_rules_that_cannot_be_read_route_by_the_defaults_and_say_so(
         assert response.outcome is RouteOutcome.SUCCESS
         told = runtime.router.explain(response.decision_entry_id)
         assert told["rule_version_hash"] == RULES_UNAVAILABLE
-        assert runtime.router.replay(told["decision_id"])["agrees"]
+        assert replay(find_decision(runtime.ledger, told["decision_id"]))["agrees"]
     assert "weights.json" in caplog.text
 
 

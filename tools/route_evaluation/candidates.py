@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from remit.kernel.errors import ConfigError
 from remit.kernel.settings import RoutedModelSettings
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
@@ -78,5 +79,5 @@ def _stated(model: str, table: Any, name: str) -> RoutedModelSettings:
 def _candidate(model: str, stated: RoutedModelSettings, prices: PriceTable, name: str) -> Candidate:
     try:
         return candidate_of(model, stated, prices)
-    except ValueError as error:
-        raise EvaluationError(f"{name}, routing.models.{model}: {error}") from error
+    except ConfigError as error:
+        raise EvaluationError(f"{name}: {error}") from error

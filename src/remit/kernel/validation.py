@@ -1,13 +1,17 @@
-"""What a pydantic model found wrong, in words that quote nothing of a long value."""
+"""What pydantic found wrong, in words that quote nothing of a long value."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
 
-__all__ = ["first_error"]
+__all__ = ["check_fields", "first_error"]
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
@@ -15,3 +19,33 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     return ".".join(str(part) for part in first["loc"]), message[:1].lower() + message[1:]
+
+
+def check_fields(value: Any, what: str) -> None:
+    """Hold the fields of a dataclass against their types and constraints (pydantic's, strict).
+
+    Args:
+        value: the dataclass; it stays as it is.
+        what: names it in the error.
+
+    Raises:
+        InvalidInputError: a field does not fit; it is named.
+    """
+    from pydantic import ValidationError
+
+    model = _model_of(value.__class__)
+    try:
+        model.model_validate({name: getattr(value, name) for name in model.model_fields})
+    except ValidationError as error:
+        key, problem = first_error(error)
+        raise InvalidInputError(f"{key} of {what}: {problem}.") from error
+
+
+@functools.cache
+def _model_of(kind: type) -> type[BaseModel]:
+    from pydantic import ConfigDict, create_model
+
+    hints = get_type_hints(kind, include_extras=True)
+    fields: Any = {field.name: (hints[field.name], ...) for field in dataclasses.fields(kind)}
+    config = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    return create_model(kind.__name__, __config__=config, **fields)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from pydantic import Field, StringConstraints
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.validation import check_fields
 
 __all__ = ["GENERAL", "Candidate"]
 
 GENERAL = "general"
 """The ability that counts for every task that a candidate says nothing of."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_LANGUAGE = re.compile(r"[a-z]{2,3}")
-_MOST = {
-    "input_price": 2**50,
-    "output_price": 2**50,
-    "context_tokens": 2**50,
-    "tokens_per_s": 2**50,
-    "reliability": 100,
-}
-_LONGEST = 512
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+_Ability = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+_Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}$")]
+_Percent = Annotated[int, Field(ge=0, le=100)]
+_Count = Annotated[int, Field(ge=0, le=2**50)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +46,24 @@ class Candidate:
         InvalidInputError: a value is not one of the above.
     """
 
-    model_id: str
-    provider_id: str
-    abilities: Mapping[str, int] = field(default_factory=dict)
-    input_price: int | None = None
-    output_price: int | None = None
-    context_tokens: int = 0
-    tokens_per_s: int = 0
-    languages: Sequence[str] = ()
+    model_id: _Name
+    provider_id: _Name
+    abilities: Mapping[_Ability, _Percent] = field(default_factory=dict)
+    input_price: _Count | None = None
+    output_price: _Count | None = None
+    context_tokens: _Count = 0
+    tokens_per_s: _Count = 0
+    languages: Sequence[_Language] = ()
     tools: bool = True
     images: bool = False
-    reliability: int = 95
+    reliability: _Percent = 95
     served_as: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("model_id", "provider_id"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value or len(value) > _LONGEST:
-                raise InvalidInputError(f"A candidate's {name} is {value!r}; it takes a name.")
-        for ability, value in self.abilities.items():
-            if not isinstance(ability, str) or not _NAME.fullmatch(ability):
-                raise self._wrong("abilities", f"the name {ability!r}", "a-z, 0-9, - and _")
-            if type(value) is not int or not 0 <= value <= 100:
-                raise self._wrong(f"abilities.{ability}", value, "an integer from 0 to 100")
-        for name, most in _MOST.items():
-            value = getattr(self, name)
-            optional = value is None and name in ("input_price", "output_price")
-            if not optional and (type(value) is not int or not 0 <= value <= most):
-                raise self._wrong(name, value, f"an integer from 0 to {most:,}")
-        for language in self.languages:
-            if not isinstance(language, str) or not _LANGUAGE.fullmatch(language):
-                raise self._wrong("languages", language, "ISO 639 codes such as 'de'")
+        check_fields(self, f"the candidate {self.model_id!r}")
 
     def __hash__(self) -> int:
         return hash((self.model_id, self.provider_id))
-
-    def _wrong(self, name: str, value: object, takes: str) -> InvalidInputError:
-        return InvalidInputError(f"{name} of the candidate {self.model_id} is {value!r}.",
-                                 next_step=f"It takes {takes}.")  # fmt: skip
 
     @property
     def provider_model(self) -> str:

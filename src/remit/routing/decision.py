@@ -6,10 +6,13 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.validation import check_fields
 
 __all__ = [
     "RULES_UNAVAILABLE",
@@ -79,7 +82,7 @@ def hash_decision(inputs: bytes, chosen_model_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecisionRecord:
-    """The 8 fields of a decision (SPEC 7.2); made by :func:`build_routing_decision_record`.
+    """The 8 fields of a decision (SPEC 7.2); checked.
 
     Attributes:
         type: ``routing_decision``.
@@ -90,16 +93,30 @@ class RoutingDecisionRecord:
         fallback_attempts: models tried minus one; on ``fail`` all attempts, skips included.
         rule_version_hash: ``rv:sha256:`` and 64 hex, or ``unavailable``.
         decision_hash: see :func:`compute_decision_hash`.
+
+    Raises:
+        InvalidInputError: a field does not fit; it is named.
     """
 
     routing_mode: RoutingMode
     chosen_model_id: str
     candidates_considered: tuple[str, ...]
-    scores: Mapping[str, float]
-    fallback_attempts: int
+    scores: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]]
+    fallback_attempts: Annotated[int, Field(ge=0)]
     rule_version_hash: str
     decision_hash: str
-    type: str = field(default="routing_decision")
+    type: Literal["routing_decision"] = "routing_decision"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "a decision record")
+        chosen, chain = self.chosen_model_id, self.candidates_considered
+        if bool(chosen) == (self.routing_mode == "fail") or (chosen and chosen not in chain):
+            raise InvalidInputError(
+                f"chosen_model_id of a decision record is {chosen!r}.",
+                next_step="It takes a model of candidates_considered; on 'fail' it is empty.",
+            )
+        if sorted(self.scores) != sorted(set(chain)):
+            raise InvalidInputError("A decision record takes a score for each candidate alone.")
 
     def to_dict(self) -> dict[str, Any]:
         """The 8 fields as JSON."""
@@ -110,57 +127,21 @@ class RoutingDecisionRecord:
         return shown
 
 
-def build_routing_decision_record(
-    *,
-    routing_mode: RoutingMode,
-    chosen_model_id: str,
-    candidates_considered: Sequence[str],
-    scores: Mapping[str, float],
-    fallback_attempts: int,
-    rule_version_hash: str,
-    decision_hash: str,
-    type: str = "routing_decision",  # noqa: A002 - the field's name in the record
-) -> RoutingDecisionRecord:
-    """A record, its fields checked.
+def build_routing_decision_record(**fields: Any) -> RoutingDecisionRecord:
+    """A record of the fields of :class:`RoutingDecisionRecord`; ``type`` may be left out.
 
     Raises:
-        InvalidInputError: a field does not fit; it is named.
+        InvalidInputError: a field is missing, unknown or does not fit; it is named.
     """
-    if type != "routing_decision":
-        raise _wrong("type", type, "'routing_decision'")
-    if routing_mode not in get_args(RoutingMode):
-        raise _wrong("routing_mode", routing_mode, f"one of {', '.join(get_args(RoutingMode))}")
-    if not isinstance(chosen_model_id, str) or bool(chosen_model_id) == (routing_mode == "fail"):
-        raise _wrong("chosen_model_id", chosen_model_id, "a model's name; on 'fail' it is empty")
-    chain = tuple(candidates_considered)
-    if isinstance(candidates_considered, str) or not all(isinstance(model, str) for model in chain):
-        raise _wrong("candidates_considered", candidates_considered, "the models of the chain")
-    if chosen_model_id and chosen_model_id not in chain:
-        raise _wrong("chosen_model_id", chosen_model_id, "a model of candidates_considered")
-    if sorted(scores) != sorted(set(chain)):
-        raise _wrong("scores", sorted(scores), "a score for every candidate, and no other")
-    if (
-        not isinstance(fallback_attempts, int)
-        or isinstance(fallback_attempts, bool)
-        or (fallback_attempts < 0)
-    ):
-        raise _wrong("fallback_attempts", fallback_attempts, "an integer from 0 on")
-    canonical_json(dict(scores))  # NaN and infinities have no place in a record
-    return RoutingDecisionRecord(
-        routing_mode,
-        chosen_model_id,
-        chain,
-        dict(scores),
-        fallback_attempts,
-        normalise_rule_version_hash(rule_version_hash),
-        decision_hash,
-    )
-
-
-def _wrong(name: str, value: object, takes: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{name} of a decision record is {value!r}.", next_step=f"It takes {takes}."
-    )
+    chain = fields.get("candidates_considered")
+    changes: dict[str, Any] = {
+        "rule_version_hash": normalise_rule_version_hash(fields.get("rule_version_hash", "")),
+        "candidates_considered": tuple(chain) if isinstance(chain, (list, tuple)) else chain,
+    }
+    try:
+        return RoutingDecisionRecord(**{**fields, **changes})
+    except TypeError as error:
+        raise InvalidInputError(f"A decision record has 8 fields, not these: {error}.") from error
 
 
 @dataclass(frozen=True, slots=True)

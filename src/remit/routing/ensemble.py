@@ -13,10 +13,9 @@ import orjson
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
-from remit.routing.calls import Answer, Calls
+from remit.routing.calls import JUDGE_PART, Answer, Calls
 from remit.routing.candidate import Candidate
 from remit.routing.errors import ModelCallError
-from remit.routing.explanation import JUDGE_PART
 from remit.routing.intent import text_asked
 from remit.routing.options import EnsembleOptions
 

@@ -1,8 +1,8 @@
-"""Why a model was chosen: a decision read back, in words and as a table."""
+"""A decision read back: why a model was chosen, and whether it comes out the same again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,20 +10,26 @@ import orjson
 
 from remit.kernel.errors import RemitError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
+from remit.routing.calls import JUDGE_PART
 from remit.routing.candidate import Candidate
+from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.errors import DecisionNotFoundError
 from remit.routing.intent import Intent, read_intent
-from remit.routing.scoring import ANY_TASK, score_parts
+from remit.routing.scoring import (
+    ANY_TASK,
+    ScoringInputs,
+    chain_of,
+    score_candidates,
+    score_parts,
+)
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import Weights
 
-__all__ = ["JUDGE_PART", "explain", "find_decision", "record_in"]
-
-JUDGE_PART = "judge"
-"""What the calls of an ensemble's judge are called among its attempts."""
+__all__ = ["explain", "find_decision", "replay"]
 
 _EVENT = "THOUGHT_RECORD"
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
+_NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again
 
 
 def find_decision(ledger: LedgerClient, name: str) -> LedgerEntry:
@@ -61,15 +67,6 @@ def find_decision(ledger: LedgerClient, name: str) -> LedgerEntry:
     return entry
 
 
-def record_in(entry: LedgerEntry) -> dict[str, Any] | None:
-    """The 8 fields in a decision's entry; ``None`` where they have been erased."""
-    content = entry.metadata.get("content")
-    if not isinstance(content, str):
-        return None
-    value = orjson.loads(content)
-    return value if isinstance(value, dict) else None
-
-
 def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
     """Why a model was chosen, as JSON.
 
@@ -87,7 +84,7 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
     """
     entry = find_decision(ledger, name)
     meta = entry.metadata
-    record = record_in(entry)
+    record = _record_of(meta)
     common = {
         "decision_id": meta["decision_id"],
         "entry_id": entry.id,
@@ -104,7 +101,7 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
                 "candidates": []}  # fmt: skip
     context = meta.get("context")
     context = context if isinstance(context, Mapping) else {}
-    parts, intent = _parts(meta, context)
+    parts, intent = _parts(meta)
     candidates = _candidates(record, meta, parts)
     return {
         **common,
@@ -120,31 +117,40 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
     }
 
 
-def _parts(
-    meta: Mapping[str, Any], context: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, float]], Intent | None]:
+def _record_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The 8 fields; ``None`` where they have been erased."""
+    content = meta.get("content")
+    value = orjson.loads(content) if isinstance(content, str) else None
+    return value if isinstance(value, dict) else None
+
+
+def _scored(meta: Mapping[str, Any]) -> ScoringInputs:
+    """What was scored; raises :class:`RemitError`, ``KeyError`` or ``TypeError`` where unusable."""
+    context = meta["context"]
+    profiles: Mapping[str, Any] = meta["profiles"]
+    return ScoringInputs(
+        meta["prompt"],
+        context["task"],
+        context["operator_preference"],
+        tuple(Candidate.from_profile(name, profile) for name, profile in profiles.items()),
+        Weights.from_document(context["weights"]),
+    )
+
+
+def _parts(meta: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], Intent | None]:
     """What each candidate's score is made of, and what the prompt was taken for."""
-    prompt, profiles = meta.get("prompt"), meta.get("profiles")
-    if isinstance(prompt, Erased) or not isinstance(profiles, Mapping) or prompt is None:
-        return {}, None
     try:
-        weights = Weights.from_document(context.get("weights"))
-        intent = read_intent(prompt, weights)
+        inputs = _scored(meta)
+        intent = read_intent(inputs.prompt, inputs.weights)
         if meta.get("scoring", "remit") != "remit":
             return {}, intent
-        found = {
-            model: score_parts(
-                Candidate.from_profile(model, profile),
-                intent,
-                str(context.get("task", ANY_TASK)),
-                str(context.get("operator_preference", "")),
-                weights,
-            )
-            for model, profile in profiles.items()
-        }
-    except RemitError:
+        task, preference = inputs.task, inputs.operator_preference
+        return {
+            candidate.model_id: score_parts(candidate, intent, task, preference, inputs.weights)
+            for candidate in inputs.candidates
+        }, intent
+    except (RemitError, KeyError, TypeError, AttributeError):  # erased, or not of this version
         return {}, None
-    return found, intent
 
 
 def _candidates(
@@ -276,3 +282,94 @@ def _cut(reason: str) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "(erased)" if value else ""
+
+
+def replay(entry: LedgerEntry) -> dict[str, Any]:
+    """Compute scores, chain and hashes of a recorded decision again.
+
+    Args:
+        entry: of the decision (:func:`find_decision`).
+
+    Returns:
+        ``agrees``: whether all that can be computed comes out as recorded; ``checks``: the
+        same for each part, ``None`` where it cannot be; ``recorded`` and ``recomputed`` values of
+        what differs; ``notes``.
+    """
+    meta = entry.metadata
+    checks: dict[str, bool | None] = {}
+    recorded: dict[str, Any] = {}
+    recomputed: dict[str, Any] = {}
+    notes: list[str] = []
+    erased = [name for name in _NEEDED if isinstance(meta.get(name), Erased)]
+    if erased:
+        notes.append(
+            f"{', '.join(erased)} of the decision have been erased: it cannot be computed again."
+        )
+    else:
+        try:
+            record = _record_of(meta)
+            if record is None:
+                raise ValueError("its 8 fields are not there")
+            for name, computed in _recomputed(meta, record, checks, notes):
+                checks[name] = record[name] == computed
+                if not checks[name]:
+                    recorded[name], recomputed[name] = record[name], computed
+        except (RemitError, KeyError, TypeError, ValueError) as error:
+            notes.append(f"What was recorded cannot be computed with: {error}")
+            checks["readable"] = False
+    return {
+        "agrees": bool(checks) and False not in checks.values(),
+        "decision_id": meta.get("decision_id", ""),
+        "entry_id": entry.id,
+        "checks": checks,
+        "recorded": recorded,
+        "recomputed": recomputed,
+        "notes": notes,
+    }
+
+
+def _recomputed(
+    meta: Mapping[str, Any],
+    record: Mapping[str, Any],
+    checks: dict[str, bool | None],
+    notes: list[str],
+) -> Iterator[tuple[str, Any]]:
+    """Fields of the record as they are computed now; what is no field goes into ``checks``."""
+    context: Mapping[str, Any] = meta["context"]
+    inputs = _scored(meta)
+    if record["rule_version_hash"] == RULES_UNAVAILABLE:
+        checks["rule_version_hash"] = None
+        notes.append("The rule file could not be read then; defaults were in force.")
+    else:
+        yield "rule_version_hash", inputs.weights.rule_version_hash
+    hashed = {
+        "prompt": meta["prompt"],
+        "context": dict(context),
+        "rule_version_hash": record["rule_version_hash"],
+        "candidates_considered": record["candidates_considered"],
+    }
+    yield "decision_hash", compute_decision_hash(hashed, record["chosen_model_id"])
+    checks["profiles"] = sorted(meta["profiles"]) == list(context["candidates"])
+    checks["attempts"] = _attempts_agree(meta, record)
+    if meta.get("scoring", "remit") != "remit":
+        checks["scores"] = checks["candidates_considered"] = None
+        notes.append(f"Scored by {meta['scoring']}, which is not run again.")
+        return
+    scoring = score_candidates(inputs)
+    yield "scores", dict(scoring.scores)
+    yield "candidates_considered", list(chain_of(scoring))
+
+
+def _attempts_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:
+    """Whether the chosen model and the count of attempts are those of the calls on record."""
+    attempts, skipped = meta.get("attempts"), meta.get("skipped")
+    if not isinstance(attempts, list) or not isinstance(skipped, list):
+        return None
+    answered = {call["model_id"] for call in attempts if call.get("outcome") == "success"}
+    if record["routing_mode"] == "fail":
+        failed = [call for call in attempts if call.get("outcome") != "success"]
+        count, chosen = len(failed) + len(skipped), not record["chosen_model_id"]
+    else:
+        count = max(0, len({call["model_id"] for call in attempts}) - 1)
+        chosen = record["chosen_model_id"] in answered
+    return chosen and bool(record["fallback_attempts"] == count)

@@ -6,31 +6,32 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from remit.gateway import LLMGateway
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, TextSink
 from remit.kernel.settings import default_settings
+from remit.kernel.validation import check_fields
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
-from remit.routing.prompts import PromptMaker
+from remit.routing.prompts import StagePrompts
 from remit.routing.scoring import ScoringFn, score_candidates
-from remit.routing.weights import Rules, Weights
+from remit.routing.weights import Rules
 
 __all__ = [
     "EnsembleOptions",
-    "Join",
     "RouteOptions",
     "RouteResult",
     "Stage",
     "model_timeout_s",
 ]
 
-Join = Literal["vote", "judge", "fields"]
-
+_Positive = Annotated[float, Field(gt=0, lt=1e9)]
 _TIMEOUT_VARIABLE = "REMIT_MODEL_TIMEOUT"
 
 
@@ -47,21 +48,14 @@ class EnsembleOptions:
         max_usd: as many are asked as surely cost no more together; ``None``: no bound of its own.
     """
 
-    size: int = 3
-    join: Join = "vote"
+    size: Annotated[int, Field(ge=1)] = 3
+    join: Literal["vote", "judge", "fields"] = "vote"
     judge: Sequence[Candidate] = ()
-    timeout_s: float = 60.0
-    max_usd: float | None = None
+    timeout_s: _Positive = 60.0
+    max_usd: _Positive | None = None
 
     def __post_init__(self) -> None:
-        if type(self.size) is not int or self.size < 1:
-            raise InvalidInputError(f"An ensemble's size is {self.size!r}; it takes 1 or more.")
-        if self.join not in ("vote", "judge", "fields"):
-            raise InvalidInputError(f"An ensemble's join is {self.join!r}.",
-                                    next_step="Use vote, judge or fields.")  # fmt: skip
-        _check_positive("timeout_s", self.timeout_s)
-        if self.max_usd is not None:
-            _check_positive("max_usd", self.max_usd)
+        check_fields(self, "an ensemble")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +97,7 @@ class RouteOptions:
         emitter_timeout_s: the longest wait for the emitter.
         ensemble: of mode ``ensemble``.
         stages: of mode ``pipeline``, in order.
-        prompts: makes a stage's or a judge's request out of its contract; see
-            :class:`remit.routing.StagePrompts`.
+        prompts: makes a stage's or a judge's request out of its contract.
         route: the name that the call asked for, as records show it.
         identity: who calls, where already authenticated.
         on_text: receives the answer's text as it comes: of the model that answers, alone.
@@ -126,7 +119,7 @@ class RouteOptions:
     )
     ensemble: EnsembleOptions = field(default_factory=EnsembleOptions)
     stages: Sequence[Stage] = ()
-    prompts: PromptMaker | None = None
+    prompts: StagePrompts | None = None
     route: str = ""
     identity: Identity | None = None
     on_text: TextSink | None = None
@@ -146,14 +139,6 @@ class RouteOptions:
             raise InvalidInputError("The last stage of a pipeline makes its answer: it revises.")
         if self.prompts is None and any(stage.contract_id for stage in self.stages):
             raise InvalidInputError("Stages with a contract need something that makes prompts.")
-
-    @property
-    def rules_in_force(self) -> Rules:
-        """The rules that score."""
-        if self.rules is not None:
-            return self.rules
-        shipped = Weights.shipped()
-        return Rules(shipped, shipped.rule_version_hash)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from remit.contracts import ContractLoader
 from remit.kernel.exchange import PromptRequest
 
-__all__ = ["PromptMaker", "StagePrompts"]
-
-
-class PromptMaker(Protocol):
-    """What makes a request out of a contract and variables."""
-
-    def request(
-        self, base: PromptRequest, contract_id: str, variables: Mapping[str, Any]
-    ) -> PromptRequest:
-        """The request of one stage."""
-        ...
-
-    def check(self, contract_id: str) -> None:
-        """Make sure that there is such a contract; raises where there is not."""
-        ...
+__all__ = ["StagePrompts"]
 
 
 class StagePrompts:
@@ -55,11 +41,10 @@ class StagePrompts:
         contract = self._contracts.load(contract_id)
         pack = self._contracts.load_pack(contract.prompt_pack_id)
         boundary = contract.boundary
-        messages: Sequence[Mapping[str, Any]] = pack.render(variables)
         return replace(
             base,
             prompt="",
-            messages=[dict(message) for message in messages],
+            messages=[dict(message) for message in pack.render(variables)],
             prompt_pack_id=contract.prompt_pack_id,
             contract_id=contract.contract_id,
             framework_id=str(contract.metadata.get("framework_id", "")),

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from remit.kernel.errors import ConfigError
-from remit.kernel.settings import RoutedModelSettings, RoutingSettings, default_settings
+from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
+from remit.kernel.settings import (
+    RoutedModelSettings,
+    RouteSettings,
+    RoutingSettings,
+    default_settings,
+)
 from remit.providers.prices import PriceTable
 from remit.routing.candidate import Candidate
+from remit.routing.ensemble import JUDGE_CONTRACT
+from remit.routing.prompts import StagePrompts
 from remit.routing.reliability import USUAL, Reliability
+from remit.routing.scoring import task_of
+from remit.routing.weights import Rules
 
-__all__ = ["Reach", "Registry", "candidate_of"]
+__all__ = ["Reach", "Registry", "candidate_of", "read_routes"]
 
 _NANO = 1_000_000_000
 _Groups = dict[tuple[str, ...], tuple[Candidate, ...]]
@@ -58,30 +67,24 @@ class Registry:
         self._reach = reach
         self._reliability = reliability
         self._stated = {
-            name: _candidate(name, one, prices, reach) for name, one in settings.models.items()
+            name: candidate_of(name, one, prices, reach.free)
+            for name, one in settings.models.items()
         }
         shipped = default_settings().routing.models
         self._shipped = {name for name, one in settings.models.items() if shipped.get(name) == one}
         provider_id, model_id = reach.default
-        self._default = next(
-            (
-                one.model_id
-                for one in self._stated.values()
-                if (one.provider_id, one.provider_model) == reach.default
-            ),
-            "",
-        )
+        self._default = ""
+        for one in self._stated.values():
+            if (one.provider_id, one.provider_model) == reach.default:
+                self._default = self._default or one.model_id
         if not self._default:
             name = model_id if model_id not in self._stated else f"{provider_id}/{model_id}"
             stated = RoutedModelSettings.model_validate(
                 {"provider": provider_id, "served_as": model_id}
             )
-            self._stated[name] = _candidate(name, stated, prices, reach)
+            self._stated[name] = candidate_of(name, stated, prices, reach.free)
             self._default = name
-        self._made: tuple[Mapping[str, int], _Groups] = (
-            {},
-            {},
-        )
+        self._made: tuple[Mapping[str, int], _Groups] = ({}, {})
 
     def candidates(self, names: Sequence[str] = ()) -> tuple[Candidate, ...]:
         """Candidates as they are now.
@@ -105,19 +108,6 @@ class Registry:
             )
         return found
 
-    def check(self, names: Sequence[str]) -> None:
-        """Make sure that all names are known.
-
-        Raises:
-            ConfigError: one is not.
-        """
-        for name in names:
-            if name not in self._stated:
-                raise ConfigError(
-                    f"A route names the model {name!r}, which is not in [routing.models].",
-                    next_step=f"Known are {', '.join(sorted(self._stated))}.",
-                )
-
     def reachable(self) -> list[str]:
         """Names of the models that can be asked here, by the configuration."""
         reach = self._reach
@@ -128,9 +118,9 @@ class Registry:
             and (name == self._default or name not in self._shipped or one.provider_id in reach.own)
         ]
 
-    def all(self) -> list[Candidate]:
-        """Every model that is stated, reachable or not."""
-        return list(self.candidates(tuple(self._stated)))
+    def names(self) -> list[str]:
+        """Names of all models that are stated, reachable or not."""
+        return list(self._stated)
 
     def of(self, model_id: str) -> Candidate | None:
         """The candidate of that name."""
@@ -152,7 +142,7 @@ def candidate_of(
         free: ids of providers that bill nothing.
 
     Raises:
-        InvalidInputError: what is stated cannot be used.
+        ConfigError: what is stated cannot be used.
     """
     model = stated.served_as or name
     price = prices.find(stated.provider, model)
@@ -164,25 +154,60 @@ def candidate_of(
     elif stated.input_usd_per_million is not None and stated.output_usd_per_million is not None:
         input_price = round(stated.input_usd_per_million * _NANO)
         output_price = round(stated.output_usd_per_million * _NANO)
-    return Candidate(
-        model_id=name,
-        provider_id=stated.provider,
-        abilities=stated.abilities,
-        input_price=input_price,
-        output_price=output_price,
-        context_tokens=stated.context_tokens or (price.context_window if price else None) or 0,
-        tokens_per_s=stated.tokens_per_s,
-        languages=tuple(stated.languages),
-        tools=stated.tools,
-        images=stated.images,
-        served_as="" if model == name else model,
-    )
-
-
-def _candidate(
-    name: str, stated: RoutedModelSettings, prices: PriceTable, reach: Reach
-) -> Candidate:
     try:
-        return candidate_of(name, stated, prices, reach.free)
-    except ValueError as error:
+        return Candidate(
+            model_id=name,
+            provider_id=stated.provider,
+            abilities=stated.abilities,
+            input_price=input_price,
+            output_price=output_price,
+            context_tokens=stated.context_tokens or (price.context_window if price else None) or 0,
+            tokens_per_s=stated.tokens_per_s,
+            languages=tuple(stated.languages),
+            tools=stated.tools,
+            images=stated.images,
+            served_as="" if model == name else model,
+        )
+    except InvalidInputError as error:
         raise ConfigError(f"[routing.models.{name!r}] cannot be used: {error}") from error
+
+
+def read_routes(
+    settings: RoutingSettings, registry: Registry, rules: Rules, prompts: StagePrompts
+) -> Mapping[str, RouteSettings]:
+    """The routes of a configuration, each with its operator preference.
+
+    Raises:
+        ConfigError: one names a model, a preference, a task or a contract that there is not.
+    """
+    routes = {}
+    for name, route in settings.routes.items():
+        place = f"[routing.routes.{name}]"
+        if not name or "/" in name or name in settings.models:
+            raise ConfigError(
+                f"{place} has a name that can be confused with a model's.",
+                next_step="Name it otherwise, and without a slash.",
+            )
+        for model in (*route.models, *route.judge, *(m for s in route.stages for m in s.models)):
+            if registry.of(model) is None:
+                raise ConfigError(
+                    f"{place} names the model {model!r}, which is not in [routing.models].",
+                    next_step=f"Known are {', '.join(sorted(registry.names()))}.",
+                )
+        preference = route.operator_preference or settings.operator_preference
+        if preference and preference not in rules.weights.preferences:
+            raise ConfigError(
+                f"{place} prefers {preference!r}, which the routing rules do not know.",
+                next_step=f"They know {', '.join(sorted(rules.weights.preferences)) or 'none'}.",
+            )
+        contracts = [stage.contract for stage in route.stages if stage.contract]
+        if route.mode == "ensemble" and route.join == "judge":
+            contracts.append(JUDGE_CONTRACT)
+        try:
+            task_of(route.task)
+            for contract in contracts:
+                prompts.check(contract)
+        except RemitError as error:
+            raise ConfigError(f"{place}: {error}") from error
+        routes[name] = route.model_copy(update={"operator_preference": preference})
+    return routes

@@ -27,8 +27,8 @@ from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
-from remit.routing.ranking import Ranking, name_of, rank
-from remit.routing.scoring import ScoringInputs, task_of
+from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
+from remit.routing.weights import Rules
 
 __all__ = ["Outcome", "aroute_request", "new_request", "route", "route_request"]
 
@@ -219,7 +219,7 @@ def _request(prompt: Prompt, options: RouteOptions) -> PromptRequest:
 def _rank(
     options: RouteOptions, candidates: Sequence[Candidate], prompt: Prompt, task: str
 ) -> Ranking:
-    weights = options.rules_in_force.weights
+    weights = (options.rules or Rules.shipped()).weights
     inputs = ScoringInputs(prompt, task, options.operator_preference, candidates, weights)
     return rank(inputs, options.scoring_fn)
 
@@ -235,7 +235,7 @@ def _decision(
 ) -> RoutingDecision:
     """The decision, for the emitter; the prompt comes with its canonical JSON."""
     chain = tuple(candidate.model_id for candidate in ranking.chain)
-    version = options.rules_in_force.version_hash
+    version = (options.rules or Rules.shipped()).version_hash
     chosen = answer[0].model_id if answer is not None else ""
     mode: RoutingMode = options.mode if answer is not None else "fail"
     # Canonical JSON, its keys in order: context and rules are the same for many decisions.

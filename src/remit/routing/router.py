@@ -16,23 +16,20 @@ from remit.kernel.exchange import (
     RouteOutcome,
     TextSink,
 )
-from remit.kernel.settings import RoutingSettings
+from remit.kernel.settings import RouteSettings, RoutingSettings
 from remit.ledger import LedgerClient
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.emitters import create_thought_record_emitter
 from remit.routing.errors import RouteNotFoundError
-from remit.routing.explanation import explain, find_decision
+from remit.routing.explanation import explain
 from remit.routing.intent import read_intent
-from remit.routing.options import RouteOptions, model_timeout_s
-from remit.routing.prompts import PromptMaker
-from remit.routing.ranking import rank
-from remit.routing.recomputation import replay
-from remit.routing.registry import Registry
+from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
+from remit.routing.prompts import StagePrompts
+from remit.routing.registry import Registry, read_routes
 from remit.routing.route import Outcome, new_request
 from remit.routing.route import route as route_prompt
-from remit.routing.routes import Route, read_routes
-from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.scoring import ScoringFn, ScoringInputs, rank, score_candidates, task_of
 from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
@@ -63,7 +60,7 @@ class Router:
         settings: RoutingSettings,
         registry: Registry,
         rules: Rules,
-        prompts: PromptMaker,
+        prompts: StagePrompts,
     ) -> None:
         self._gateway = gateway
         self._ledger = ledger
@@ -71,7 +68,7 @@ class Router:
         self._registry = registry
         self._prompts = prompts
         self.rules = rules
-        self.routes: Mapping[str, Route] = read_routes(settings, registry, self.rules, prompts)
+        self.routes: Mapping[str, RouteSettings] = read_routes(settings, registry, rules, prompts)
         self.scoring_fn: ScoringFn = score_candidates
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
 
@@ -109,7 +106,7 @@ class Router:
         """Answer a request whose ``model_id`` names a route."""
         prompt = request.prompt if request.messages is None else list(request.messages)
         name = request.model_id or _AUTO
-        if request.idempotency_key and self._route(name).settings.mode == "ensemble":
+        if request.idempotency_key and self._route(name).mode == "ensemble":
             message = "an ensemble's answer is not kept under an idempotency key: name none"
             return await self._gateway.reject(request, "INVALID_INPUT", message, identity=identity)
         allowed = self._allowed(name, identity)
@@ -207,7 +204,7 @@ class Router:
         weights = self.rules.weights
         inputs = ScoringInputs(
             prompt,
-            task_of(task or known.settings.task),
+            task_of(task or known.task),
             operator_preference or known.operator_preference,
             allowed,
             weights,
@@ -227,7 +224,7 @@ class Router:
         providers = self._gateway.providers
         breakers = self._gateway.breakers
         models = []
-        for one in self._registry.all():
+        for one in self._registry.candidates(self._registry.names()):
             breaker = breakers.get((one.provider_id, one.provider_model))
             state = breaker.state if breaker is not None else CircuitState.CLOSED
             wait_s = breaker.retry_after_s if breaker is not None else None
@@ -248,14 +245,14 @@ class Router:
             "preferences": sorted(self.rules.weights.preferences),
             "routes": [
                 {
-                    "name": route.name,
-                    "mode": route.settings.mode,
-                    "models": [one.model_id for one in self._candidates(route.name)],
+                    "name": name,
+                    "mode": route.mode,
+                    "models": [candidate.model_id for candidate in self._candidates(name)],
                     "operator_preference": route.operator_preference,
-                    "task": route.settings.task,
-                    "stages": [stage.name for stage in route.settings.stages],
+                    "task": route.task,
+                    "stages": [stage.name for stage in route.stages],
                 }
-                for route in self.routes.values()
+                for name, route in self.routes.items()
             ],
             "models": models,
         }
@@ -268,17 +265,9 @@ class Router:
         """
         return explain(self._ledger, decision)
 
-    def replay(self, decision: str) -> dict[str, Any]:
-        """Compute a decision again; see :func:`remit.routing.replay`.
-
-        Raises:
-            DecisionNotFoundError: there is no such decision.
-        """
-        return replay(find_decision(self._ledger, decision))
-
     # -- what a route means ------------------------------------------------------------------
 
-    def _route(self, name: str) -> Route:
+    def _route(self, name: str) -> RouteSettings:
         route = self.routes.get(name)
         if route is None:
             raise RouteNotFoundError(
@@ -288,7 +277,7 @@ class Router:
         return route
 
     def _candidates(self, name: str) -> tuple[Candidate, ...]:
-        return self._registry.candidates(self._route(name).settings.models)
+        return self._registry.candidates(self._route(name).models)
 
     def _allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
         """The candidates of a route that a key may use; all, where it names the route."""
@@ -316,10 +305,10 @@ class Router:
         identity: Identity | None,
         allowed: Sequence[Candidate],
     ) -> RouteOptions:
-        fields = self._route(name).options(self._registry)
-        fields["candidates"] = allowed
+        route, candidates = self._route(name), self._registry.candidates
         return RouteOptions(
             gateway=self._gateway,
+            candidates=allowed,
             request=request,
             rules=self.rules,
             scoring_fn=self.scoring_fn,
@@ -332,7 +321,26 @@ class Router:
             emitter_timeout_s=self._settings.emitter_timeout_s,
             prompts=self._prompts,
             identity=identity,
-            **fields,
+            route=name,
+            mode=route.mode,
+            task=route.task,
+            operator_preference=route.operator_preference,
+            ensemble=EnsembleOptions(
+                size=route.size,
+                join=route.join,
+                judge=candidates(route.judge) if route.judge else (),
+                timeout_s=route.timeout_s,
+                max_usd=route.max_usd,
+            ),
+            stages=tuple(
+                Stage(
+                    stage.name,
+                    stage.contract,
+                    candidates(stage.models) if stage.models else (),
+                    stage.revises,
+                )
+                for stage in route.stages
+            ),
         )
 
 

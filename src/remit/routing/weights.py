@@ -222,6 +222,12 @@ class Rules:
     weights: Weights
     version_hash: str
 
+    @classmethod
+    def shipped(cls) -> Self:
+        """Those that come with Remit."""
+        weights = Weights.shipped()
+        return cls(weights, weights.rule_version_hash)
+
 
 def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
     """The rules in a file; where they cannot be read, the shipped ones without a version.
