@@ -10,19 +10,6 @@ from urllib.parse import unquote
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 
-__all__ = [
-    "Amount",
-    "BudgetCheckResult",
-    "BudgetLimits",
-    "BudgetScope",
-    "BudgetStatus",
-    "DebitResult",
-    "TokenUsage",
-    "nano_of",
-    "owners_of",
-    "usd_of",
-]
-
 NANO = 1_000_000_000
 """Nano-dollars in a dollar: money is counted in whole nano-dollars (SPEC 5)."""
 

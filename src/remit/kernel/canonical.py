@@ -16,18 +16,6 @@ import rfc8785
 
 from remit.kernel.errors import InvalidInputError
 
-__all__ = [
-    "MAX_SAFE_INTEGER",
-    "NotCanonicalError",
-    "OddFloat",
-    "canonical_json",
-    "encode_odd",
-    "is_fast",
-    "number",
-    "sha256_hex",
-    "surrogate_error",
-]
-
 MAX_SAFE_INTEGER = 2**53 - 1
 """Largest integer that every JSON reader keeps exact (RFC 7493, I-JSON)."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "InvalidInputError", "RemitError"]
-
 
 class RemitError(Exception):
     """What went wrong, and what to do next.

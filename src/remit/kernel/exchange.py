@@ -22,24 +22,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-__all__ = [
-    "GatewayPort",
-    "Message",
-    "ModelCapabilities",
-    "PromptRequest",
-    "PromptResponse",
-    "RouteOutcome",
-    "StreamEvent",
-    "TextDelta",
-    "TextSink",
-    "ThinkingDelta",
-    "ToolInputDelta",
-    "ToolUseStart",
-    "check_messages",
-    "conversation",
-    "text_of",
-]
-
 Message = dict[str, Any]
 
 _ROLES = ("system", "user", "assistant")

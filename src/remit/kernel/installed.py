@@ -21,15 +21,6 @@ from typing import Any
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 
-__all__ = [
-    "LOCK_FILE",
-    "OWNERSHIP_FILE",
-    "ChangedFileError",
-    "InstalledFiles",
-    "NotInstalledError",
-    "shipped_file",
-]
-
 OWNERSHIP_FILE = "HOT/registries/ownership.json"
 LOCK_FILE = "HOT/installed/.lock"
 

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from remit.kernel.errors import InvalidInputError
 
-__all__ = ["call_in_thread", "run_blocking", "start_background"]
-
 _T = TypeVar("_T")
 
 _lock = threading.Lock()

@@ -17,8 +17,6 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
 
-__all__ = ["first_problem", "problems", "schema_problem", "shipped_schema"]
-
 
 @functools.cache
 def shipped_schema(name: str) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["redact_secrets"]
-
 _REDACTED = "[secret]"
 # Each alternative starts with something fixed and holds no nested repetition: time is linear.
 _SECRETS = re.compile(

@@ -11,8 +11,6 @@ from remit.kernel.errors import InvalidInputError
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-__all__ = ["check_fields", "first_error"]
-
 
 def first_error(error: ValidationError) -> tuple[str, str]:
     """The first error as its dotted key (empty for the document itself) and its message."""

@@ -21,8 +21,6 @@ from remit.ledger.store import Stage, StageOpener, Unit, as_bytes
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
-__all__ = ["Batch", "Head", "Key", "keys_of"]
-
 _NONCE_BYTES = 32
 _RESTORE_ROWS = 256
 

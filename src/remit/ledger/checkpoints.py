@@ -23,8 +23,6 @@ from remit.ledger.tlog import (
 )
 from remit.ledger.tree import LedgerTree
 
-__all__ = ["CheckpointSchedule", "Checkpoints", "stored_notes"]
-
 _log = logging.getLogger("remit.ledger")
 
 _OWNER = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"

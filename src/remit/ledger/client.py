@@ -27,8 +27,6 @@ from remit.ledger.search import TextIndex
 from remit.ledger.store import EntryRow, StageOpener, Transaction, Unit
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
-__all__ = ["LedgerClient"]
-
 _T = TypeVar("_T")
 
 _PAGE_SIZE = 500  # entries that a query fetches at once

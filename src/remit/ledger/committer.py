@@ -15,8 +15,6 @@ from remit.ledger.checkpoints import CheckpointSchedule
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Store, Unit
 
-__all__ = ["GroupCommitter"]
-
 _MAX_BATCH = 512  # units in one transaction
 _GATHER_S = 0.0003  # a commit waits up to this long for as many units as came before
 

@@ -20,23 +20,6 @@ import orjson
 from remit.kernel.canonical import canonical_json
 from remit.ledger.errors import LedgerFormatError
 
-__all__ = [
-    "NO_STEP",
-    "Content",
-    "ContentText",
-    "EncodedValue",
-    "Erased",
-    "StoredValue",
-    "commit",
-    "commitments_in",
-    "content",
-    "fill",
-    "is_commitment",
-    "is_message_list",
-    "next_step",
-    "texts_in",
-]
-
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 
 NO_STEP = "0" * 64

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["LedgerEntry", "entry_id", "parse_entry_id", "utc_now"]
-
 
 @dataclass(slots=True)
 class LedgerEntry:

@@ -18,8 +18,6 @@ from remit.ledger.record import is_plain_text
 from remit.ledger.search import TextIndex
 from remit.ledger.store import Store, Transaction
 
-__all__ = ["Eraser", "ErasureReport", "erasure_digest", "is_erasure_of"]
-
 Run = Callable[[Callable[[Transaction], Any]], Any]
 _Find = Callable[[Transaction], set[int]]  # the ids of the content to erase
 

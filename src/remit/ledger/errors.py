@@ -2,21 +2,6 @@
 
 from remit.kernel.errors import InvalidInputError, RemitError
 
-__all__ = [
-    "EntryNotFoundError",
-    "ErasureError",
-    "ExportFormatError",
-    "LedgerClosedError",
-    "LedgerConnectionError",
-    "LedgerError",
-    "LedgerFormatError",
-    "LedgerKeyError",
-    "LedgerWriteError",
-    "NoSignerError",
-    "RecordTooLargeError",
-    "ScopeError",
-]
-
 
 class LedgerError(RemitError):
     """Base of the errors of a ledger."""

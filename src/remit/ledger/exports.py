@@ -27,8 +27,6 @@ from remit.ledger.store import EntryRow, Filter, Store
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 from remit.ledger.tree import LedgerTree
 
-__all__ = ["EXPORT_FORMAT", "Exporter", "Format"]
-
 Format = Literal["jsonl", "parquet", "tiles"]
 
 EXPORT_FORMAT = "remit-ledger-export/1"

@@ -11,8 +11,6 @@ from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
 from remit.ledger.record import columns_of
 
-__all__ = ["LedgerPort", "OrderedWriter", "ScopedLedger"]
-
 _VISIBLE = {
     "hot": frozenset({"hot", "ho2", "ho1", None}),
     "ho2": frozenset({"ho2", "ho1"}),

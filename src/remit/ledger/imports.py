@@ -25,8 +25,6 @@ from remit.ledger.store import Store
 from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tree import LedgerTree
 
-__all__ = ["ImportReport", "Importer"]
-
 _MAX_LINE = 1 << 30
 
 

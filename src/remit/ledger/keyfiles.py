@@ -16,8 +16,6 @@ from remit.ledger.errors import LedgerKeyError
 from remit.ledger.tlog import Signer, TlogError, VerifierKey
 from remit.ledger.tlog.note import ED25519
 
-__all__ = ["KeyFiles", "LedgerKey", "publish", "write_new"]
-
 
 class KeyFiles:
     """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.

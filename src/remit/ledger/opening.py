@@ -10,8 +10,6 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.sqlite import SqliteStore
 from remit.ledger.store import Store
 
-__all__ = ["StoreAddress"]
-
 _COMPRESS_ABOVE_BYTES = 8192
 _POSTGRES = ("postgresql://", "postgres://")
 

@@ -13,8 +13,6 @@ from remit.ledger.reader import Reader, decode_record
 from remit.ledger.record import is_plain_text
 from remit.ledger.store import EntryRow, Filter, Store
 
-__all__ = ["Equalities", "Order", "build_filter", "find_orphans", "pages", "to_seq"]
-
 Order = Literal["asc", "desc"]
 
 _GREATEST = (1 << 63) - 1  # a 64-bit integer column

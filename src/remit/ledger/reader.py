@@ -13,8 +13,6 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import record_problem
 from remit.ledger.store import EntryRow, Store, as_bytes
 
-__all__ = ["MessageList", "Reader", "chunks", "marks"]
-
 _CHUNK = 400  # parameters in one statement, well under every engine's limit
 
 _T = TypeVar("_T")

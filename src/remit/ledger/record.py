@@ -34,20 +34,6 @@ from remit.ledger.content import (
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import RecordTooLargeError
 
-__all__ = [
-    "INDEXED",
-    "MAX_RECORD_BYTES",
-    "Prepared",
-    "Sealed",
-    "columns_of",
-    "content_scope",
-    "inspect_record",
-    "is_plain_text",
-    "prepare",
-    "record_problem",
-    "seal",
-]
-
 MAX_RECORD_BYTES = 65_535
 """The largest record, in bytes: the limit of an entry in C2SP tlog-tiles."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["Problem", "Progress", "VerificationReport"]
-
 Progress = Callable[[int, int], None]
 """Called now and then with what is done and what there is in all."""
 

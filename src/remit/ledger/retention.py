@@ -8,8 +8,6 @@ import threading
 from remit.kernel.errors import RemitError
 from remit.ledger.client import LedgerClient
 
-__all__ = ["RetentionSchedule"]
-
 _log = logging.getLogger("remit.ledger")
 
 

@@ -7,8 +7,6 @@ from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
 from remit.ledger.keyfiles import LedgerKey
 
-__all__ = ["ledger_key", "open_root_ledger"]
-
 
 def ledger_key(root: Root, settings: LedgerSettings) -> LedgerKey:
     """The key files of a root's ledger."""

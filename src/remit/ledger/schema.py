@@ -14,18 +14,6 @@ from typing import NamedTuple
 
 from remit.ledger.record import INDEXED
 
-__all__ = [
-    "COLUMNS",
-    "LAYOUT_VERSION",
-    "NARROWEST_FIRST",
-    "POSTGRES",
-    "SQLITE",
-    "STATE_TABLES",
-    "TABLES",
-    "Column",
-    "declare",
-]
-
 LAYOUT_VERSION = 3
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 

@@ -16,8 +16,6 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger.content import StoredValue, texts_in
 from remit.ledger.store import Store, Transaction
 
-__all__ = ["TextIndex"]
-
 Run = Callable[[Callable[[Transaction], Any]], Any]
 
 _BATCH = 200

@@ -14,20 +14,6 @@ from typing import Any, NamedTuple, Protocol
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.record import Prepared
 
-__all__ = [
-    "EntryRow",
-    "Filter",
-    "RawContent",
-    "RawEntry",
-    "RawStep",
-    "Stage",
-    "StageOpener",
-    "Store",
-    "Transaction",
-    "Unit",
-    "as_bytes",
-]
-
 
 class Transaction(Protocol):
     """One atomic change of the ledger's database, as :meth:`LedgerClient.transact` hands it out.

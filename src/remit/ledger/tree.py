@@ -20,8 +20,6 @@ from remit.ledger.tlog import (
     tree_root,
 )
 
-__all__ = ["LedgerTree"]
-
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 

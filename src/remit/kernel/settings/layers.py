@@ -19,8 +19,6 @@ from remit.kernel.installed import InstalledFiles, shipped_file
 from remit.kernel.settings.routing import RoutedModelSettings, RouteSettings
 from remit.kernel.settings.settings import McpServerSettings, ProviderSettings, Settings
 
-__all__ = ["LoadedSettings", "default_settings", "load_settings"]
-
 _log = logging.getLogger("remit.settings")
 _DEFAULTS = "HOT/config/defaults.toml"
 _PREFIX = "REMIT_"

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from remit.kernel.settings.section import Section
 
-__all__ = ["GateSettings", "PackageIndexSettings", "PackageSettings"]
-
 
 class PackageIndexSettings(Section):
     """``[packages.index]``: what indexes may cost, and how long what they sign holds."""

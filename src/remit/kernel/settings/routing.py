@@ -11,8 +11,6 @@ from remit.kernel.settings.section import Section
 _Usd = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
-__all__ = ["RouteSettings", "RoutedModelSettings", "RoutingSettings", "StageSettings"]
-
 
 class RoutedModelSettings(Section):
     """``[routing.models.NAME]``: one model, and what is stated of it."""

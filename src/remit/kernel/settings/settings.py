@@ -10,27 +10,6 @@ from remit.kernel.settings.packages import GateSettings, PackageSettings
 from remit.kernel.settings.routing import RoutingSettings
 from remit.kernel.settings.section import Section as _Section
 
-__all__ = [
-    "AttentionSettings",
-    "AuthSettings",
-    "BudgetSettings",
-    "ChatSettings",
-    "GatewaySettings",
-    "LeaseSettings",
-    "LedgerSettings",
-    "LocalModelSettings",
-    "McpOfferSettings",
-    "McpServerSettings",
-    "ModelSettings",
-    "ProviderSettings",
-    "ServerSettings",
-    "Settings",
-    "SupervisorSettings",
-    "TelemetrySettings",
-    "ToolSettings",
-    "WorkerSettings",
-]
-
 
 class LedgerSettings(_Section):
     """``[ledger]``: where the record is and what of it is content."""

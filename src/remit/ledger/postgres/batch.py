@@ -14,8 +14,6 @@ from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.schema import TABLES
 
-__all__ = ["HEAD", "PostgresBatch", "columns_of_keys"]
-
 _FOUND = """
     SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce
     FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest)

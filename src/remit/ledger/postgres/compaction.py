@@ -8,8 +8,6 @@ import asyncpg
 
 from remit.ledger.postgres.connection import Writer
 
-__all__ = ["compact"]
-
 _RETRY_S = 0.05
 
 

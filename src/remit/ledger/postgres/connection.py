@@ -14,8 +14,6 @@ from urllib.parse import unquote
 
 import asyncpg
 
-__all__ = ["CONNECTION_ERRORS", "ENGINE_ERRORS", "Pool", "Writer", "is_connection_error", "masked"]
-
 _T = TypeVar("_T")
 
 ENGINE_ERRORS: tuple[type[Exception], ...] = (

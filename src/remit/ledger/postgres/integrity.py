@@ -8,8 +8,6 @@ from typing import Any
 from remit.ledger.postgres.schema import INDEXES, TRIGGERS
 from remit.ledger.schema import STATE_TABLES, TABLES
 
-__all__ = ["layout_problem"]
-
 
 def layout_problem(select: Callable[[str], list[tuple[Any, ...]]]) -> str:
     """What is wrong with tables, columns, indexes, triggers and rules; empty when nothing."""

@@ -6,8 +6,6 @@ import re
 
 from remit.ledger.schema import POSTGRES, STATE_TABLES, declare
 
-__all__ = ["INDEXES", "MIGRATIONS", "TRIGGERS"]
-
 _VIEWS = """
 CREATE VIEW entry_commitments AS
     SELECT e.seq, e.id, e.event_type, e.session_id, w.path, w.node ->> '$content' AS content,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["search_expression", "vector"]
-
 _MAX_POSITION = 16_383  # of a word in a tsvector
 _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 _MAX_PLACES = 255  # of one word: the engine keeps no more

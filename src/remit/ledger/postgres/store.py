@@ -37,8 +37,6 @@ from remit.ledger.postgres.search import search_expression, vector
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, TABLES
 from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit, as_bytes
 
-__all__ = ["PostgresStore"]
-
 _CHUNK = 400  # rows fetched at once by scans
 _READERS = 4
 _RETRY_S = 0.05

@@ -12,8 +12,6 @@ from typing_extensions import override
 from remit.ledger.batch import Batch, Head, Key
 from remit.ledger.schema import TABLES
 
-__all__ = ["RECORD_SQL", "SqliteBatch"]
-
 RECORD_SQL = "CAST(record AS BLOB)"
 """Reads a record as bytes, also where they are no text."""
 

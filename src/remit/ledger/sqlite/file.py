@@ -11,8 +11,6 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE
 
-__all__ = ["create_if_absent"]
-
 
 def create_if_absent(path: Path) -> None:
     """Make the file atomically, also when several processes try at once."""

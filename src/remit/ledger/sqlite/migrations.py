@@ -15,8 +15,6 @@ from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
-__all__ = ["migrate"]
-
 _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 
 

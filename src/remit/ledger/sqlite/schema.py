@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, declare
 
-__all__ = ["APPLICATION_ID", "CREATE", "SEARCH", "VIEWS", "squeezed"]
-
 APPLICATION_ID = 0x524D5431
 """``RMT1`` in the file's header distinguishes a ledger from any other SQLite file."""
 

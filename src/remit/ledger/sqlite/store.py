@@ -20,8 +20,6 @@ from remit.ledger.sqlite.migrations import migrate
 from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE, SEARCH, squeezed
 from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
 
-__all__ = ["SqliteStore"]
-
 _CHUNK = 400  # rows fetched at once by scans
 _LAYOUT = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 _RETRY_S = 0.05

@@ -19,8 +19,6 @@ from remit.ledger.tlog.note import (
     parse_decimal,
 )
 
-__all__ = ["Checkpoint", "Cosignature", "SignedCheckpoint"]
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from remit.kernel.errors import RemitError
 
-__all__ = [
-    "CheckpointError",
-    "KeyFormatError",
-    "NoteError",
-    "ProofError",
-    "TileError",
-    "TlogError",
-]
-
 
 class TlogError(RemitError):
     """Base of the errors of tlog."""

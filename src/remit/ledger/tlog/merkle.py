@@ -7,18 +7,6 @@ from collections.abc import Callable, Sequence
 
 from remit.ledger.tlog.errors import ProofError
 
-__all__ = [
-    "EMPTY_ROOT",
-    "consistency_proof",
-    "inclusion_proof",
-    "leaf_hash",
-    "node_hash",
-    "split_point",
-    "tree_root",
-    "verify_consistency",
-    "verify_inclusion",
-]
-
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 """The root of the tree without leaves."""
 

@@ -14,18 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from remit.ledger.tlog.errors import KeyFormatError, NoteError
 
-__all__ = [
-    "COSIGNATURE",
-    "ED25519",
-    "MAX_NOTE_BYTES",
-    "Note",
-    "NoteSignature",
-    "Signer",
-    "VerifierKey",
-    "parse_base64",
-    "parse_decimal",
-]
-
 ED25519 = 0x01
 """Signature type: Ed25519 over the note's text."""
 

@@ -10,8 +10,6 @@ from remit.ledger.tlog.errors import ProofError
 from remit.ledger.tlog.merkle import leaf_hash, verify_inclusion
 from remit.ledger.tlog.note import MAX_NOTE_BYTES, VerifierKey, parse_base64, parse_decimal
 
-__all__ = ["TlogProof"]
-
 _HEADER = "c2sp.org/tlog-proof@v1"
 _MAX_HASHES = 63
 

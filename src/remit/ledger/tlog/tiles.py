@@ -7,17 +7,6 @@ from collections.abc import Iterable
 
 from remit.ledger.tlog.errors import TileError
 
-__all__ = [
-    "HASH_BYTES",
-    "TILE_HEIGHT",
-    "TILE_WIDTH",
-    "bundle",
-    "bundle_path",
-    "read_bundle",
-    "read_tile",
-    "tile_path",
-]
-
 TILE_HEIGHT = 8
 """Levels of the tree in one tile."""
 

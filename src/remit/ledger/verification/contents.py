@@ -14,8 +14,6 @@ from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.reader import Reader
 from remit.ledger.store import RawContent, RawStep, Store
 
-__all__ = ["Damage", "check_contents", "check_steps"]
-
 _NONCE_BYTES = 32
 _PAGE = 400
 _STEPS = """

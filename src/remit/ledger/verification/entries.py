@@ -31,8 +31,6 @@ from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
 
-__all__ = ["EntryRange", "as_hash", "check_entries", "erasure_is_sound", "report_gap"]
-
 _PAGE = 400
 _SHOWN = """
     SELECT s.seq, s.content_id, c.commitment, c.scope, c.bytes FROM shown_contents AS s

@@ -16,8 +16,6 @@ from remit.ledger.tlog import (
     node_hash,
 )
 
-__all__ = ["TreeHead", "check_heads", "read_heads"]
-
 
 @dataclass(frozen=True, slots=True)
 class TreeHead:

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from remit.ledger.opening import StoreAddress
 from remit.ledger.store import Store
 
-__all__ = ["Run", "runner"]
-
 _T = TypeVar("_T")
 
 Run = Callable[[Callable[..., _T], Iterable[tuple[Any, ...]]], Iterator[_T]]

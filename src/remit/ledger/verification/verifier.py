@@ -23,8 +23,6 @@ from remit.ledger.verification.entries import (
 from remit.ledger.verification.heads import check_heads, read_heads
 from remit.ledger.verification.processes import runner
 
-__all__ = ["Verifier"]
-
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
 _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
 

@@ -16,8 +16,6 @@ from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
 from remit.ledger.witness.errors import WitnessConflictError, WitnessError
 from remit.ledger.witness.witness import SIZE_TYPE, Answer, Request
 
-__all__ = ["request_cosignature"]
-
 _MAX_ANSWER_BYTES = 64 * 1024
 _SHOWN_CHARS = 200
 _MAX_TIMESTAMP = (1 << 63) - 1

@@ -10,8 +10,6 @@ from remit.ledger.tlog.note import COSIGNATURE
 from remit.ledger.witness.errors import WitnessError
 from remit.ledger.witness.state import create_state
 
-__all__ = ["WitnessDirectory"]
-
 
 class WitnessDirectory:
     """The files of a witness.

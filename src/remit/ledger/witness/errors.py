@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["WitnessConflictError", "WitnessError"]
-
 
 class WitnessError(RemitError):
     """A witness cannot run, cannot be reached, or does not answer as it should."""

@@ -11,8 +11,6 @@ from aiohttp import web
 from remit.ledger.witness.errors import WitnessError
 from remit.ledger.witness.witness import MAX_BODY_BYTES, Witness
 
-__all__ = ["serve", "witness_app"]
-
 _BODY_S = 30.0
 _LEAVE_S = 5.0
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -17,17 +17,6 @@ from remit.ledger.keyfiles import publish
 from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint
 from remit.ledger.witness.errors import WitnessError
 
-__all__ = [
-    "FORK",
-    "MAX_EVIDENCE_BYTES",
-    "MAX_EVIDENCE_ROWS",
-    "UNPROVEN",
-    "Evidence",
-    "Seen",
-    "WitnessState",
-    "create_state",
-]
-
 MAX_EVIDENCE_ROWS = 1_000
 """Evidence kept of one log; what comes after is dropped."""
 

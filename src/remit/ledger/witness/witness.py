@@ -20,8 +20,6 @@ from remit.ledger.tlog.note import COSIGNATURE, ED25519, Note, parse_base64, par
 from remit.ledger.witness.errors import WitnessError
 from remit.ledger.witness.state import FORK, UNPROVEN, Seen, WitnessState
 
-__all__ = ["MAX_BODY_BYTES", "MAX_PROOF_LINES", "SIZE_TYPE", "Answer", "Request", "Witness"]
-
 MAX_BODY_BYTES = 1_000_000
 """A request longer than this is refused."""
 
