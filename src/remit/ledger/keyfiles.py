@@ -34,7 +34,7 @@ class KeyFiles:
         kind: int = ED25519,
         error: type[RemitError] = LedgerKeyError,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._kind = kind
         self._error = error
         self.private = directory / f"{name}.key"
@@ -48,8 +48,8 @@ class KeyFiles:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Make the directory, and keep other processes from making keys in it; raises OSError."""
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(self._directory, os.O_RDONLY)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -90,7 +90,7 @@ class KeyFiles:
         if public is None or not self.exists:
             command = "remit init" if self._kind == ED25519 else "remit witness init"
             raise self._error(
-                f"There is no signing key in {self._directory}.",
+                f"There is no signing key in {self.directory}.",
                 next_step=f"`{command}` makes one. If there was one, restore it: a new key is a "
                 "new identity, and what it signs does not continue what the old one signed.",
             )
@@ -143,7 +143,7 @@ class LedgerKey(KeyFiles):
                         )
         except (OSError, TlogError) as error:
             raise LedgerKeyError(
-                f"The ledger's key cannot be made in {self._directory}: {error}.",
+                f"The ledger's key cannot be made in {self.directory}: {error}.",
                 next_step="Check [ledger] origin and the permissions of that directory.",
             ) from error
         self.signer()

@@ -4,11 +4,15 @@ It knows nothing of ledgers: any log with RFC 6962 trees and Ed25519 note signat
 """
 
 from remit.ledger.witness.client import request_cosignature
-from remit.ledger.witness.directory import WitnessDirectory
-from remit.ledger.witness.errors import WitnessConflictError, WitnessError
-from remit.ledger.witness.server import serve, witness_app
-from remit.ledger.witness.state import Evidence, Seen, WitnessState
-from remit.ledger.witness.witness import Answer, Witness
+from remit.ledger.witness.state import (
+    Evidence,
+    Seen,
+    WitnessConflictError,
+    WitnessDirectory,
+    WitnessError,
+    WitnessState,
+)
+from remit.ledger.witness.witness import Answer, Witness, serve, witness_app
 
 __all__ = [
     "Answer",

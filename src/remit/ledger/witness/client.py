@@ -13,7 +13,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
 from remit.ledger.tlog import Note, NoteError, SignedCheckpoint, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
-from remit.ledger.witness.errors import WitnessConflictError, WitnessError
+from remit.ledger.witness.state import WitnessConflictError, WitnessError
 from remit.ledger.witness.witness import SIZE_TYPE, Answer, Request
 
 _MAX_ANSWER_BYTES = 64 * 1024

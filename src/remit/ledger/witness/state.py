@@ -1,4 +1,4 @@
-"""What a witness has cosigned, and what speaks against a log: one SQLite file."""
+"""What a witness keeps: its key, what it has cosigned, and what speaks against a log."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from remit.ledger.keyfiles import publish
-from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint
-from remit.ledger.witness.errors import WitnessError
+from typing_extensions import override
+
+from remit.kernel.errors import RemitError
+from remit.ledger.keyfiles import KeyFiles, publish
+from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
+from remit.ledger.tlog.note import COSIGNATURE
 
 MAX_EVIDENCE_ROWS = 1_000
 """Evidence kept of one log; what comes after is dropped."""
@@ -31,6 +35,7 @@ UNPROVEN = "unproven"
 with a wrong proof."""
 
 _BUSY_S = 10.0
+_SEEN = "SELECT origin, size, root, note, updated FROM seen"
 _VERSION = 1  # in the file's user_version
 _CREATE = f"""
     CREATE TABLE seen(
@@ -50,6 +55,24 @@ _CREATE = f"""
         UNIQUE (origin, reason, digest)) STRICT;
     PRAGMA user_version={_VERSION};
 """
+
+
+class WitnessError(RemitError):
+    """A witness cannot run, cannot be reached, or does not answer as it should."""
+
+
+class WitnessConflictError(WitnessError):
+    """A witness holds something that this log's tree does not extend: a serious finding.
+
+    Args:
+        witness_size: leaves of the tree that the witness cosigned.
+        size: leaves of the checkpoint that it was shown.
+    """
+
+    def __init__(self, message: str, *, next_step: str, witness_size: int, size: int) -> None:
+        super().__init__(message, next_step=next_step)
+        self.witness_size = witness_size
+        self.size = size
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +133,18 @@ class WitnessState:
                 "new key: with this key and no record it would cosign a rewritten log.",
             )
         self._path = path
-        self._lock = threading.Lock()
-        with self._failures():
+        self._lock = threading.RLock()
+        with self._translated():
             self._connection = sqlite3.connect(
                 path.absolute().as_uri() + "?mode=rw", uri=True, isolation_level=None,
                 timeout=_BUSY_S, check_same_thread=False,
             )  # fmt: skip
-            try:
-                self._connection.execute("PRAGMA synchronous=FULL")
-                (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            except BaseException:
-                self._connection.close()
-                raise
+        try:
+            self._execute("PRAGMA synchronous=FULL")
+            ((version,),) = self._execute("PRAGMA user_version")
+        except BaseException:
+            self._connection.close()
+            raise
         if version != _VERSION:
             self._connection.close()
             raise WitnessError(
@@ -136,16 +159,12 @@ class WitnessState:
 
     def seen(self, origin: str) -> Seen:
         """The latest cosigned tree of a log; raises :class:`WitnessError`."""
-        with self._lock, self._failures():
-            return self._seen(origin)
+        found = self._execute(f"{_SEEN} WHERE origin = ?", origin)
+        return Seen(*found[0]) if found else Seen(origin)
 
     def all_seen(self) -> list[Seen]:
         """That of each log of which one was cosigned; raises :class:`WitnessError`."""
-        with self._lock, self._failures():
-            rows = self._connection.execute(
-                "SELECT origin, size, root, note, updated FROM seen ORDER BY origin"
-            ).fetchall()
-            return [Seen(*row) for row in rows]
+        return [Seen(*row) for row in self._execute(f"{_SEEN} ORDER BY origin")]
 
     def update(
         self, before: Seen, signed: SignedCheckpoint, cosign: Callable[[], SignedCheckpoint]
@@ -171,20 +190,18 @@ class WitnessState:
             raise WitnessError(f"A checkpoint of {new.size} leaves would roll the record back.")
         if new.size == before.size and new.root != before.root:
             raise WitnessError(f"Two trees of {new.size} leaves: a fork is not recorded as seen.")
-        with self._lock, self._failures(), self._transaction():
-            now = self._seen(new.origin)
+        with self._transaction():
+            now = self.seen(new.origin)
             if (now.size, now.root) != (before.size, before.root):
                 return None
             cosigned = cosign()
-            self._connection.execute(
-                "INSERT INTO seen VALUES (?, ?, ?, ?, ?) ON CONFLICT (origin) DO UPDATE SET "
-                "size = excluded.size, root = excluded.root, note = excluded.note, "
-                "updated = excluded.updated",
-                (new.origin, new.size, new.root, str(cosigned), _now()),
+            self._execute(
+                "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)",
+                *(new.origin, new.size, new.root, str(cosigned), _now()),
             )
-            self._connection.execute(  # somebody had sent it with a wrong proof
+            self._execute(  # somebody had sent it with a wrong proof
                 "DELETE FROM evidence WHERE origin = ? AND reason = ? AND digest = ?",
-                (new.origin, UNPROVEN, _digest(signed)),
+                *(new.origin, UNPROVEN, _digest(signed)),
             )
         return cosigned
 
@@ -205,77 +222,70 @@ class WitnessState:
         Raises:
             WitnessError: the record cannot be written.
         """
-        origin, run = held.origin, self._connection.execute
+        origin = held.origin
         # The signed text alone: with other proofs and foreign signatures around it, anyone could
         # send one checkpoint often enough to leave no room.
         digest = _digest(signed)
-        with self._lock, self._failures(), self._transaction():
-            known = run(
+        with self._transaction():
+            if self._execute(
                 "SELECT 1 FROM evidence WHERE origin = ? AND reason = ? AND digest = ?",
-                (origin, reason, digest),
-            ).fetchone()
-            if known:
+                *(origin, reason, digest),
+            ):
                 return False
             while not self._has_room(origin, len(body) + len(held.note.encode())):
-                gone = run(
+                if reason != FORK or not self._execute(
                     "DELETE FROM evidence WHERE id = (SELECT max(id) FROM evidence "
-                    "WHERE origin = ? AND reason = ?)",
-                    (origin, UNPROVEN),
-                ).rowcount if reason == FORK else 0  # fmt: skip
-                if not gone:
+                    "WHERE origin = ? AND reason = ?) RETURNING id",
+                    *(origin, UNPROVEN),
+                ):
                     return False
-            run(
+            self._execute(
                 "INSERT INTO evidence (origin, received, reason, body, held, digest) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
-                (origin, _now(), reason, body, held.note, digest),
+                *(origin, _now(), reason, body, held.note, digest),
             )
         return True
 
     def evidence(self, origin: str) -> list[Evidence]:
         """What is kept of a log, oldest first; raises :class:`WitnessError`."""
-        with self._lock, self._failures():
-            rows = self._connection.execute(
-                "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
-                "ORDER BY id",
-                (origin,),
-            ).fetchall()
-            return [Evidence(*row) for row in rows]
+        rows = self._execute(
+            "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
+            "ORDER BY id",
+            origin,
+        )
+        return [Evidence(*row) for row in rows]
 
     def evidence_counts(self) -> dict[tuple[str, str], int]:
         """How much is kept, by origin and reason; raises :class:`WitnessError`."""
-        with self._lock, self._failures():
-            rows = self._connection.execute(
-                "SELECT origin, reason, count(*) FROM evidence GROUP BY origin, reason"
-            ).fetchall()
-            return {(origin, reason): number for origin, reason, number in rows}
-
-    def _seen(self, origin: str) -> Seen:
-        row = self._connection.execute(
-            "SELECT size, root, note, updated FROM seen WHERE origin = ?", (origin,)
-        ).fetchone()
-        return Seen(origin, *row) if row else Seen(origin)
+        rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
+        return {(origin, reason): number for origin, reason, number in rows}
 
     def _has_room(self, origin: str, more: int) -> bool:
-        rows, size = self._connection.execute(
+        ((rows, size),) = self._execute(
             "SELECT count(*), coalesce(sum(length(body) + length(CAST(held AS BLOB))), 0) "
             "FROM evidence WHERE origin = ?",
-            (origin,),
-        ).fetchone()
+            origin,
+        )
         return bool(rows < MAX_EVIDENCE_ROWS and size + more <= MAX_EVIDENCE_BYTES)
+
+    def _execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self._lock, self._translated():
+            return self._connection.execute(sql, parameters).fetchall()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+        with self._lock:
+            self._execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._execute("ROLLBACK")
+                raise
 
     @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
@@ -283,6 +293,63 @@ class WitnessState:
                 f"The witness's record {self._path} cannot be used: {error}.",
                 next_step="Check the free space and the permissions, and that it is undamaged.",
             ) from error
+
+
+class WitnessDirectory(KeyFiles):
+    """The files of a witness: its key (C2SP tlog-cosignature) and its record.
+
+    Args:
+        path: of the directory.
+
+    Attributes:
+        state: the path of the record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "witness", COSIGNATURE, WitnessError)
+        self.state = path / "witness.db"
+
+    def create(self, name: str) -> VerifierKey:
+        """Make record and key; returns the public key.
+
+        The private key comes last: where it exists, everything was made, and a missing record
+        was lost and must not be replaced by an empty one.
+
+        Args:
+            name: the witness's, a URL without its scheme.
+
+        Raises:
+            WitnessError: there is a witness in this directory, or it cannot be written.
+            KeyFormatError: the name cannot be a key's name.
+        """
+        signer = Signer.generate(name, COSIGNATURE)
+        try:
+            with self.locked():
+                if self.exists:
+                    raise WitnessError(
+                        f"There is a witness in {self.directory} already.",
+                        next_step="`remit witness key` prints its key. For another witness, use "
+                        "another directory.",
+                    )
+                self.state.unlink(missing_ok=True)
+                create_state(self.state)
+                self.write(signer)
+        except OSError as error:
+            raise WitnessError(
+                f"{self.directory} cannot be written: {error}.",
+                next_step="Check the permissions of that directory.",
+            ) from error
+        return signer.verifier_key
+
+    @override
+    def verifier_key(self) -> VerifierKey:
+        key = super().verifier_key()
+        if key is None:
+            raise WitnessError(
+                f"There is no witness in {self.directory}.",
+                next_step="`remit witness init` makes one.",
+            )
+        return key
 
 
 def create_state(path: Path) -> None:
