@@ -20,6 +20,7 @@ from remit.ledger import (
     LedgerError,
     LedgerFormatError,
     LedgerKeyError,
+    LedgerWriteError,
     NoSignerError,
     Transaction,
     content,
@@ -264,6 +265,24 @@ def test_there_must_be_a_ledger_where_none_may_be_made(target: str) -> None:
 
 
 # -- erasure -----------------------------------------------------------------------------------
+
+
+def test_a_closed_ledger_on_a_read_only_medium_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path) as client:
+        conversation(client, "SES-A", 2)
+        count = client.count()
+    assert [item.name for item in tmp_path.iterdir()] == ["ledger.db"]
+    # Whoever runs this may be root, who can write anywhere but on such a medium.
+    monkeypatch.setattr("remit.ledger.sqlite.store.os.access", lambda *_: False)
+    with LedgerClient(path) as client:
+        assert client.verify().entries == len(client.read_all()) == count
+        assert client.export(tmp_path / "all.jsonl") == count
+        with pytest.raises(LedgerWriteError):
+            client.write(_note(1))
+        assert not list(tmp_path.glob("ledger.db-*"))
 
 
 def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) -> None:

@@ -22,9 +22,8 @@ from remit.ledger.events import EVENTS, Event
 from remit.ledger.handles import LedgerPort, OrderedWriter, ScopedLedger
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.record import Prepared, is_plain_text
-from remit.ledger.report import Problem, VerificationReport
-from remit.ledger.retention import RetentionSchedule
-from remit.ledger.rooted import ledger_key, open_root_ledger
+from remit.ledger.report import Problem, Progress, VerificationReport
+from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
 from remit.ledger.store import Stage, Transaction
 
 __all__ = [
@@ -50,6 +49,7 @@ __all__ = [
     "OrderedWriter",
     "Prepared",
     "Problem",
+    "Progress",
     "RecordTooLargeError",
     "RetentionSchedule",
     "ScopeError",

@@ -15,9 +15,10 @@ from typing import Any
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError, LedgerWriteError
+from remit.ledger.reader import as_bytes
 from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
 from remit.ledger.schema import TABLES
-from remit.ledger.store import Stage, StageOpener, Unit, as_bytes
+from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 
@@ -71,13 +72,7 @@ def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
 
 
 class Batch(ABC):
-    """The units of one transaction. Made after it began; :meth:`flush` before it commits.
-
-    Args:
-        head: the end of the ledger.
-        content_keys: metadata keys whose values are content.
-        compress_above: stored values longer than this many bytes are compressed.
-    """
+    """The units of one transaction. Made after it began; :meth:`flush` before it commits."""
 
     def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
         self.head = head

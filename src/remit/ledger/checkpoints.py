@@ -10,7 +10,6 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.ledger.entry import utc_now
 from remit.ledger.errors import LedgerError, LedgerFormatError, LedgerKeyError, NoSignerError
-from remit.ledger.reader import Reader
 from remit.ledger.store import Store, Transaction, Unit
 from remit.ledger.tlog import (
     Checkpoint,
@@ -29,14 +28,7 @@ _OWNER = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 
 
 class Checkpoints:
-    """The checkpoints stored in a ledger's database.
-
-    Args:
-        store: of the ledger.
-        transact: commits a call in one transaction.
-        key: what they must be signed by; not checked without it.
-        signer: the ledger's private key, where this process holds it.
-    """
+    """The checkpoints stored in a ledger's database."""
 
     def __init__(
         self,
@@ -55,7 +47,7 @@ class Checkpoints:
         return self._first("size >= ? ORDER BY size DESC", 0)
 
     def _first(self, condition: str, size: int) -> SignedCheckpoint | None:
-        entries = Reader(self._store).size()
+        entries = self._store.count()
         for column, note in self._store.select(
             f"SELECT size, note FROM checkpoints WHERE {condition} LIMIT 100", (size,)
         ):
@@ -145,7 +137,7 @@ class Checkpoints:
         Raises:
             ProofError: the ledger has fewer entries.
         """
-        size = Reader(self._store).size()
+        size = self._store.count()
         if new > size:
             raise ProofError(f"The ledger has {size} entries, not {new}.")
         return LedgerTree(self._store.select, self._store).consistency(old, new)
@@ -176,14 +168,7 @@ class Checkpoints:
 
 
 class CheckpointSchedule:
-    """Signs checkpoints as the ledger grows, in the writer's thread.
-
-    Args:
-        checkpoints: of the ledger, with its signer.
-        store: of the ledger.
-        every_entries: entries after which a checkpoint is signed.
-        every_s: seconds after which new entries are covered.
-    """
+    """Signs checkpoints as the ledger grows, in the writer's thread."""
 
     def __init__(
         self, checkpoints: Checkpoints, store: Store, *, every_entries: int, every_s: float

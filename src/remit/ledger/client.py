@@ -20,11 +20,11 @@ from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Importer, ImportReport
 from remit.ledger.opening import StoreAddress
 from remit.ledger.queries import Equalities, Order, build_filter, find_orphans, pages, to_seq
-from remit.ledger.reader import Reader
+from remit.ledger.reader import EntryRow
 from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.search import TextIndex
-from remit.ledger.store import EntryRow, StageOpener, Transaction, Unit
+from remit.ledger.store import StageOpener, Transaction, Unit
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
 _T = TypeVar("_T")
@@ -66,7 +66,6 @@ class LedgerClient:
         self._content_keys = frozenset(settings.content_keys)
         key = verifier_key if signer is None else signer.verifier_key
         self._store = store = self._address.open(create=create)
-        self._reader = Reader(store)
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer)
@@ -213,7 +212,7 @@ class LedgerClient:
         Raises:
             EntryNotFoundError: there is none.
         """
-        return self._reader.entries([self._row(entry_id)])[0]
+        return self._store.entries([self._row(entry_id)])[0]
 
     def read_record(self, entry_id: str) -> bytes:
         """The canonical record of an entry: the exact bytes that its hash covers."""
@@ -269,7 +268,7 @@ class LedgerClient:
         return (
             entry
             for rows in pages(self._store, where, limit, _PAGE_SIZE)
-            for entry in self._reader.entries(rows, with_content)
+            for entry in self._store.entries(rows, with_content)
         )
 
     def index_text(self, progress: Progress | None = None) -> None:
@@ -278,15 +277,15 @@ class LedgerClient:
 
     def count(self) -> int:
         """How many entries there are."""
-        return self._reader.size()
+        return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
         """How many entries there are of each event type. Reads the whole index."""
-        return self._reader.count_by_event()
+        return self._store.count_by_event()
 
     def head(self) -> tuple[int, str] | None:
         """``(seq, entry_hash)`` of the last entry; ``None`` of an empty ledger."""
-        return self._reader.head()
+        return self._store.head()
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of one read-only SQL statement over the documented tables."""
@@ -469,7 +468,7 @@ class LedgerClient:
 
     def _row(self, entry_id: str) -> EntryRow:
         seq = parse_entry_id(entry_id)
-        row = self._reader.get(seq) if seq is not None and seq < 1 << 63 else None
+        row = self._store.get(seq) if seq is not None and seq < 1 << 63 else None
         if row is None:
             raise EntryNotFoundError(
                 f"The ledger {self.location} has no entry {entry_id!r}.",

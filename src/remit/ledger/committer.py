@@ -50,10 +50,6 @@ class GroupCommitter:
     """One thread that commits all units that came in since the last commit.
 
     Units of one thread commit in the order in which they were submitted, or together.
-
-    Args:
-        store: commits them; its ``run`` is called from the thread only.
-        schedule: signs checkpoints in the thread; ``None`` without a key.
     """
 
     def __init__(self, store: Store, schedule: CheckpointSchedule | None = None) -> None:

@@ -66,12 +66,7 @@ def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
 
 
 class Eraser:
-    """Erases content of one ledger.
-
-    Args:
-        store: of the ledger.
-        run: commits a call in one transaction.
-    """
+    """Erases content of one ledger."""
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store

@@ -20,10 +20,10 @@ from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, NoSignerError
-from remit.ledger.reader import Reader, decode_record
+from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
-from remit.ledger.store import EntryRow, Filter, Store
+from remit.ledger.store import Filter, Store
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, bundle, bundle_path, tile_path
 from remit.ledger.tree import LedgerTree
 
@@ -41,13 +41,7 @@ class _ErasedMeanwhileError(LedgerError):
 
 
 class Exporter:
-    """Exports one ledger, streaming.
-
-    Args:
-        store: of the ledger.
-        checkpoints: of the ledger; a new one is signed where it can be.
-        progress: called with the entries done and their total.
-    """
+    """Exports one ledger, streaming."""
 
     def __init__(
         self, store: Store, checkpoints: Checkpoints, progress: Progress | None = None
@@ -55,7 +49,6 @@ class Exporter:
         self._store = store
         self._checkpoints = checkpoints
         self._progress = progress
-        self._reader = Reader(store)
 
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
         """Export to a file, a directory (tiles) or an open file (jsonl); returns the entries.
@@ -104,7 +97,7 @@ class Exporter:
 
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
         """Write what ``signed`` covers, or all entries without one; returns how many."""
-        size = signed.checkpoint.size if signed is not None else self._reader.size()
+        size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
         header = {
             "format": EXPORT_FORMAT,
@@ -161,7 +154,7 @@ class Exporter:
                     )
                 _write(directory / tile_path(level, index, count), b"".join(tile))
                 if level == 0:
-                    records = self._reader.records(first, first + count)
+                    records = self._store.records(first, first + count)
                     _write(directory / bundle_path(index, count), bundle(records))
                     self._advance(first + count, size)
             level, width = level + 1, width * TILE_WIDTH
@@ -182,7 +175,7 @@ class Exporter:
         schema = pyarrow.schema(
             [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in names]
         )
-        size = self._reader.size()
+        size = self._store.count()
         with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
             for rows in self._pages(size):
                 columns = self._store.select(
@@ -190,7 +183,7 @@ class Exporter:
                     "WHERE seq BETWEEN ? AND ? ORDER BY seq",
                     (rows[0].seq, rows[-1].seq),
                 )
-                entries = self._reader.entries(rows)
+                entries = self._store.entries(rows)
                 table = [
                     {
                         **dict(zip(names, values, strict=False)),
@@ -232,7 +225,6 @@ class _Lines:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._reader = Reader(store)
         self._last_content = 0
         self._last_step = 0
 
@@ -251,7 +243,7 @@ class _Lines:
             missing[row.seq] = [mac for mac in dict.fromkeys(named) if mac not in shown[row.seq]]
         gone = {mac for macs in missing.values() for mac in macs}
         gone.update(step["commitment"] for new in steps.values() for step in new if step["gone"])
-        erased = self._reader.erasures(gone) if gone else {}
+        erased = self._store.erasures(gone) if gone else {}
         for row in rows:
             contents[row.seq].extend(
                 {"commitment": mac, "erased": entry_id(erased[mac])}

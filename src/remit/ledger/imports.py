@@ -57,14 +57,7 @@ class _State:
 
 
 class Importer:
-    """Imports one export.
-
-    Args:
-        store: of the ledger, which must be empty.
-        run: commits a call in one transaction.
-        key: the verifier key of the log that was exported; the export's own checkpoint is
-            held against it. Without one a forged export looks like a real one.
-    """
+    """Imports one export."""
 
     def __init__(
         self,

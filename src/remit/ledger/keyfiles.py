@@ -18,14 +18,7 @@ from remit.ledger.tlog.note import ED25519
 
 
 class KeyFiles:
-    """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.
-
-    Args:
-        directory: of the files.
-        name: of the files.
-        kind: of the key.
-        error: what is raised for a file that is damaged.
-    """
+    """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory."""
 
     def __init__(
         self,

@@ -9,9 +9,9 @@ from typing import Literal, TypedDict
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
-from remit.ledger.reader import Reader, decode_record
+from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.record import is_plain_text
-from remit.ledger.store import EntryRow, Filter, Store
+from remit.ledger.store import Filter, Store
 
 Order = Literal["asc", "desc"]
 
@@ -79,7 +79,6 @@ def pages(store: Store, where: Filter, limit: int | None, size: int) -> Iterator
 
 def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
     """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
-    reader = Reader(store)
     closed: set[str] = set()
     for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
         for rows in pages(store, Filter(equals={"event_type": event_type}), None, size):
@@ -89,7 +88,7 @@ def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
     return [
         entry
         for rows in pages(store, Filter(equals={"event_type": "DISPATCH"}), None, size)
-        for entry in reader.entries([row for row in rows if entry_id(row.seq) not in closed])
+        for entry in store.entries([row for row in rows if entry_id(row.seq) not in closed])
     ]
 
 

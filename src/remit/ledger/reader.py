@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -11,7 +13,6 @@ from remit.ledger.content import Erased, StoredValue, commitments_in, fill
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import record_problem
-from remit.ledger.store import EntryRow, Store, as_bytes
 
 _CHUNK = 400  # parameters in one statement, well under every engine's limit
 
@@ -21,32 +22,45 @@ MessageList = list[tuple[str, int | None]]
 """Commitment and content id of each message, oldest first; no id where it was erased."""
 
 
-class Reader:
-    """Reads a store. Stateless; safe to share between threads."""
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A stored entry."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    seq: int
+    entry_hash: str
+    record: bytes
+
+
+class Reader(ABC):
+    """What every store reads in the same way."""
+
+    record_sql: str
+    """How a statement reads ``record`` so that no damage of it stops the statement."""
+
+    @abstractmethod
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one portable read-only statement outside any transaction; from any thread."""
 
     def get(self, seq: int) -> EntryRow | None:
         """The row at a sequence number."""
-        rows = self._store.select(
-            f"SELECT seq, entry_hash, {self._store.record_sql} FROM entries WHERE seq = ?", (seq,)
+        rows = self.select(
+            f"SELECT seq, entry_hash, {self.record_sql} FROM entries WHERE seq = ?", (seq,)
         )
         return EntryRow(rows[0][0], rows[0][1], as_bytes(rows[0][2])) if rows else None
 
     def head(self) -> tuple[int, str] | None:
         """``(seq, entry_hash)`` of the last entry."""
-        rows = self._store.select("SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1")
+        rows = self.select("SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1")
         return (rows[0][0], rows[0][1]) if rows else None
 
-    def size(self) -> int:
+    def count(self) -> int:
         """How many entries there are."""
         head = self.head()
         return head[0] + 1 if head else 0
 
     def count_by_event(self) -> dict[str, int]:
         """How many entries there are of each event type."""
-        rows = self._store.select(
+        rows = self.select(
             "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
         )
         return {str(name): int(number) for name, number in rows}
@@ -79,7 +93,7 @@ class Reader:
             )
         )
         for step_id, step in last_steps.items():
-            rows = self._store.select(
+            rows = self.select(
                 """WITH RECURSIVE walk(parent_id, content_id, commitment, position) AS (
                        SELECT parent_id, content_id, commitment, position
                        FROM message_steps WHERE step_id = ?
@@ -100,17 +114,17 @@ class Reader:
     def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """Rows of a statement that ends before its ``IN (…)``."""
         for chunk in chunks(list(values)):
-            yield from self._store.select(f"{sql} IN ({marks(chunk)})", chunk)
+            yield from self.select(f"{sql} IN ({marks(chunk)})", chunk)
 
     def erased_under(self, seq: int) -> list[str]:
         """The commitments erased under one entry."""
-        rows = self._store.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
+        rows = self.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
         return [str(row[0]) for row in rows]
 
     def records(self, first: int, end: int) -> list[bytes]:
         """The canonical records from ``first`` to before ``end``."""
-        rows = self._store.select(
-            f"SELECT {self._store.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
+        rows = self.select(
+            f"SELECT {self.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
             (first, end),
         )
         return [as_bytes(row[0]) for row in rows]
@@ -187,6 +201,13 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
             next_step="Run `remit ledger verify` to see what is damaged.",
         ) from error
     return record
+
+
+def as_bytes(value: Any) -> bytes:
+    """A stored record as bytes, of whatever type the engine returns it."""
+    return (
+        value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
+    )
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:

@@ -242,12 +242,7 @@ _LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE}
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """The SQL that makes the tables and indexes of ``layouts``; of all when none is named.
-
-    Args:
-        words: :data:`SQLITE` or :data:`POSTGRES`.
-        layouts: the versions that brought the tables.
-    """
+    """The SQL that makes the tables and indexes of ``layouts``; of all when none is named."""
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 

@@ -37,12 +37,7 @@ def _words_of(text: str) -> list[str]:
 
 
 class TextIndex:
-    """The text index of a ledger.
-
-    Args:
-        store: of the ledger.
-        run: commits a call in one transaction.
-    """
+    """The text index of a ledger."""
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store

@@ -6,12 +6,13 @@ differently. What is possible in portable SQL is written once, in :mod:`remit.le
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from remit.ledger.entry import LedgerEntry
+from remit.ledger.reader import EntryRow, Reader, as_bytes
 from remit.ledger.record import Prepared
 
 
@@ -75,15 +76,6 @@ class Unit:
         return [sealed.id for sealed in result]
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRow:
-    """A stored entry."""
-
-    seq: int
-    entry_hash: str
-    record: bytes
-
-
 class RawEntry(NamedTuple):
     """A stored entry as bytes, for a reader that trusts nothing.
 
@@ -144,7 +136,7 @@ class Filter:
     text: str | None = None
 
 
-class Store(ABC):
+class Store(Reader):
     """One database that holds one ledger.
 
     :meth:`run` is called from one thread only; the readers may be called from any.
@@ -153,9 +145,6 @@ class Store(ABC):
         location: where it is, for people to read; no password in it.
         size: entries after this store's own last commit; 0 before one.
     """
-
-    record_sql: str
-    """How a statement reads ``record`` so that no damage of it stops the statement."""
 
     leaf_sql: str = ""
     """How a statement computes a leaf's hash; empty where the engine cannot."""
@@ -174,10 +163,6 @@ class Store(ABC):
         that undid this unit alone. Raises when all of the transaction failed: then nothing
         of it is on record.
         """
-
-    @abstractmethod
-    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one portable read-only statement outside any transaction."""
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
         """At most ``limit`` rows, in the filter's order."""
@@ -246,10 +231,3 @@ class Store(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections. Closing twice is harmless."""
-
-
-def as_bytes(value: Any) -> bytes:
-    """A stored record as bytes, of whatever type the engine returns it."""
-    return (
-        value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
-    )

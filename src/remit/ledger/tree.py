@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.store import Store, as_bytes
+from remit.ledger.reader import as_bytes
+from remit.ledger.store import Store
 from remit.ledger.tlog import (
     TILE_WIDTH,
     consistency_proof,
@@ -24,12 +25,7 @@ Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 class LedgerTree:
-    """Roots, proofs and tiles of a ledger at one moment: hashes are cached.
-
-    Args:
-        execute: runs portable SQL, inside a transaction or outside.
-        store: of the ledger: how its statements read records.
-    """
+    """Roots, proofs and tiles of a ledger at one moment: hashes are cached."""
 
     def __init__(self, execute: Execute, store: Store) -> None:
         self._execute = execute

@@ -57,14 +57,7 @@ _CONFLICT = {
 
 
 class PostgresBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL.
-
-    Args:
-        writer: its connection is inside a transaction that holds the ledger's lock.
-        rows: of :data:`HEAD`.
-        keys: the values that were sought with it.
-        content_keys: metadata keys whose values are content.
-    """
+    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL."""
 
     ENGINE_ERRORS = _ENGINE_ERRORS
 

@@ -1,10 +1,14 @@
-"""What PostgreSQL's form of a ledger has beside the tables: views, text index, statistics."""
+"""PostgreSQL's form of a ledger: views, text index, statistics; making and checking it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
-from remit.ledger.schema import POSTGRES, STATE_TABLES, declare
+from remit.ledger.errors import LedgerError, LedgerFormatError
+from remit.ledger.postgres.connection import Writer
+from remit.ledger.schema import LAYOUT_VERSION, POSTGRES, STATE_TABLES, TABLES, declare
 
 _VIEWS = """
 CREATE VIEW entry_commitments AS
@@ -81,7 +85,7 @@ MIGRATIONS: dict[int, str] = {
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""
 
-TRIGGERS = """
+_TRIGGERS = """
     SELECT t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
     WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
     UNION ALL
@@ -89,9 +93,112 @@ TRIGGERS = """
     WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"""
 """What could change rows behind a writer's back: triggers, and rules on tables."""
 
-INDEXES = frozenset(
+_INDEXES = frozenset(
     re.findall(
         r"CREATE (?:UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON", "".join(MIGRATIONS.values())
     )
 )
 """Indexes that must be there, besides those of primary and unique keys."""
+
+BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
+    "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
+)
+"""Begins a transaction under the one lock of a schema: the ledger's appends, its making and its
+migrations wait for each other."""
+
+
+def prepare(writer: Writer, location: str, *, create: bool) -> None:
+    """Make or migrate the tables, one process at a time.
+
+    Raises:
+        LedgerFormatError: the tables there are not a ledger's, or of a newer version.
+        LedgerError: there are none and ``create`` is false, or the server forgets commits.
+    """
+    there = {
+        row[0]
+        for row in writer.fetch(
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        )
+    }
+    version = _version(writer) if "migrations" in there else 0
+    if not version and "entries" in there:
+        raise LedgerFormatError(
+            f"{location} has a table 'entries' that is not a ledger's.",
+            next_step="Give an empty database, or a schema of its own: ?search_path=name.",
+        )
+    if not version and not create:
+        raise LedgerError(
+            f"There is no ledger at {location}.",
+            next_step="If there should be one, it was removed. `remit init` starts a new one.",
+        )
+    if version > LAYOUT_VERSION:
+        raise LedgerFormatError(
+            f"{location} was written by a newer Remit (layout {version}, known {LAYOUT_VERSION}).",
+            next_step="Give another database, or upgrade Remit.",
+        )
+    if version < LAYOUT_VERSION:
+        _migrate(writer)
+    if writer.fetch("SHOW fsync")[0][0] != "on":
+        raise LedgerError(
+            f"The server of {location} runs with fsync=off: what it calls committed may be lost.",
+            next_step="Set fsync=on.",
+        )
+
+
+def _version(writer: Writer) -> int:
+    return int(writer.fetch("SELECT max(version) FROM migrations")[0][0] or 0)
+
+
+def _migrate(writer: Writer) -> None:
+    writer.script(BEGIN)
+    try:
+        writer.script(
+            "CREATE TABLE IF NOT EXISTS migrations "
+            "(version bigint PRIMARY KEY, applied text NOT NULL)"
+        )
+        version = _version(writer)
+        for number, statements in MIGRATIONS.items():
+            if number > version:
+                writer.script(statements)
+                writer.fetch(
+                    "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
+                    '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',
+                    (number,),
+                )
+        writer.script("COMMIT")
+    except BaseException:
+        writer.drop()
+        raise
+
+
+def layout_problem(select: Callable[[str], list[tuple[Any, ...]]]) -> str:
+    """What is wrong with tables, columns, indexes, triggers and rules; empty when nothing."""
+    there: dict[str, list[tuple[str, str, str]]] = {}
+    for table, *column in select(
+        "SELECT c.table_name, c.column_name, c.data_type, c.is_nullable "
+        "FROM information_schema.columns AS c JOIN information_schema.tables AS t "
+        "ON t.table_schema = c.table_schema AND t.table_name = c.table_name "
+        "WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' "
+        "ORDER BY c.table_name, c.ordinal_position"
+    ):
+        there.setdefault(table, []).append(tuple(column))
+    for table, columns in (TABLES | STATE_TABLES).items():
+        expected = {
+            (column.name, column.postgres_type, "YES" if column.nullable else "NO")
+            for column in columns
+        }
+        if set(there.get(table, ())) != expected:
+            return f"the table {table} is not the documented one"
+    for (name,) in select(_TRIGGERS):
+        return f"there is a trigger or rule {name}, which a ledger does not have"
+    indexes: dict[str, bool] = dict(
+        select(
+            "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c "
+            "ON c.oid = i.indexrelid WHERE c.relnamespace = current_schema()::regnamespace"
+        )
+    )
+    for name in (*_INDEXES, "entries_pkey", "contents_pkey", "contents_scope_digest_key"):
+        if not indexes.get(name):
+            return f"the index {name} is missing or not valid"
+    return ""

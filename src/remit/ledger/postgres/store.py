@@ -31,23 +31,22 @@ from remit.ledger.postgres.connection import (
     is_connection_error,
     masked,
 )
-from remit.ledger.postgres.integrity import layout_problem
-from remit.ledger.postgres.schema import MIGRATIONS
-from remit.ledger.postgres.search import search_expression, vector
-from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, TABLES
-from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit, as_bytes
+from remit.ledger.postgres.schema import BEGIN, layout_problem, prepare
+from remit.ledger.reader import as_bytes
+from remit.ledger.schema import COLUMNS, TABLES
+from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
 
 _CHUNK = 400  # rows fetched at once by scans
 _READERS = 4
+_MAX_POSITION = 16_383  # of a word in a tsvector
+_VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
+_MAX_PLACES = 255  # of one word: the engine keeps no more
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
-# One lock for each schema: the ledger's appends, its making and its migrations wait for each other.
-_LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 _LEAVE_MARK = (
     "INSERT INTO ledger_info VALUES ($1, $2) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
-_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_LOCK}"
 
 
 _TRANSIENT = (
@@ -112,7 +111,7 @@ class PostgresStore(Store):
         self._pool = Pool(url, size=_READERS, patience_s=lock_timeout_s)
         try:
             self._writer.connect()
-            self._prepare(create)
+            prepare(self._writer, self.location, create=create)
             self._pool.open()
         except BaseException as error:
             self.close()
@@ -121,64 +120,6 @@ class PostgresStore(Store):
                     f"The ledger {self.location} cannot be opened: {_detail(error)}.",
                     next_step="Check the URL, that the server runs, and the user's rights.",
                 ) from error
-            raise
-
-    def _prepare(self, create: bool) -> None:
-        """Make or migrate the tables, one process at a time."""
-        fetch = self._writer.fetch
-        there = {
-            row[0]
-            for row in fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        }
-        version = self._version() if "migrations" in there else 0
-        if not version and "entries" in there:
-            raise LedgerFormatError(
-                f"{self.location} has a table 'entries' that is not a ledger's.",
-                next_step="Give an empty database, or a schema of its own: ?search_path=name.",
-            )
-        if not version and not create:
-            raise LedgerError(
-                f"There is no ledger at {self.location}.",
-                next_step="If there should be one, it was removed. `remit init` starts a new one.",
-            )
-        if version > LAYOUT_VERSION:
-            raise LedgerFormatError(
-                f"{self.location} was written by a newer Remit (layout {version}, known "
-                f"{LAYOUT_VERSION}).",
-                next_step="Give another database, or upgrade Remit.",
-            )
-        if version < LAYOUT_VERSION:
-            self._migrate()
-        if fetch("SHOW fsync")[0][0] != "on":
-            raise LedgerError(
-                f"The server of {self.location} runs with fsync=off: what it calls committed may "
-                "be lost.",
-                next_step="Set fsync=on.",
-            )
-
-    def _version(self) -> int:
-        return int(self._writer.fetch("SELECT max(version) FROM migrations")[0][0] or 0)
-
-    def _migrate(self) -> None:
-        writer = self._writer
-        writer.script(_BEGIN)
-        try:
-            writer.script(
-                "CREATE TABLE IF NOT EXISTS migrations "
-                "(version bigint PRIMARY KEY, applied text NOT NULL)"
-            )
-            version = self._version()
-            for number, statements in MIGRATIONS.items():
-                if number > version:
-                    writer.script(statements)
-                    writer.fetch(
-                        "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
-                        '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',
-                        (number,),
-                    )
-            writer.script("COMMIT")
-        except BaseException:
-            writer.drop()
             raise
 
     # -- writing -----------------------------------------------------------------------
@@ -216,7 +157,7 @@ class PostgresStore(Store):
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
         """Everything but the commit."""
         writer = self._writer
-        writer.script(_BEGIN)
+        writer.script(BEGIN)
         keys = list(dict.fromkeys(keys_of(units)))
         rows = writer.fetch(HEAD, columns_of_keys(keys))
         batch = PostgresBatch(writer, rows, keys, self._content_keys)
@@ -239,7 +180,7 @@ class PostgresStore(Store):
         Its id would not show it: a server that crashed reuses the ids of what it lost.
         """
         writer = self._writer
-        writer.script(_BEGIN)  # waits for the old connection's transaction to end
+        writer.script(BEGIN)  # waits for the old connection's transaction to end
         seq, mark = sent.sign
         if seq >= 0:
             rows = writer.fetch("SELECT entry_hash FROM entries WHERE seq = $1", (seq,))
@@ -333,7 +274,10 @@ class PostgresStore(Store):
 
     @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        return search_expression(terms)
+        # The literal of a tsquery: phrases of words, which hold letters and digits only.
+        return " & ".join(
+            "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
+        )
 
     @override
     def has_text_index(self) -> bool:
@@ -344,7 +288,7 @@ class PostgresStore(Store):
         for content_id, text in texts:
             tx.execute(
                 "INSERT INTO content_search VALUES (?, ?::text::tsvector) ON CONFLICT DO NOTHING",
-                (content_id, vector(text)),
+                (content_id, _vector(text)),
             )
 
     @override
@@ -383,3 +327,17 @@ class PostgresStore(Store):
 
 def _detail(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
+
+
+def _vector(text: str) -> str:
+    """The literal of a tsvector: every word with its places. Words hold letters and digits only."""
+    places: dict[str, list[str]] = {}
+    room = _VECTOR_BYTES
+    for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):
+        found = places.setdefault(word, [])
+        if len(found) < _MAX_PLACES:
+            found.append(str(position))
+            room -= 2 if len(found) > 1 else len(word.encode()) + 12
+            if room < 0:
+                break
+    return " ".join(f"'{word}':{','.join(numbers)}" for word, numbers in places.items())

@@ -43,13 +43,7 @@ _ENGINE_FAILURES = frozenset(
 
 
 class SqliteBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on SQLite.
-
-    Args:
-        connection: the writer's, inside a transaction.
-        content_keys: metadata keys whose values are content.
-        compress_above: stored values longer than this many bytes are compressed.
-    """
+    """A :class:`~remit.ledger.batch.Batch` on SQLite."""
 
     ENGINE_ERRORS = (sqlite3.Error,)
     RECORD_SQL = RECORD_SQL

@@ -21,9 +21,6 @@ _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 def migrate(connection: sqlite3.Connection) -> None:
     """Apply what is missing, in one transaction. Another process may have been first.
 
-    Args:
-        connection: outside a transaction.
-
     Raises:
         sqlite3.Error, LedgerFormatError: the file was not changed.
     """
@@ -81,21 +78,32 @@ def _declare_state(connection: sqlite3.Connection) -> None:
         scratch.executescript(declare(SQLITE, 3))
         declared = dict(scratch.execute(_TABLE_SQL))
     found = dict(connection.execute(_TABLE_SQL))
+    indexes: dict[str, str] = {}
     for table, sql in declared.items():
         if table in found and squeezed(found[table]) != squeezed(sql):
-            _rebuild(connection, table, sql)
+            indexes |= _rebuild(connection, table, sql)
     _run(connection, declare(SQLITE, 3))
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    for name, sql in indexes.items():
+        if name not in there:
+            connection.execute(sql)
 
 
-def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> None:
+def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, str]:
+    """Bring a table to its declared form; returns the indexes it had, by name."""
     columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
     known = [column.name for column in STATE_TABLES[table] if column.name in columns]
-    foreign = sorted(set(columns).difference(known)) + [
-        name
-        for (name,) in connection.execute(
-            "SELECT name FROM sqlite_schema WHERE tbl_name = ? AND type = 'trigger'", (table,)
+    triggers, indexes = (
+        dict(
+            connection.execute(
+                "SELECT name, sql FROM sqlite_schema "
+                "WHERE tbl_name = ? AND type = ? AND sql IS NOT NULL",
+                (table, kind),
+            )
         )
-    ]
+        for kind in ("trigger", "index")
+    )
+    foreign = [*sorted(set(columns).difference(known)), *triggers]
     if foreign:
         raise LedgerFormatError(
             f"The table {table} has what no version of Remit put there: {', '.join(foreign)}.",
@@ -107,6 +115,7 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> None:
     connection.execute(f"INSERT INTO migrating_{table} ({names}) SELECT {names} FROM {table}")
     connection.execute(f"DROP TABLE {table}")
     connection.execute(f"ALTER TABLE migrating_{table} RENAME TO {table}")
+    return indexes
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:

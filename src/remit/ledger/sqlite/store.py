@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -15,9 +16,14 @@ from typing_extensions import override
 from remit.ledger.errors import LedgerClosedError, LedgerError, LedgerFormatError, LedgerWriteError
 from remit.ledger.schema import COLUMNS, LAYOUT_VERSION, NARROWEST_FIRST
 from remit.ledger.sqlite.batch import RECORD_SQL, SqliteBatch
-from remit.ledger.sqlite.file import create_if_absent
 from remit.ledger.sqlite.migrations import migrate
-from remit.ledger.sqlite.schema import APPLICATION_ID, CREATE, SEARCH, squeezed
+from remit.ledger.sqlite.schema import (
+    APPLICATION_ID,
+    CREATE,
+    SEARCH,
+    create_if_absent,
+    squeezed,
+)
 from remit.ledger.store import Filter, RawContent, RawEntry, Store, Transaction, Unit
 
 _CHUNK = 400  # rows fetched at once by scans
@@ -83,8 +89,10 @@ class SqliteStore(Store):
     def _connect(self) -> sqlite3.Connection:
         connection = None
         try:
+            immutable = self._is_read_only()
             connection = sqlite3.connect(
-                self._path,
+                f"{self._path.absolute().as_uri()}?immutable=1" if immutable else self._path,
+                uri=immutable,
                 timeout=self._timeout,
                 isolation_level=None,
                 check_same_thread=False,
@@ -125,6 +133,14 @@ class SqliteStore(Store):
                 f"{self._path} {problem}", next_step="Give another path, or upgrade Remit."
             )
         return connection
+
+    def _is_read_only(self) -> bool:
+        """Whether this is a closed ledger where SQLite cannot make the files that it keeps beside
+        an open one: it is then read as it is."""
+        return not (
+            os.access(self._path.parent, os.W_OK)
+            or self._path.with_name(f"{self._path.name}-wal").exists()
+        )
 
     def _migrate(self, connection: sqlite3.Connection, version: int) -> None:
         try:
@@ -194,61 +210,50 @@ class SqliteStore(Store):
 
     @override
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
-        while first <= last and (rows := self._raw_entries(first, last)):
+        sql = (
+            f"SELECT seq, typeof(record), {RECORD_SQL}, {{}} FROM entries "
+            f"WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
+        )
+        while first <= last and (rows := self._raw(sql, COLUMNS, first, last)):
             for seq, kind, record, *columns in rows:
                 first = seq + 1
                 problem = "" if kind == "text" else f"it is stored as {kind}, not as text"
                 yield RawEntry(seq, record or b"", tuple(columns), problem)
 
-    def _raw_entries(self, first: int, last: int) -> list[tuple[Any, ...]]:
-        columns = ", ".join(COLUMNS)
-        sql = (
-            f"SELECT seq, typeof(record), {RECORD_SQL}, {{}} FROM entries "
-            f"WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
-        )
-        try:
-            return self.select(sql.format(columns), (first, last))
-        except LedgerFormatError:
-            # A text that is no UTF-8 stops the statement; as bytes it equals no column's text.
-            casts = ", ".join(f"CAST({name} AS BLOB)" for name in COLUMNS)
-            return [
-                (*row[:3], *(None if item is None else _as_text(item) for item in row[3:]))
-                for row in self.select(sql.format(casts), (first, last))
-            ]
-
     @override
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
-        while first <= last and (rows := self._raw_contents(first, last)):
-            for row in rows:
-                content_id, commitment, scope, digest, nonce, length, codec, value = row
+        sql = (
+            "SELECT content_id, digest, nonce, bytes, CAST(value AS BLOB), {} FROM contents "
+            f"WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}"
+        )
+        texts = ("commitment", "scope", "codec")
+        while first <= last and (rows := self._raw(sql, texts, first, last)):
+            for content_id, digest, nonce, length, value, commitment, scope, codec in rows:
                 first = content_id + 1
                 if (
                     type(commitment) is type(scope) is type(codec) is str
                     and type(digest) is type(nonce) is type(value) is bytes
                     and type(length) is int
                 ):
-                    yield RawContent(*row)
+                    yield RawContent(
+                        content_id, commitment, scope, digest, nonce, length, codec, value
+                    )
                 else:
                     yield RawContent(
                         content_id, problem=f"content row {content_id} has wrong types"
                     )
 
-    def _raw_contents(self, first: int, last: int) -> list[tuple[Any, ...]]:
-        sql = (
-            "SELECT content_id, {0}, {1}, digest, nonce, bytes, {2}, CAST(value AS BLOB) "
-            f"FROM contents WHERE content_id BETWEEN ? AND ? ORDER BY content_id LIMIT {_CHUNK}"
-        )
-        texts = ("commitment", "scope", "codec")
+    def _raw(self, sql: str, texts: Sequence[str], first: int, last: int) -> list[tuple[Any, ...]]:
+        """Rows of ``sql`` with the columns ``texts`` at their end, however damaged."""
         try:
-            return self.select(sql.format(*texts), (first, last))
+            return self.select(sql.format(", ".join(texts)), (first, last))
         except LedgerFormatError:
-            # A text that is no UTF-8 stops the statement; as bytes it has the wrong type.
-            casts = [f"CAST({name} AS BLOB)" for name in texts]
+            # A text that is no UTF-8 stops the statement; as bytes it equals no column's text.
+            casts = ", ".join(f"CAST({name} AS BLOB)" for name in texts)
             return [
-                tuple(_as_text(item) if place in (1, 2, 6) and item is not None else item
-                      for place, item in enumerate(row))
-                for row in self.select(sql.format(*casts), (first, last))
-            ]  # fmt: skip
+                (*row[: -len(texts)], *map(_as_text, row[-len(texts) :]))
+                for row in self.select(sql.format(casts), (first, last))
+            ]
 
     @override
     def integrity_problem(self, *, deep: bool) -> str:
@@ -333,8 +338,8 @@ class SqliteStore(Store):
         self._writer.close()
 
 
-def _as_text(value: bytes) -> str | bytes:
+def _as_text(value: bytes | None) -> str | bytes | None:
     try:
-        return value.decode()
+        return value if value is None else value.decode()
     except UnicodeDecodeError:
         return value

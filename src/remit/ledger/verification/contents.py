@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from remit.kernel.errors import RemitError
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
-from remit.ledger.reader import Reader
 from remit.ledger.store import RawContent, RawStep, Store
 
 _NONCE_BYTES = 32
@@ -58,11 +57,10 @@ def check_contents(store: Store, first: int, last: int) -> tuple[int, dict[int, 
 
 def check_steps(store: Store, first: int, last: int) -> dict[int, str]:
     """What is wrong with which message steps in a range of ids."""
-    reader = Reader(store)
     bad: dict[int, str] = {}
     while rows := store.select(f"{_STEPS} LIMIT {_PAGE}", (first, last)):
         steps = [RawStep(*row) for row in rows]
-        erased = reader.erasures(
+        erased = store.erasures(
             {str(step.commitment) for step in steps if step.content_commitment is None}
         )
         for step in steps:

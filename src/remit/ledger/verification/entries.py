@@ -17,7 +17,6 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.reader import Reader
 from remit.ledger.record import (
     INDEXED,
     MAX_RECORD_BYTES,
@@ -96,7 +95,6 @@ def check_entries(
 class _EntryChecker:
     def __init__(self, store: Store, damage: Damage, sizes: Collection[int]) -> None:
         self._store = store
-        self._reader = Reader(store)
         self._damage = damage
         self._sizes = frozenset(sizes)
         self._found = EntryRange(0, -1, VerificationReport())
@@ -285,7 +283,7 @@ class _EntryChecker:
                 report.add(seq, "content", self._damage.contents[row[0]])
             elif (row[2], row[3]) != (scope, item["bytes"]):
                 report.add(seq, "content", "the stored value is another's, by its row")
-        erased = self._reader.erasures(missing) if missing else {}
+        erased = self._store.erasures(missing) if missing else {}
         for mac in missing:
             if mac not in erased or not self._is_sound(erased[mac]):
                 report.add(seq, "content", "content is missing and no ERASURE says why")
@@ -339,14 +337,14 @@ class _EntryChecker:
     def _is_sound(self, seq: int) -> bool:
         """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""
         if seq not in self._sound:
-            self._sound[seq] = erasure_is_sound(self._reader, seq)
+            self._sound[seq] = erasure_is_sound(self._store, seq)
         return self._sound[seq]
 
 
-def erasure_is_sound(reader: Reader, seq: int) -> bool:
+def erasure_is_sound(store: Store, seq: int) -> bool:
     """Whether the entry at ``seq`` is an ``ERASURE`` of exactly what is noted under it."""
-    row = reader.get(seq)
-    under = reader.erased_under(seq)
+    row = store.get(seq)
+    under = store.erased_under(seq)
     try:
         record = orjson.loads(row.record) if row else {}
         return row is not None and is_erasure_of(record, under)

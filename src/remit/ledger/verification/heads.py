@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from remit.ledger.report import VerificationReport
 from remit.ledger.tlog import (
@@ -17,17 +18,12 @@ from remit.ledger.tlog import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TreeHead:
+class TreeHead(NamedTuple):
     """A signed tree head; ``outside`` when the caller gave it."""
 
-    signed: SignedCheckpoint
+    size: int
     outside: bool
-
-    @property
-    def size(self) -> int:
-        """Entries that it covers."""
-        return self.signed.checkpoint.size
+    signed: SignedCheckpoint
 
 
 def read_heads(
@@ -38,11 +34,7 @@ def read_heads(
 ) -> list[TreeHead]:
     """The tree heads, greatest last; malformed and forged ones go into ``report``.
 
-    Args:
-        report: of the verification.
-        notes: size and note of those stored.
-        outside: the one that the caller gave.
-        key: the ledger's; without it signatures are not checked.
+    ``notes`` are the size and note of those stored; without a ``key`` signatures are not checked.
     """
     heads = []
     given: list[tuple[int | None, str | bytes | SignedCheckpoint]] = [*notes]
@@ -60,8 +52,8 @@ def read_heads(
             report.add(None, "checkpoint", f"the {which}: {error.message}")
             report.checkpoint = "failed"
         else:
-            heads.append(TreeHead(signed, column is None))
-    return sorted(heads, key=lambda head: (head.size, head.outside))
+            heads.append(TreeHead(signed.checkpoint.size, column is None, signed))
+    return sorted(heads, key=lambda head: head[:2])
 
 
 def check_heads(
@@ -87,7 +79,8 @@ def check_heads(
         is_signed: whether the signatures of ``heads`` were checked.
         witnesses: keys whose cosignatures are looked for.
     """
-    peaks = _Peaks()
+    peaks: list[bytes] = []  # roots of the growing tree's complete subtrees, greatest first
+    count = 0  # subtrees of 256 leaves under them
     failed = report.checkpoint == "failed"
     best: TreeHead | None = None
     for head in heads:
@@ -103,9 +96,15 @@ def check_heads(
         if head.size < start:
             continue  # its leaves were left out on request
         index = head.size // TILE_WIDTH
-        peaks.extend(roots[peaks.count : index])
-        root = peaks.root(partials.get(head.size, b""))
-        if peaks.count != index or root != head.signed.checkpoint.root:
+        for root in roots[count:index]:
+            count += 1
+            peaks.append(root)
+            for _ in range((count & -count).bit_length() - 1):
+                right = peaks.pop()
+                peaks[-1] = node_hash(peaks[-1], right)
+        partial = partials.get(head.size, b"")
+        nodes = [*peaks, partial] if partial else peaks
+        if count != index or head.signed.checkpoint.root != _joined(nodes):
             report.add(
                 None,
                 "checkpoint",
@@ -128,29 +127,8 @@ def check_heads(
             report.add(None, "checkpoint", error.message)
 
 
-class _Peaks:
-    """The roots of a growing tree's complete subtrees, greatest first."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._peaks: list[tuple[int, bytes]] = []
-
-    def extend(self, roots: Iterable[bytes]) -> None:
-        for root in roots:
-            node, height = root, 0
-            while self._peaks and self._peaks[-1][0] == height:
-                node = node_hash(self._peaks.pop()[1], node)
-                height += 1
-            self._peaks.append((height, node))
-            self.count += 1
-
-    def root(self, partial: bytes) -> bytes:
-        hashes = [item for _, item in self._peaks]
-        if partial:
-            hashes.append(partial)
-        if not hashes:
-            return EMPTY_ROOT
-        node = hashes[-1]
-        for left in reversed(hashes[:-1]):
-            node = node_hash(left, node)
-        return node
+def _joined(nodes: list[bytes]) -> bytes:
+    """The root over complete subtrees, greatest first."""
+    if not nodes:
+        return EMPTY_ROOT
+    return functools.reduce(lambda right, left: node_hash(left, right), reversed(nodes))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any, TypeVar
 
 from remit.ledger.checkpoints import stored_notes
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.opening import StoreAddress
-from remit.ledger.reader import Reader, chunks, marks
+from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
@@ -21,21 +26,16 @@ from remit.ledger.verification.entries import (
     report_gap,
 )
 from remit.ledger.verification.heads import check_heads, read_heads
-from remit.ledger.verification.processes import runner
+
+_T = TypeVar("_T")
+_Run = Callable[[Callable[..., _T], Iterable[tuple[Any, ...]]], Iterator[_T]]
 
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
 _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
 
 
 class Verifier:
-    """One verification of one ledger.
-
-    Args:
-        address: of the ledger, for further processes to open it.
-        store: of the ledger.
-        key: the ledger's verifier key; without it signatures are not checked.
-        witnesses: keys whose cosignatures are looked for.
-    """
+    """One verification of one ledger. Without a ``key`` signatures are not checked."""
 
     def __init__(
         self,
@@ -46,14 +46,13 @@ class Verifier:
     ) -> None:
         self._address = address
         self._store = store
-        self._reader = Reader(store)
         self._key = key
         self._witnesses = witnesses
         self._report = VerificationReport()
 
     def verify(
         self,
-        checkpoint: str | bytes | SignedCheckpoint | None,
+        outside: str | bytes | SignedCheckpoint | None,
         first: int,
         jobs: int,
         deep: bool,
@@ -62,14 +61,14 @@ class Verifier:
         """:meth:`LedgerClient.verify`; once only."""
         report = self._report
         try:
-            self._verify(checkpoint, first, jobs, deep, progress)
+            self._read(outside, first, jobs, deep, progress)
         except LedgerFormatError as error:
             # The engine cannot go on reading: that is a failure, and says where it stopped.
             report.add(report.first_seq + report.entries, "unreadable", error.message)
         report.sort()
         return report
 
-    def _verify(
+    def _read(
         self,
         outside: str | bytes | SignedCheckpoint | None,
         first: int,
@@ -82,9 +81,9 @@ class Verifier:
             report.add(None, "store", problem)
         # The notes first: one that comes while we read would cover entries we do not.
         notes = list(stored_notes(self._store))
-        size = self._reader.size()
-        contents = self._greatest("content_id", "contents")
-        steps = self._greatest("step_id", "message_steps")
+        size = self._store.count()
+        lowest, contents = self._bounds("content_id", "contents")
+        _, steps = self._bounds("step_id", "message_steps")
         start = min(first, size) // TILE_WIDTH * TILE_WIDTH
         report.first_seq = start
         self._check_outliers(size)
@@ -96,7 +95,8 @@ class Verifier:
             step_ranges = self._ranges("step_id", "message_steps", 1, steps)
         heads = read_heads(report, notes, outside, self._key)
         wanted = {head.size for head in heads if start <= head.size <= size}
-        total = self._count("contents", "content_id", contents) + size - start
+        # About how many, for progress: ids have few gaps.
+        total = max(0, min(contents, 1 << 40) - lowest + 1) + size - start
         done = 0
 
         def advance(number: int) -> None:
@@ -105,7 +105,7 @@ class Verifier:
                 done = min(done + number, total)
                 progress(done, total)
 
-        with runner(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1) as run:
+        with _runner(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1) as run:
             damage = Damage()
             for number, bad in run(check_contents, content_ranges):
                 report.contents += number
@@ -138,10 +138,12 @@ class Verifier:
             witnesses=self._witnesses,
         )
 
-    def _count(self, table: str, column: str, greatest: int) -> int:
-        """About how many rows there are, for progress: ids have few gaps."""
-        rows = self._store.select(f"SELECT min({column}) FROM {table}")
-        return max(0, min(greatest, 1 << 40) - int(rows[0][0] or 1) + 1)
+    def _bounds(self, column: str, table: str) -> tuple[int, int]:
+        """The least and the greatest id; 1 and 0 of an empty table."""
+        ((least, greatest),) = self._store.select(
+            f"SELECT min({column}), max({column}) FROM {table}"
+        )
+        return int(least or 1), int(greatest or 0)
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
@@ -218,10 +220,6 @@ class Verifier:
             seq += _RANGE
         return contents, steps
 
-    def _greatest(self, column: str, table: str) -> int:
-        rows = self._store.select(f"SELECT max({column}) FROM {table}")
-        return int(rows[0][0] or 0)
-
     def _join(
         self,
         start: int,
@@ -239,7 +237,7 @@ class Verifier:
         ]
         partials: dict[int, bytes] = {}
         blamed: set[int] = set()
-        before = self._reader.get(start - 1) if start else None
+        before = self._store.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
         expected = start
         for part in ranges:
@@ -263,8 +261,8 @@ class Verifier:
 
     def _check_erasures(self) -> None:
         for (seq,) in self._store.select("SELECT DISTINCT seq FROM erasures ORDER BY seq"):
-            if isinstance(seq, int) and erasure_is_sound(self._reader, seq):
-                self._report.erasures[entry_id(seq)] = len(self._reader.erased_under(seq))
+            if isinstance(seq, int) and erasure_is_sound(self._store, seq):
+                self._report.erasures[entry_id(seq)] = len(self._store.erased_under(seq))
             else:
                 self._report.add(
                     seq if isinstance(seq, int) else None,
@@ -294,7 +292,7 @@ class Verifier:
                         f"{(index + 1) * width - 1} is not theirs",
                     )
             level += 1
-        now = self._reader.size()  # entries may have come since
+        now = self._store.count()  # entries may have come since
         for level, greatest in self._store.select(
             "SELECT level, max(idx) FROM tree_hashes GROUP BY level"
         ):
@@ -315,3 +313,42 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         high = number
     if low >= 0:
         yield low, high
+
+
+@contextlib.contextmanager
+def _runner(address: StoreAddress, store: Store, jobs: int) -> Iterator[_Run[Any]]:
+    """A runner of checks in ``jobs`` processes, each with a store of its own."""
+    if jobs == 1:
+        yield lambda check, ranges: (check(store, *item) for item in ranges)
+        return
+    pool = ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_open,
+        initargs=(address,),
+    )
+
+    def run(check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
+        waiting: deque[Future[_T]] = deque()
+        for item in ranges:  # a few ahead of the consumer: memory stays flat
+            waiting.append(pool.submit(_check, check, item))
+            if len(waiting) > 3 * jobs:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    try:
+        yield run
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_STORE: list[Store] = []  # of a worker process
+
+
+def _open(address: StoreAddress) -> None:
+    _STORE.append(address.open(create=False))
+
+
+def _check(check: Callable[..., Any], item: tuple[Any, ...]) -> Any:
+    return check(_STORE[0], *item)

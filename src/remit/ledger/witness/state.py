@@ -62,12 +62,7 @@ class WitnessError(RemitError):
 
 
 class WitnessConflictError(WitnessError):
-    """A witness holds something that this log's tree does not extend: a serious finding.
-
-    Args:
-        witness_size: leaves of the tree that the witness cosigned.
-        size: leaves of the checkpoint that it was shown.
-    """
+    """A witness holds something that this log's tree does not extend: a serious finding."""
 
     def __init__(self, message: str, *, next_step: str, witness_size: int, size: int) -> None:
         super().__init__(message, next_step=next_step)
@@ -297,9 +292,6 @@ class WitnessState:
 
 class WitnessDirectory(KeyFiles):
     """The files of a witness: its key (C2SP tlog-cosignature) and its record.
-
-    Args:
-        path: of the directory.
 
     Attributes:
         state: the path of the record.

@@ -7,8 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerFormatError, is_plain_text
-from remit.ledger.report import Progress
+from remit.ledger import (
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerFormatError,
+    Progress,
+    is_plain_text,
+)
 from remit.routing.trail.chains import content_of, seq_of
 from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
 from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, stray_rows
