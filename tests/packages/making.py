@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.packages import ArchiveLimits
+from remit.kernel.settings import default_settings
 from remit.packages.manifest_file import PLACES
 
-LIMITS = ArchiveLimits(
-    compressed_bytes=3_000_000,
-    unpacked_bytes=4_000_000,
-    ratio=200,
-    files=100,
-    file_bytes=1_000_000,
-    manifest_bytes=100_000,
-    path_bytes=150,
+LIMITS = default_settings().packages.model_copy(
+    update={
+        "compressed_bytes": 3_000_000,
+        "unpacked_bytes": 4_000_000,
+        "ratio": 200,
+        "files": 100,
+        "file_bytes": 1_000_000,
+    }
 )
 
 FILES = {

@@ -15,7 +15,6 @@ from remit.contracts import ContractLoader, check_examples
 from remit.kernel.schemas import shipped_schema
 from remit.kernel.settings import default_settings
 from remit.packages import (
-    ArchiveLimits,
     Manifest,
     ManifestError,
     PackageError,
@@ -28,7 +27,7 @@ from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import anthropic_answer, message, tool_use
 
-LIMITS = ArchiveLimits.from_settings(default_settings().packages)
+LIMITS = default_settings().packages
 
 
 def stated(directory: Path) -> dict[str, tuple[str, str]]:

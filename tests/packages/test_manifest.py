@@ -22,8 +22,8 @@ from remit.packages import (
     path_problem,
     precedence,
 )
+from remit.packages.archive import canonical_targz
 from remit.packages.manifest_file import PLACES
-from remit.packages.tarball import canonical_targz
 from tests.packages.making import FILES, encoded, sha256
 from tests.packages.making import manifest_of as any_manifest_of
 

@@ -27,7 +27,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.packages import Manifest, pack
 from remit.packages.errors import PackageKeyError, SignatureError
 from remit.packages.package_key import PackageKey, public_key
-from remit.packages.signing import add_signature, read_envelope, read_statement, sign
+from remit.packages.signatures import read_envelope, sign
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 
 MANIFEST = Manifest.parse(encoded(manifest_of(FILES)))
@@ -215,42 +215,42 @@ def test_the_bytes_of_an_envelope_never_change(tmp_path: Path) -> None:
 
 def test_several_sign_in_any_order(tmp_path: Path) -> None:
     a, b = (key_of(tmp_path / f"{n}.pem", bytes([n]) * 32) for n in (1, 2))
-    both = add_signature(sign(DIGEST, MANIFEST, a), b)
-    assert both == add_signature(sign(DIGEST, MANIFEST, b), a)
-    assert both == add_signature(add_signature(both, a), b)
+
+    def signed(*keys: PackageKey) -> bytes:
+        envelope = b""
+        for key in keys:
+            envelope = sign(DIGEST, MANIFEST, key, envelope=envelope)
+        return envelope
+
+    both = signed(a, b)
+    assert both == signed(b, a) == signed(a, b, a, b)
     assert {one.keyid for one in read_envelope(both).signatures} == {a.key_id, b.key_id}
 
 
-def test_what_is_no_envelope_gets_no_signature(tmp_path: Path) -> None:
-    key = key_of(tmp_path / "k.pem")
-    for data, code in ((b"", "unsigned"), (b"{}", "bad_envelope"), (b"[" * 9999, "bad_envelope")):
-        with pytest.raises(SignatureError) as caught:
-            add_signature(data, key)
-        assert caught.value.code == code
-    with pytest.raises(SignatureError):
-        add_signature(sign(DIGEST, MANIFEST, key), key, max_bytes=100)
-
-
-def test_nobody_signs_another_archive_by_mistake(tmp_path: Path) -> None:
-    """A made-up envelope beside the archive must not get a trusted signature."""
+def test_what_cannot_be_signed(tmp_path: Path) -> None:
+    """A made-up envelope beside the archive must not get a trusted signature either."""
     a, b = (key_of(tmp_path / f"{n}.pem", bytes([n]) * 32) for n in (1, 2))
     envelope = sign(DIGEST, MANIFEST, a)
-    assert add_signature(envelope, b, archive_digest=DIGEST, manifest=MANIFEST)
-    for digest, manifest in ((sha256(b"x"), MANIFEST), (DIGEST, Manifest.parse(FROZEN))):
+    assert sign(DIGEST, MANIFEST, b, envelope=envelope)
+    frozen = Manifest.parse(FROZEN)
+    for digest, manifest, given, code in (
+        (sha256(b"x"), MANIFEST, {"envelope": envelope}, "wrong_subject"),
+        (DIGEST, frozen, {"envelope": envelope}, "wrong_subject"),
+        (DIGEST, MANIFEST, {"envelope": b" "}, "unsigned"),
+        (DIGEST, MANIFEST, {"envelope": b"{}"}, "bad_envelope"),
+        (DIGEST, MANIFEST, {"envelope": b"[" * 9999}, "bad_envelope"),
+        ("a" * 64, MANIFEST, {}, "wrong_subject"),
+        ("sha256:abc", MANIFEST, {}, "bad_envelope"),
+        ("sha512:" + "a" * 64, MANIFEST, {}, "bad_envelope"),
+        (DIGEST, MANIFEST, {"source": {"build": 7}}, "bad_envelope"),
+    ):
         with pytest.raises(SignatureError) as caught:
-            add_signature(envelope, b, archive_digest=digest, manifest=manifest)
-        assert caught.value.code == "wrong_subject"
-
-
-def test_what_cannot_be_signed(tmp_path: Path) -> None:
-    key = key_of(tmp_path / "k.pem")
-    for digest in ("a" * 64, "sha256:abc", "sha512:" + "a" * 64):
-        with pytest.raises(InvalidInputError):
-            sign(digest, MANIFEST, key)
+            sign(digest, manifest, b, **given)  # type: ignore[arg-type]
+        assert caught.value.code == code
     with pytest.raises(InvalidInputError):
-        sign(DIGEST, MANIFEST, key, expires=datetime(2031, 1, 1))
-    with pytest.raises(InvalidInputError):
-        sign(DIGEST, MANIFEST, key, source={"build": 7})  # type: ignore[dict-item]
+        sign(DIGEST, MANIFEST, b, expires=datetime(2031, 1, 1))
+    with pytest.raises(SignatureError):
+        read_envelope(envelope, max_bytes=100)
 
 
 # -- without Remit ---------------------------------------------------------------------
@@ -270,7 +270,8 @@ def test_an_outsider_verifies_it_with_cryptography_alone(tmp_path: Path) -> None
     archive = pack(directory_of(tmp_path / "package"))
     key = PackageKey.create(tmp_path / "k.pem", "team")
     other = PackageKey.create(tmp_path / "o.pem", "other")
-    envelope = add_signature(sign(sha256(archive), MANIFEST, key), other)
+    digest = sha256(archive)
+    envelope = sign(digest, MANIFEST, other, envelope=sign(digest, MANIFEST, key))
     for one in (key, other):
         assert verify(envelope, archive, one.public)["predicate"]["package_id"] == "PKG-EXAMPLE-001"
     stranger = PackageKey.create(tmp_path / "s.pem", "stranger")
@@ -297,7 +298,7 @@ def test_a_statement_is_read_as_it_was_signed(tmp_path: Path) -> None:
     key = key_of(tmp_path / "k.pem")
     expires = datetime(2031, 1, 1, tzinfo=UTC)
     signed = read_envelope(sign(DIGEST, MANIFEST, key, expires=expires, source={"a": "b"}))
-    said = read_statement(signed.payload)
+    said = signed.statement()
     assert (said.predicate.package_id, said.predicate.version) == ("PKG-EXAMPLE-001", "1.2.0")
     assert (said.archive_digest, said.predicate.manifest_sha256) == (DIGEST, MANIFEST.digest)
     assert (said.predicate.expires, said.predicate.source) == (expires, {"a": "b"})

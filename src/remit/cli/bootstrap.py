@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from remit.cli.shared import FILE, FOLDER, emit, note, reads, settings_of, whoami, write_file
 from remit.kernel.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from remit.packages import ArchiveLimits
 
 __all__ = ["bootstrap"]
 
@@ -31,7 +27,7 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
     from remit.packages.distribution import repack_wheel
     from remit.packages.shipped import shipped_archives
 
-    made = build_bundle(repack_wheel(), shipped_archives(), _limits(root))
+    made = build_bundle(repack_wheel(), shipped_archives(), settings_of(root).packages)
     with write_file(out) as file:
         file.write(made.data)
     packages = [package.manifest for package in made.packages]
@@ -69,13 +65,7 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
         raise InvalidInputError(
             "No root is named to install into.", next_step="Name it with --root DIR, or REMIT_ROOT."
         )
-    archives = read_bundle(directory, _limits(root))
+    archives = read_bundle(directory, settings_of(root).packages)
     report = install_bootstrap(Root(root), archives, dev=dev, by=whoami())
     emit(as_json, report.to_dict(), report.lines())
     raise SystemExit(0 if report.passed else 1)
-
-
-def _limits(root: Path | None) -> ArchiveLimits:
-    from remit.packages import ArchiveLimits
-
-    return ArchiveLimits.from_settings(settings_of(root).packages)

@@ -55,7 +55,7 @@ def pack_(
     import io
 
     from remit.kernel.canonical import sha256_hex
-    from remit.packages import ArchiveLimits, PackError, pack, read_archive
+    from remit.packages import PackError, pack, read_archive
     from remit.packages.authoring import update_hashes
     from remit.packages.files import replace_file
 
@@ -63,8 +63,7 @@ def pack_(
         update_hashes(directory)
     data = pack(directory)
     # An archive that others would refuse is refused here, where it can be changed.
-    limits = ArchiveLimits.from_settings(package_settings(root))
-    manifest = read_archive(io.BytesIO(data), limits).manifest
+    manifest = read_archive(io.BytesIO(data), package_settings(root)).manifest
     target = out or Path(f"{manifest.package_id}-{manifest.version}.tar.gz")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +114,7 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
     Raises:
         PackageError: there is none, or it is not one.
     """
-    from remit.packages import Archive, ArchiveLimits, PackageError, read_archive
+    from remit.packages import Archive, PackageError, read_archive
 
     path = Path(argument)
     if path.is_dir():
@@ -124,7 +123,7 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
         path = _kept_archive(argument, root)
     try:
         with path.open("rb") as stream:
-            return read_archive(stream, ArchiveLimits.from_settings(settings))
+            return read_archive(stream, settings)
     except OSError as error:
         raise PackageError(
             "unreadable",

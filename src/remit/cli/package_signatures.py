@@ -29,35 +29,22 @@ def sign(
     from datetime import UTC
 
     from remit.kernel.settings import default_settings
-    from remit.packages import (
-        ArchiveLimits,
-        IncomingArchive,
-        PackageKey,
-        add_signature,
-        read_archive,
-    )
+    from remit.packages import IncomingArchive, PackageKey, read_archive
     from remit.packages import sign as sign_archive
     from remit.packages.files import replace_file
 
     limits = default_settings().packages
-    offer = IncomingArchive.from_file(archive, limits.compressed_bytes)
+    incoming = IncomingArchive.from_file(archive, limits.compressed_bytes)
+    if incoming.envelope and expires is not None:
+        raise click.UsageError("The end of an existing signature file cannot be changed.")
     key = PackageKey.load(key_file)
-    found = read_archive(io.BytesIO(offer.data), ArchiveLimits.from_settings(limits))
-    if offer.envelope:
-        if expires is not None:
-            raise click.UsageError("The end of an existing signature file cannot be changed.")
-        envelope = add_signature(
-            offer.envelope,
-            key,
-            archive_digest=found.digest,
-            manifest=found.manifest,
-            max_bytes=limits.envelope_bytes,
-        )
-    else:
-        ends = None if expires is None else expires.replace(tzinfo=UTC)
-        envelope = sign_archive(found.digest, found.manifest, key, expires=ends)
+    found = read_archive(io.BytesIO(incoming.data), limits)
+    ends = None if expires is None else expires.replace(tzinfo=UTC)
     target = IncomingArchive.envelope_file(archive)
-    replace_file(target, envelope)
+    replace_file(
+        target,
+        sign_archive(found.digest, found.manifest, key, expires=ends, envelope=incoming.envelope),
+    )
     signed = {"signature": str(target), "key_id": key.key_id, "archive_sha256": found.digest}
     emit(as_json, signed, [str(target)])
     if not as_json:
@@ -71,17 +58,16 @@ def sign(
 @reads
 def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> None:
     """Check an archive and its signatures against the root's trust; nothing is unpacked."""
-    from remit.packages import ArchiveLimits, IncomingArchive, TrustPolicy, admit, read_trust
+    from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
 
     place, loaded, ledger = open_root(root)
     limits = loaded.settings.packages
     with ledger:
-        offer = IncomingArchive.from_file(archive, limits.compressed_bytes, expected_id=package_id)
+        incoming = IncomingArchive.from_file(
+            archive, limits.compressed_bytes, expected_id=package_id
+        )
         policy = read_trust(place.path / TrustPolicy.FILE, ledger)
-        found = admit(
-            offer, policy, ArchiveLimits.from_settings(limits), dev=False,
-            envelope_bytes=limits.envelope_bytes,
-        )  # fmt: skip
+        found = admit(incoming, policy, limits, dev=False, envelope_bytes=limits.envelope_bytes)
     manifest = found.manifest
     summary = {
         "verified": True,

@@ -102,7 +102,7 @@ def add(
 @reads
 def retire(root: Path | None, as_json: bool, key_id: str) -> None:
     """A key signs nothing new. What it signed and is installed stays good."""
-    _change(root, as_json, lambda policy: policy.retired(key_id))
+    _change(root, as_json, lambda policy: policy.with_status(key_id, "retired"))
 
 
 @trust.command()
@@ -111,7 +111,7 @@ def retire(root: Path | None, as_json: bool, key_id: str) -> None:
 @reads
 def revoke(root: Path | None, as_json: bool, key_id: str, reason: str) -> None:
     """A key that others may have: no signature of it counts any more, for good."""
-    _change(root, as_json, lambda policy: policy.revoked(key_id), reason)
+    _change(root, as_json, lambda policy: policy.with_status(key_id, "revoked"), reason)
 
 
 @trust.command()

@@ -1,7 +1,7 @@
 """Packages: data that shapes agents, declared, signed, installed all or nothing (SPEC 10)."""
 
 from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.archive import Archive, ArchiveLimits, pack, read_archive
+from remit.packages.archive import Archive, pack, read_archive
 from remit.packages.errors import (
     ArchiveError,
     ManifestError,
@@ -21,7 +21,7 @@ from remit.packages.registry import (
     require_ownership,
 )
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
-from remit.packages.signing import add_signature, sign
+from remit.packages.signatures import sign
 from remit.packages.trust import TrustPolicy, read_trust
 from remit.packages.verification import check_envelope
 from remit.packages.versions import in_range, precedence
@@ -32,7 +32,6 @@ __all__ = [
     "REGISTRY_FOLDER",
     "Archive",
     "ArchiveError",
-    "ArchiveLimits",
     "Asset",
     "Candidate",
     "Dependency",
@@ -49,7 +48,6 @@ __all__ = [
     "Registry",
     "SignatureError",
     "TrustPolicy",
-    "add_signature",
     "admit",
     "check_envelope",
     "found_packages",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.packages.archive import Archive, ArchiveLimits, read_archive
+from remit.packages.archive import Archive, read_archive
 from remit.packages.errors import PackageError, SignatureError
 from remit.packages.manifest import Manifest
 from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage
@@ -17,6 +17,7 @@ from remit.packages.trust import TrustPolicy
 from remit.packages.verification import check_envelope
 
 if TYPE_CHECKING:
+    from remit.kernel.settings import PackageSettings
     from remit.packages.shipped import ShippedPackages
 
 __all__ = ["Candidate", "IncomingArchive", "admit"]
@@ -97,7 +98,7 @@ class Candidate:
 def admit(
     incoming: IncomingArchive,
     policy: TrustPolicy,
-    limits: ArchiveLimits,
+    limits: PackageSettings,
     *,
     dev: bool,
     shipped: ShippedPackages | None = None,

@@ -1,24 +1,49 @@
-"""A package as an archive or a directory: its manifest, and exactly the files that it declares."""
+"""Packages as archives: one canonical ``.tar.gz`` to write, any safe archive to read (SPEC 10)."""
 
 from __future__ import annotations
 
 import functools
+import io
 import os
+import re
 import stat
-from collections.abc import Iterator, Mapping
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from remit.kernel.canonical import sha256_hex
 from remit.packages.errors import ArchiveError, PackageError, PackError
-from remit.packages.manifest import MANIFEST_NAME, Manifest
-from remit.packages.paths import folded
-from remit.packages.tarball import ArchiveLimits, canonical_targz, read_targz, refuse
+from remit.packages.manifest import Manifest
+from remit.packages.paths import MANIFEST_NAME, folded, path_problem, shown
 
-__all__ = ["Archive", "ArchiveLimits", "pack", "paths_in", "plain_file", "read_archive"]
+if TYPE_CHECKING:
+    from remit.kernel.settings import PackageSettings
 
+__all__ = ["Archive", "canonical_targz", "pack", "paths_in", "plain_file", "read_archive"]
+
+# ustar (POSIX.1-1988), gzip (RFC 1952) and deflate (RFC 1951).
+_BLOCK, _NAME, _PREFIX = 512, 100, 155
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, no name, unknown system
+_STORED = 65535
 _MODE = 0o644  # of every file, a constant of the format
+_SIZE = re.compile(rb" *[0-7]*[ \0]*|\x80.{11}", re.DOTALL)  # octal, or GNU's base 256
+
+_MANIFEST_BYTES = 4_194_304
+_GLOBAL_HEADERS = 16
+_KINDS = {
+    tarfile.LNKTYPE: ("link", "a hard link"),
+    tarfile.SYMTYPE: ("link", "a symbolic link"),
+    tarfile.CHRTYPE: ("device", "a character device"),
+    tarfile.BLKTYPE: ("device", "a block device"),
+    tarfile.FIFOTYPE: ("fifo", "a named pipe"),
+    tarfile.GNUTYPE_SPARSE: ("sparse", "a sparse file"),
+}
+_REPACK = "Ask its maker for a .tar.gz of plain files; docs/package-format.md describes it."
+_RAISE = "Split the package, or raise the limit if you trust it."
 _UPDATE = "Take it out of the directory or correct 'assets': `remit package pack --update` does."
 _DOWNLOAD = "Download it again; if it stays so, do not trust its source."
 
@@ -93,7 +118,7 @@ def pack(directory: Path) -> bytes:
 
 
 def read_archive(
-    stream: BinaryIO, limits: ArchiveLimits, *, expected_id: str = "", recorded: bool = False
+    stream: BinaryIO, limits: PackageSettings, *, expected_id: str = "", recorded: bool = False
 ) -> Archive:
     """The package in any safe ``.tar.gz``, verified before anything is written anywhere.
 
@@ -111,18 +136,18 @@ def read_archive(
     while piece := stream.read(limits.compressed_bytes + 1 - len(data)):
         data += piece
     if len(data) > limits.compressed_bytes:
-        refuse(
+        _refuse(
             "archive_too_large",
             f"The archive has more than the {limits.compressed_bytes} bytes allowed.",
-            "Raise the limit if you trust it.",
+            _RAISE,
         )
-    files = read_targz(data, limits)
+    files = _unpack(_decompress(data, limits), limits)
     if MANIFEST_NAME not in files:
-        refuse("manifest_missing", "There is no manifest.json at the top of the archive.")
+        _refuse("manifest_missing", "There is no manifest.json at the top of the archive.")
     manifest_json = files.pop(MANIFEST_NAME)
     manifest = Manifest.parse(manifest_json)
     if expected_id and manifest.package_id != expected_id:
-        refuse(
+        _refuse(
             "wrong_id",
             f"The archive holds {manifest.package_id}, not {expected_id}.",
             "Check what you asked for, and where the archive came from.",
@@ -131,36 +156,29 @@ def read_archive(
     return Archive(manifest, manifest_json, files, data if recorded else b"")
 
 
-def _check_declared(
-    manifest: Manifest,
-    files: Mapping[str, bytes],
-    where: str,
-    error: type[PackageError],
-    next_step: str,
-) -> None:
-    """Declared is actual, and every hash is right (gate G0A)."""
-    declared = {asset.path: asset.sha256 for asset in manifest.assets}
-    twins = {folded(path): path for path in declared}
-    for path in sorted(files):
-        if path not in declared:
-            if twin := twins.get(folded(path)):
-                code, problem = "twin_member", f"differs from {twin!r} only in case"
-            else:
-                code, problem = "undeclared_file", "is not in the manifest"
-            raise error(code, f"{path!a} in {where} {problem}.", next_step=next_step)
-    for path, digest in declared.items():
-        if path not in files:
-            raise error(
-                "missing_asset",
-                f"{path!r} is in the manifest, but not in {where}.",
-                next_step=next_step,
-            )
-        if (found := f"sha256:{sha256_hex(files[path])}") != digest:
-            raise error(
-                "wrong_hash",
-                f"{path!r} in {where} has the hash {found}, the manifest says {digest}.",
-                next_step=next_step,
-            )
+def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
+    """A ``.tar.gz`` of plain files: same items, same bytes, on any machine.
+
+    Args:
+        items: path, content and mode (such as ``0o755``) of each file, in the order of the archive.
+
+    Raises:
+        PackError: ``path_too_long``: no ustar header can hold a path.
+    """
+    tar = b"".join(
+        _header(name, len(data), mode) + data + bytes(-len(data) % _BLOCK)
+        for name, data, mode in items
+    )
+    tar += bytes(2 * _BLOCK)
+    # gzip without compression: no two versions of a compressor promise the same bytes.
+    pieces = [_GZIP_HEAD]
+    for start in range(0, len(tar), _STORED):
+        block = tar[start : start + _STORED]
+        size = len(block)
+        pieces.append(bytes([start + size == len(tar)]))
+        pieces += [size.to_bytes(2, "little"), (size ^ 0xFFFF).to_bytes(2, "little"), block]
+    pieces += [zlib.crc32(tar).to_bytes(4, "little"), (len(tar) & 0xFFFFFFFF).to_bytes(4, "little")]
+    return b"".join(pieces)
 
 
 def paths_in(directory: Path) -> Iterator[str]:
@@ -201,3 +219,154 @@ def _check_plain(path: Path, name: str) -> None:
             f"{name!a} is {what}; a package holds only plain files.",
             next_step="Put the file itself in its place.",
         )
+
+
+def _check_declared(
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    where: str,
+    error: type[PackageError],
+    next_step: str,
+) -> None:
+    """Declared is actual, and every hash is right (gate G0A)."""
+    declared = {asset.path: asset.sha256 for asset in manifest.assets}
+    twins = {folded(path): path for path in declared}
+    for path in sorted(files.keys() | declared.keys()):
+        digest = f"sha256:{sha256_hex(files[path])}" if path in files else ""
+        if path not in declared:
+            twin = twins.get(folded(path))
+            code = "twin_member" if twin else "undeclared_file"
+            problem = f"differs from {twin!r} only in case" if twin else "is not in the manifest"
+        elif path not in files:
+            code, problem = "missing_asset", "is in the manifest, but not there"
+        elif digest != declared[path]:
+            code = "wrong_hash"
+            problem = f"has the hash {digest}, the manifest says {declared[path]}"
+        else:
+            continue
+        raise error(code, f"{path!a} in {where} {problem}.", next_step=next_step)
+
+
+def _header(name: str, size: int, mode: int) -> bytes:
+    """A ustar header. ``tarfile`` writes device numbers differently from version to version."""
+    raw, prefix = name.encode(), b""
+    if len(raw) > _NAME:
+        cut = raw.rfind(b"/", 0, _PREFIX + 1)  # the longest prefix, like GNU tar
+        if cut < 0 or len(raw) - cut - 1 > _NAME:
+            raise PackError(
+                "path_too_long",
+                f"The path {name!a} does not fit into an archive's header.",
+                next_step="Give the file or its folders shorter names.",
+            )
+        prefix, raw = raw[:cut], raw[cut + 1 :]
+    head = raw.ljust(_NAME, b"\0") + b"%07o\0" % mode + b"0000000\0" * 2  # owner and group 0
+    head += b"%011o\0" % size + b"00000000000\0"  # time 0
+    tail = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2  # device 0
+    tail += prefix.ljust(_PREFIX, b"\0") + bytes(12)
+    return head + b"%06o\0 " % (sum(head) + 8 * ord(" ") + sum(tail)) + tail
+
+
+def _decompress(data: bytes, limits: PackageSettings) -> bytes:
+    if not data.startswith(_GZIP_MAGIC):
+        _refuse("not_gzip", "The archive is not a gzip file.")
+    most = min(limits.unpacked_bytes, limits.ratio * len(data))
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        tar = inflate.decompress(data, most + 1)
+    except zlib.error:
+        _refuse("damaged", "The archive's compressed data is damaged.", _DOWNLOAD)
+    if len(tar) > limits.unpacked_bytes:
+        _refuse(
+            "unpacked_too_large",
+            f"Unpacked, the archive has more than the {limits.unpacked_bytes} bytes allowed.",
+            _RAISE,
+        )
+    if len(tar) > most:
+        _refuse("ratio", f"The archive unpacks to more than {limits.ratio} times its size.")
+    if not inflate.eof:
+        _refuse("truncated", "The archive ends too early.", _DOWNLOAD)
+    if inflate.unused_data.startswith(_GZIP_MAGIC):
+        _refuse("several_members", "The archive is several gzip files in one.")
+    if inflate.unused_data:
+        _refuse("trailing_data", f"{len(inflate.unused_data)} bytes follow the archive's end.")
+    return tar
+
+
+def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
+    """Content by path of the plain files in a tar archive; directories are passed over."""
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", encoding="utf-8") as archive:
+            for seen, member in enumerate(archive):
+                # tarfile copies these into every member that follows; `git archive` makes one.
+                if len(archive.pax_headers) > _GLOBAL_HEADERS:
+                    _refuse("odd_header", "The archive has too many global pax headers.")
+                name = _safe_name(member)
+                if not member.isdir():
+                    start = member.offset_data - _BLOCK
+                    size = tar[start + 124 : start + 136]
+                    _check_file(member, size, name, files, limits)
+                    content = archive.extractfile(member)
+                    assert content is not None, "it is a plain file"
+                    files[name] = content.read()
+                if len(files) > limits.files or seen > 2 * limits.files:
+                    _refuse(
+                        "too_many_files",
+                        f"The archive has more than the {limits.files} files allowed.",
+                        _RAISE,
+                    )
+            end = archive.offset
+    except RecursionError:  # one header that renames the next, hundreds of times
+        _refuse("damaged", "The archive's headers are nested too deeply.")
+    except (tarfile.TarError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        _refuse("damaged", f"The archive's tar data is damaged: {error}.")
+    if tar.count(0, end) != len(tar) - end:  # where tarfile stops without an error
+        _refuse("damaged", "A header in the archive is damaged, or data follows its end.")
+    if len(tar) - end < 2 * _BLOCK:
+        _refuse("truncated", "The archive ends without two blocks of zeros.", _DOWNLOAD)
+    return files
+
+
+def _safe_name(member: tarfile.TarInfo) -> str:
+    """The member's path without a leading ``./``; of the directory ``./`` itself ``"."``."""
+    name = member.name
+    while name.startswith("./"):
+        name = name[2:]
+    if name == MANIFEST_NAME or (name == "." and member.isdir()):
+        return name
+    code, problem = path_problem(f"{name}/x" if member.isdir() else name)
+    if code:
+        _refuse(code, f"The path {shown(name)} in the archive {problem}.")
+    return name
+
+
+def _check_file(
+    member: tarfile.TarInfo,
+    size: bytes,
+    name: str,
+    files: Mapping[str, bytes],
+    limits: PackageSettings,
+) -> None:
+    if member.issparse() or member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        kind = tarfile.GNUTYPE_SPARSE if member.issparse() else member.type
+        code, what = _KINDS.get(kind, ("odd_header", f"of the unknown kind {kind!a}"))
+        _refuse(code, f"{name!a} in the archive is {what}; a package holds only plain files.")
+    is_manifest = name == MANIFEST_NAME
+    if name in files:
+        code = "manifest_twice" if is_manifest else "duplicate_member"
+        _refuse(code, f"The archive holds {name!r} twice.")
+    # tarfile takes whatever int() does: signs, underscores, digits of other scripts.
+    stated = member.pax_headers.get("size", "0")
+    if not _SIZE.fullmatch(size) or not re.fullmatch("[0-9]+", stated):
+        _refuse("damaged", f"The size of {name!r} in the archive is not a number as tar writes it.")
+    most = _MANIFEST_BYTES if is_manifest else limits.file_bytes
+    if member.size > most:
+        _refuse(
+            "manifest_too_large" if is_manifest else "file_too_large",
+            f"{name!r} in the archive has {member.size} bytes, more than the {most} allowed.",
+            _RAISE,
+        )
+
+
+def _refuse(code: str, message: str, next_step: str = _REPACK) -> NoReturn:
+    raise ArchiveError(code, message, next_step=next_step)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.packages.archive import ArchiveLimits, read_archive
+from remit.kernel.settings import PackageSettings
+from remit.packages.archive import canonical_targz, read_archive
 from remit.packages.dependencies import in_order
 from remit.packages.gates.report import GateResult
 from remit.packages.manifest import Manifest
-from remit.packages.tarball import canonical_targz
 
 __all__ = [
     "BootstrapError",
@@ -137,7 +137,7 @@ class InstallReport:
 
 
 def build_bundle(
-    wheel: tuple[str, bytes], archives: Mapping[str, bytes], limits: ArchiveLimits
+    wheel: tuple[str, bytes], archives: Mapping[str, bytes], limits: PackageSettings
 ) -> Bundle:
     """The bootstrap of one version of Remit: same input, same bytes, on any machine.
 
@@ -181,7 +181,7 @@ def build_bundle(
     return Bundle(canonical_targz(items), version, name, packages)
 
 
-def in_install_order(archives: Mapping[str, bytes], limits: ArchiveLimits) -> list[Bundled]:
+def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> list[Bundled]:
     """The packages, each after those that it needs; the same order on any machine.
 
     Args:
@@ -214,7 +214,7 @@ def in_install_order(archives: Mapping[str, bytes], limits: ArchiveLimits) -> li
     return sorted(found.values(), key=lambda item: (depths[_id(item)], _id(item)))
 
 
-def read_bundle(directory: Path, limits: ArchiveLimits) -> list[Path]:
+def read_bundle(directory: Path, limits: PackageSettings) -> list[Path]:
     """The archives in the unpacked ``packages/``, each after those that it needs.
 
     Args:

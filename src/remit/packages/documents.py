@@ -245,7 +245,7 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
 
 def _json(data: bytes, path: str) -> Any:
     try:
-        return parse_json(data, whole=False)
+        return parse_json(data)
     except ValueError as error:
         raise DocumentError(f"{path} {error}.", next_step="Correct the file.") from error
 

@@ -14,7 +14,6 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient, Transaction
 from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.archive import ArchiveLimits
 from remit.packages.errors import PackageError
 from remit.packages.files import (
     INSTALLED_FOLDER,
@@ -149,7 +148,7 @@ class Installation:
                 package.source,
             ),
             sync_trust(self._root / TrustPolicy.FILE, self._ledger),
-            ArchiveLimits.from_settings(self._settings),
+            self._settings,
             dev=bool(package.signature["waived"]),
             installed=True,
             threshold=int(package.signature["threshold"]) or None,

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
 __all__ = ["parse_json"]
 
+_MAX_DIGITS = 1000
 
-def parse_json(data: bytes, *, whole: bool = True) -> Any:
+
+def parse_json(data: bytes) -> Any:
     """The value in ``data``: UTF-8 without a byte order mark, no key twice in one object.
-
-    Args:
-        data: the text.
-        whole: refuse numbers that are not whole or have more than 16 digits: nothing that is
-            signed or trusted needs others.
 
     Raises:
         ValueError: it is not such a text; the message ends a sentence that began "it …".
@@ -28,9 +25,9 @@ def parse_json(data: bytes, *, whole: bool = True) -> Any:
         value = json.loads(
             data.decode(),
             object_pairs_hook=_object,
-            parse_int=_short if whole else _exact,
-            parse_float=_refused if whole else _finite,
-            parse_constant=_refused if whole else _not_json,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_finite,
         )
         orjson.loads(data)  # refuses lone surrogates
     except UnicodeDecodeError as error:
@@ -49,26 +46,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _short(text: str) -> int:
-    if len(text) > 16:
-        raise ValueError("holds a number that not every reader keeps exact")
-    return int(text)
-
-
-def _exact(text: str) -> int:
-    if len(text) > 1000:
+def _integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
         raise ValueError("holds a number that is too long")
     return int(text)
 
 
-def _refused(text: str) -> NoReturn:
-    raise ValueError("holds a number that is not whole")
-
-
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _not_json(text)
-
-
-def _not_json(text: str) -> NoReturn:
-    raise ValueError(f"is not JSON: {text[:20]} is not a number")
+    if not math.isfinite(number):
+        raise ValueError(f"is not JSON: {text[:20]} is not a number")
+    return number

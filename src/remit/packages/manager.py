@@ -9,7 +9,6 @@ from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
 from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.archive import ArchiveLimits
 from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.errors import PackageError
 from remit.packages.files import Step, disk_errors
@@ -99,7 +98,6 @@ class PackageManager:
         """
         with self._locked() as registry:
             policy = sync_trust(self._root.path / TrustPolicy.FILE, self._ledger)
-            limits = ArchiveLimits.from_settings(self.settings)
             shipped = ShippedPackages(self._root)
             there: list[Candidate] = []
             coming: list[Candidate] = []
@@ -107,7 +105,7 @@ class PackageManager:
                 candidate = admit(
                     incoming,
                     policy,
-                    limits,
+                    self.settings,
                     dev=dev,
                     shipped=shipped,
                     envelope_bytes=self.settings.envelope_bytes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -17,6 +16,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.packages.errors import PackageKeyError
+from remit.packages.files import sync_folder, write_new
 
 __all__ = ["PackageKey", "key_name_problem", "public_key"]
 
@@ -31,8 +31,8 @@ class PackageKey:
     """A key pair.
 
     Attributes:
-        name: what people call it; the file says it above the key.
-        signer: does the signing; knows the private key.
+        name: what people call it; the file has it above the key.
+        signer: holds the private key.
     """
 
     name: str
@@ -42,7 +42,7 @@ class PackageKey:
     def create(cls, path: Path, name: str) -> Self:
         """A new key pair, the private key in a new file.
 
-        The file is PKCS#8 in PEM, not encrypted, mode 0600. It appears whole or not at all.
+        The file is PKCS#8 in PEM, not encrypted, mode 0600. It appears complete or not at all.
 
         Raises:
             PackageKeyError: ``bad_key_name``; ``key_exists``: nothing is overwritten;
@@ -57,31 +57,28 @@ class PackageKey:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(f"{_LABEL}{name}\n".encode() + made.signer.private_bytes)
-                    file.flush()
-                    os.fsync(file.fileno())
+                write_new(beside, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
                 os.link(beside, path)  # unlike a rename, it replaces nothing
             finally:
                 beside.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # where folders cannot be synchronised
-                _sync(path.parent)
-        except FileExistsError as error:
-            if not path.parent.is_dir():
-                raise _unwritable(path, error) from error
-            raise PackageKeyError(
-                "key_exists",
-                f"There is a file {path} already.",
-                next_step="Name another file. A key that is replaced is lost.",
-            ) from error
+            sync_folder(path.parent)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            if os.path.lexists(path):
+                raise PackageKeyError(
+                    "key_exists",
+                    f"There is a file {path} already.",
+                    next_step="Name another file. A key that is replaced is lost.",
+                ) from error
+            raise PackageKeyError(
+                "key_unwritable",
+                f"The key cannot be written to {path}: {error.strerror or error}.",
+                next_step="Check that its folder can be written.",
+            ) from error
         return made
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The key pair whose private key lies in that file.
+        """The key pair whose private key is in that file.
 
         Raises:
             PackageKeyError: ``key_missing``; ``key_open``: others can read it; ``bad_key``: it is
@@ -89,31 +86,30 @@ class PackageKey:
         """
         try:
             with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_mode & 0o077:
-                    raise PackageKeyError(
-                        "key_open",
-                        f"The private key {path} can be read by others.",
-                        next_step=f"chmod 600 {path}",
-                    )
-                data = file.read()
-        except FileNotFoundError as error:
-            raise PackageKeyError(
-                "key_missing",
-                f"There is no key {path}.",
-                next_step="`remit package key new --out FILE --name NAME` makes one.",
-            ) from error
+                mode, data = os.fstat(file.fileno()).st_mode, file.read()
         except OSError as error:
             raise PackageKeyError(
-                "bad_key",
+                "key_missing" if isinstance(error, FileNotFoundError) else "bad_key",
                 f"The key {path} cannot be read: {error.strerror or error}.",
-                next_step="Check the file's permissions.",
+                next_step="Check the path and its permissions. `remit package key new --out FILE "
+                "--name NAME` makes a key.",
             ) from error
+        if mode & 0o077:
+            raise PackageKeyError(
+                "key_open",
+                f"The private key {path} can be read by others.",
+                next_step=f"chmod 600 {path}",
+            )
         try:
             private = load_pem_private_key(data, None)
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise _bad_key(path) from error
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            private = None
         if not isinstance(private, Ed25519PrivateKey):
-            raise _bad_key(path)
+            raise PackageKeyError(
+                "bad_key",
+                f"{path} is not an unencrypted Ed25519 private key in PEM.",
+                next_step="Name the file that `remit package key new` made, or restore it.",
+            )
         first = data.partition(b"\n")[0].decode(errors="replace")
         name = first.removeprefix(_LABEL) if first.startswith(_LABEL) else ""
         return cls("" if key_name_problem(name) else name, CryptoSigner(private))
@@ -130,7 +126,7 @@ class PackageKey:
 
 
 def public_key(text: str) -> SSlibKey:
-    """The public key that ``ed25519:`` and 64 lower-case hex digits stand for, with its id.
+    """The public key written as ``ed25519:`` and 64 lower-case hex digits, with its id.
 
     Raises:
         PackageKeyError: ``bad_key``: it is not that.
@@ -140,7 +136,7 @@ def public_key(text: str) -> SSlibKey:
         raise PackageKeyError(
             "bad_key",
             "A public key is written as ed25519: and 64 hex digits; what was given is not.",
-            next_step="`remit package key show FILE` prints it, where its private key lies.",
+            next_step="`remit package key show FILE` prints it, where its private key is.",
         )
     keyval = {"public": found[1]}
     described = {"keytype": _TYPE, "scheme": _TYPE, "keyval": keyval}
@@ -153,30 +149,4 @@ def key_name_problem(name: str) -> str:
         return "is empty"
     if len(name) > _NAME_CHARS:
         return f"is longer than {_NAME_CHARS} characters"
-    if not name.isprintable():
-        return "holds a character that nobody sees"
-    return ""
-
-
-def _unwritable(path: Path, error: OSError) -> PackageKeyError:
-    return PackageKeyError(
-        "key_unwritable",
-        f"The key cannot be written to {path}: {error.strerror or error}.",
-        next_step="Check that its folder can be written.",
-    )
-
-
-def _bad_key(path: Path) -> PackageKeyError:
-    return PackageKeyError(
-        "bad_key",
-        f"{path} is not an unencrypted Ed25519 private key in PEM.",
-        next_step="Name the file that `remit package key new` made, or restore it.",
-    )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    return "" if name.isprintable() else "holds an invisible character"

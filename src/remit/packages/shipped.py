@@ -18,7 +18,7 @@ from remit.packages.files import check_folders
 from remit.packages.lock import package_lock
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import InstalledPackage
-from remit.packages.signing import sign
+from remit.packages.signatures import sign
 from remit.packages.trust import TrustPolicy, change_trust, read_trust, recorded_trust
 from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 

@@ -60,7 +60,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 def json_of(data: bytes) -> Any:
     """The value of a JSON file that every reader understands alike; ``None`` for any other."""
     try:
-        value = parse_json(data, whole=False)
+        value = parse_json(data)
         _pretty(value)  # may be nested too deeply for that
     except (ValueError, RecursionError):
         return None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import ClassVar, Literal, Self
-
-from securesystemslib.signer import SSlibKey
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
@@ -21,16 +19,10 @@ from remit.packages.json_text import parse_json
 from remit.packages.package_key import key_name_problem, public_key
 from remit.packages.paths import shown
 
-__all__ = ["TRUST_FILE", "KeyStatus", "TrustPolicy", "TrustedKey", "format_time"]
-
-TRUST_FILE = "trust.json"
-"""Its place in a root, beside ``remit.toml``."""
-
-KeyStatus = Literal["active", "retired", "revoked"]
+__all__ = ["TrustPolicy", "TrustedKey", "format_time", "read_policy_file"]
 
 _VERSION = "1.0"
 _SHORTEST = 8  # hex digits by which people may name a key
-_FILE_MODE = 0o644
 _RESTORE = "`remit package trust restore` puts back what is on record."
 
 
@@ -43,14 +35,14 @@ class TrustedKey:
         public: ``ed25519:`` and 64 hex digits.
         status: ``active``; ``retired``: what it signed and is installed stays good, and it signs
             nothing new; ``revoked``: no signature of it counts any more.
-        packages: ids of the packages that it may sign; ``*`` stands for anything.
+        packages: ids of the packages that it may sign, in which ``*`` matches anything.
         changed: when its place here last changed, as ``2027-01-31T12:00:00Z``.
     """
 
     key_id: str
     name: str
     public: str
-    status: KeyStatus
+    status: Literal["active", "retired", "revoked"]
     packages: tuple[str, ...]
     changed: str
 
@@ -59,11 +51,6 @@ class TrustedKey:
         """The beginning of its id and its name, for people."""
         return f"{self.key_id[:_SHORTEST]}… ({self.name})"
 
-    @property
-    def verifier(self) -> SSlibKey:
-        """What its signatures are checked with."""
-        return public_key(self.public)
-
     def may_sign(self, package_id: str) -> bool:
         """Whether one of its patterns is for that package."""
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
@@ -71,15 +58,15 @@ class TrustedKey:
 
 @dataclass(frozen=True, slots=True)
 class TrustPolicy:
-    """The keys that are trusted. Each change gives a new one and leaves this one as it is.
+    """The keys that are trusted. Each change gives a new policy and leaves this one as it is.
 
     Attributes:
-        FILE: the policy's place in a root.
+        FILE: its place in a root, beside ``remit.toml``.
         threshold: how many different keys have to sign a package.
         keys: in the order of their ids; retired and revoked ones too.
     """
 
-    FILE: ClassVar[str] = TRUST_FILE
+    FILE: ClassVar[str] = "trust.json"
 
     threshold: int = 1
     keys: tuple[TrustedKey, ...] = ()
@@ -91,20 +78,11 @@ class TrustPolicy:
         Raises:
             TrustError: ``bad_trust``: the file cannot be read, or is not a policy.
         """
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return cls()
-        except OSError as error:
-            raise TrustError(
-                "bad_trust",
-                f"{path} cannot be read: {error.strerror or error}.",
-                next_step="Make it readable for this user.",
-            ) from error
-        return cls.parse(data, str(path))
+        data = read_policy_file(path)
+        return cls() if data is None else cls.parse(data, str(path))
 
     @classmethod
-    def parse(cls, data: bytes, source: str = TRUST_FILE) -> Self:
+    def parse(cls, data: bytes, source: str = FILE) -> Self:
         """The policy in ``data``; ``source`` is the file's name, for the errors.
 
         Raises:
@@ -115,20 +93,16 @@ class TrustPolicy:
             if problem := first_problem(shipped_schema("trust"), value):
                 raise ValueError(f"does not fit its schema: {shown(problem)}")
             keys = tuple(
-                TrustedKey(**{**one, "packages": tuple(one["packages"])}) for one in value["keys"]
+                TrustedKey(**{**key, "packages": tuple(key["packages"])}) for key in value["keys"]
             )
             _check(keys)
         except (ValueError, PackageKeyError) as error:
             raise TrustError("bad_trust", f"{source} {error}.", next_step=_RESTORE) from error
-        return cls(value["threshold"], keys)
+        return cls(int(value["threshold"]), keys)
 
     def encoded(self) -> bytes:
         """The file's bytes: indented JSON in UTF-8; the same policy, the same bytes."""
-        value = {
-            "schema_version": _VERSION,
-            "threshold": self.threshold,
-            "keys": [asdict(key) for key in self.keys],
-        }
+        value = {"schema_version": _VERSION, **asdict(self)}
         return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
     @property
@@ -139,15 +113,15 @@ class TrustPolicy:
     def save(self, path: Path) -> None:
         """Write the file, mode 0644: all of it or none, however the process ends.
 
-        A root's own file is changed by :func:`remit.packages.trust.change_trust` alone, which
-        puts the change on record first.
+        A root's own file is changed by :func:`change_trust` alone, which puts the change on
+        record first.
 
         Raises:
             TrustError: ``trust_unwritable``.
         """
         try:
             replace_file(path, self.encoded())
-            path.chmod(_FILE_MODE)
+            path.chmod(0o644)
         except OSError as error:
             raise TrustError(
                 "trust_unwritable",
@@ -155,8 +129,6 @@ class TrustPolicy:
                 next_step="Make the root writable for this user, then run any command of "
                 "`remit package trust`: it writes what is on record.",
             ) from error
-
-    # -- finding -----------------------------------------------------------------------
 
     def get(self, key_id: str) -> TrustedKey | None:
         """The key with exactly that id."""
@@ -168,28 +140,17 @@ class TrustPolicy:
         Raises:
             TrustError: ``no_such_key``, or ``two_such_keys``.
         """
-        found = [
-            key
-            for key in self.keys
-            if key.key_id == given or (len(given) >= _SHORTEST and key.key_id.startswith(given))
-        ]
-        if len(found) == 1:
-            return found[0]
-        raise TrustError(
-            "two_such_keys" if found else "no_such_key",
-            f"{'Several keys begin' if found else 'No key begins'} with {shown(given)}."
-            if len(given) >= _SHORTEST
-            else f"{shown(given)} is too short to tell which key is meant.",
-            next_step="`remit package trust show` lists them; give the whole id, or at least its "
-            f"first {_SHORTEST} digits.",
-        )
-
-    @property
-    def active(self) -> tuple[TrustedKey, ...]:
-        """The keys that may sign something new."""
-        return tuple(key for key in self.keys if key.status == "active")
-
-    # -- changing ----------------------------------------------------------------------
+        clear = len(given) >= _SHORTEST
+        found = [key for key in self.keys if clear and key.key_id.startswith(given)]
+        if len(found) != 1:
+            count = f"{len(found) or 'No'} {'keys begin' if found else 'key begins'}"
+            raise TrustError(
+                "two_such_keys" if found else "no_such_key",
+                f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
+                next_step="`remit package trust show` lists them; give the complete id, or at "
+                f"least its first {_SHORTEST} digits.",
+            )
+        return found[0]
 
     def with_key(
         self,
@@ -206,7 +167,7 @@ class TrustPolicy:
         Args:
             public: ``ed25519:`` and 64 hex digits.
             name: one line of at most 100 characters, unlike those of the others.
-            packages: ids of packages that it may sign, ``*`` standing for anything; when left
+            packages: ids of packages that it may sign, in which ``*`` matches anything; when left
                 out, those of before, or all for a new key.
             at: when, with its zone; now when left out.
 
@@ -217,12 +178,8 @@ class TrustPolicy:
         """
         key_id = public_key(public).keyid
         old = self.get(key_id)
-        if old is not None and old.status == "revoked":
-            raise TrustError(
-                "revoked_key",
-                f"The key {old.label} was revoked on {old.changed}; that is for good.",
-                next_step="Have its owner make a new key.",
-            )
+        if old is not None:
+            _check_not_revoked(old)
         if any(key.name == name and key.key_id != key_id for key in self.keys):
             raise TrustError(
                 "name_taken",
@@ -234,58 +191,48 @@ class TrustPolicy:
         new = TrustedKey(key_id, name, public, "active", tuple(packages), _now(at))
         if old is not None and replace(new, changed=old.changed) == old:
             return self
-        changed = self._with(new)
-        return self.parse(changed.encoded(), "The new list of keys")
+        return self.parse(self._with(new).encoded(), "The new list of keys")
 
-    def retired(self, key_id: str, *, at: datetime | None = None) -> Self:
-        """What that key signed and is installed stays good; it signs nothing new.
+    def with_status(
+        self, given: str, status: Literal["retired", "revoked"], *, at: datetime | None = None
+    ) -> Self:
+        """This policy with a key retired or revoked, see :class:`TrustedKey`.
+
+        Args:
+            given: the key's id, or at least its first eight digits.
+            status: revoking is for good.
+            at: when, with its zone; now when left out.
 
         Raises:
-            TrustError: ``no_such_key``, ``revoked_key``; ``threshold_unreachable``: too few keys
-                would be left.
+            TrustError: ``no_such_key``; ``revoked_key``: it cannot be retired any more;
+                ``threshold_unreachable``: too few keys would be left.
         """
-        key = self.find(key_id)
-        if key.status == "revoked":
-            raise TrustError(
-                "revoked_key",
-                f"The key {key.label} was revoked on {key.changed}; that is for good.",
-                next_step="Nothing is left to do: it counts for nothing.",
+        key = self.find(given)
+        if key.status == status:
+            return self
+        _check_not_revoked(key)
+        changed = self._with(replace(key, status=status, changed=_now(at)))
+        if key.status == "active":  # a key that signs nothing anyway makes none fewer
+            changed._check_threshold(
+                "Trust another key first (`remit package trust add`), or lower the threshold "
+                "(`remit package trust threshold`)."
             )
-        return self._ended(key, "retired", at)
-
-    def revoked(self, key_id: str, *, at: datetime | None = None) -> Self:
-        """No signature of that key counts any more, however old.
-
-        Raises:
-            TrustError: ``no_such_key``; ``threshold_unreachable``: too few keys would be left.
-        """
-        return self._ended(self.find(key_id), "revoked", at)
+        return changed
 
     def with_threshold(self, threshold: int) -> Self:
-        """So many different keys have to sign.
+        """This policy with so many different keys that have to sign.
 
         Raises:
             TrustError: ``threshold_unreachable``: there are not so many active keys.
         """
         if threshold == self.threshold:
             return self
-        return replace(self, threshold=threshold)._reachable(
-            "Trust more keys first: `remit package trust add`."
-        )
+        changed = replace(self, threshold=threshold)
+        changed._check_threshold("Trust more keys first: `remit package trust add`.")
+        return changed
 
-    def _ended(self, key: TrustedKey, status: KeyStatus, at: datetime | None) -> Self:
-        if key.status == status:
-            return self
-        changed = self._with(replace(key, status=status, changed=_now(at)))
-        if key.status != "active":  # a key that signs nothing anyway makes none fewer
-            return changed
-        return changed._reachable(
-            "Trust another key first (`remit package trust add`), or lower the threshold "
-            "(`remit package trust threshold`)."
-        )
-
-    def _reachable(self, next_step: str) -> Self:
-        have = len(self.active)
+    def _check_threshold(self, next_step: str) -> None:
+        have = sum(key.status == "active" for key in self.keys)
         if not 1 <= self.threshold <= have:
             raise TrustError(
                 "threshold_unreachable",
@@ -293,15 +240,28 @@ class TrustPolicy:
                 f"{'key' if have == 1 else 'keys'}.",
                 next_step=next_step,
             )
-        return self
 
-    def _with(self, key: TrustedKey) -> Self:
-        others = [one for one in self.keys if one.key_id != key.key_id]
-        return replace(self, keys=tuple(sorted([*others, key], key=lambda one: one.key_id)))
+    def _with(self, new: TrustedKey) -> Self:
+        others = [key for key in self.keys if key.key_id != new.key_id]
+        return replace(self, keys=tuple(sorted([*others, new], key=lambda key: key.key_id)))
+
+
+def read_policy_file(path: Path) -> bytes | None:
+    """The file's bytes; ``None`` where there is none; raises TrustError (``bad_trust``)."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise TrustError(
+            "bad_trust",
+            f"{path} cannot be read: {error.strerror or error}.",
+            next_step="Make it readable for this user.",
+        ) from error
 
 
 def format_time(at: datetime) -> str:
-    """A time as policies and signatures bear it: UTC, whole seconds, ``2027-01-31T12:00:00Z``.
+    """A time as policies and signatures have it: UTC, whole seconds, ``2027-01-31T12:00:00Z``.
 
     Raises:
         InvalidInputError: it has no zone.
@@ -317,12 +277,8 @@ def _now(at: datetime | None) -> str:
     return format_time(datetime.now(UTC) if at is None else at)
 
 
-def _check(keys: tuple[TrustedKey, ...]) -> None:
-    """What a schema cannot say.
-
-    Raises:
-        ValueError: the message ends a sentence.
-    """
+def _check(keys: Sequence[TrustedKey]) -> None:
+    """What a schema cannot say; raises ValueError, whose message ends a sentence."""
     ids = [key.key_id for key in keys]
     if ids != sorted(set(ids)):
         raise ValueError("names a key twice, or not in the order of their ids")
@@ -333,3 +289,12 @@ def _check(keys: tuple[TrustedKey, ...]) -> None:
             raise ValueError(f"has a key whose name {problem}")
         if public_key(key.public).keyid != key.key_id:
             raise ValueError(f"gives {key.key_id[:_SHORTEST]}… for the id of another key")
+
+
+def _check_not_revoked(key: TrustedKey) -> None:
+    if key.status == "revoked":
+        raise TrustError(
+            "revoked_key",
+            f"The key {key.label} was revoked on {key.changed}; that is for good.",
+            next_step="Have its owner make a new key.",
+        )

@@ -1,11 +1,10 @@
-"""Whether a package's signature shows that those who are trusted stand behind it (SPEC 10)."""
+"""Whether a package's signatures show that those who are trusted vouch for it (SPEC 10)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NoReturn
 
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Signature
@@ -13,13 +12,31 @@ from securesystemslib.signer import Signature
 from remit.kernel.canonical import sha256_hex
 from remit.packages.errors import SignatureError
 from remit.packages.manifest import Manifest
+from remit.packages.package_key import public_key
 from remit.packages.paths import shown
-from remit.packages.signing import check_statement, read_envelope, read_statement
+from remit.packages.signatures import Envelope, check_subject, read_envelope
 from remit.packages.trust_policy import TrustPolicy, format_time
 
 __all__ = ["Signed", "check_envelope"]
 
 _MAX_NAMED = 5  # keys in one sentence
+_IGNORED = {
+    # code of the reason why a signature does not count: in words, and what to do
+    "revoked_key": (
+        "revoked",
+        "Get a version that another key signed, and ask its maker what happened.",
+    ),
+    "key_not_for_package": (
+        "not trusted for this package",
+        "If the key's owner may sign this package, name it: `remit package trust add … "
+        "--packages`.",
+    ),
+    "wrong_key": (
+        "not trusted",
+        "If you know whose key it is and trust it, `remit package trust add` it; compare the "
+        "complete key with its owner by another way.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +69,16 @@ def check_envelope(
     threshold: int | None = None,
     max_bytes: int | None = None,
 ) -> Signed:
-    """Verifies the signatures over one archive.
+    """Verify the signatures of one archive.
 
     A key counts once, however often it signed. A signature that names a trusted key and does not
-    verify spoils the whole; one by an unknown key is ignored.
+    verify spoils the envelope; one by an unknown key is ignored.
 
     Args:
-        envelope: JSON as :func:`remit.packages.signing.sign` makes it; empty when there is none.
+        envelope: JSON as :func:`remit.packages.sign` makes it; empty when there is none.
         archive_digest: ``sha256:`` and 64 hex digits of the archive in hand.
         manifest: the manifest in that archive.
+        policy: whose signatures count.
         now: the time, with its zone.
         installed: the package was installed with this envelope at an earlier time: signatures of
             keys retired since still count, and expiry was checked then. Revoked ones never do.
@@ -75,14 +93,14 @@ def check_envelope(
         InvalidInputError: ``now`` has no zone.
     """
     format_time(now)  # refuses a time without a zone
-    signed = read_envelope(envelope, max_bytes)
-    counted, ignored = _count(signed.signatures, signed.pae, policy, manifest.package_id, installed)
+    parsed = read_envelope(envelope, max_bytes)
     needed = policy.threshold if threshold is None else threshold
-    if len(counted) < needed or not counted:
-        _too_few(counted, ignored, needed, manifest.package_id)
+    counted, ignored = _count(parsed, policy, manifest.package_id, installed)
+    if len(counted) < max(needed, 1):
+        raise _too_few(len(counted), needed, ignored, manifest.package_id)
     # Only now: what no trusted key signed is not worth reading.
-    statement = read_statement(signed.payload)
-    check_statement(statement, archive_digest=archive_digest, manifest=manifest)
+    statement = parsed.statement()
+    check_subject(statement, archive_digest, manifest)
     expires = statement.predicate.expires
     if expires is not None and not installed and expires <= now:
         raise SignatureError(
@@ -92,30 +110,19 @@ def check_envelope(
             next_step="Get a newer version, or have this one signed again. If the clock of this "
             "computer is wrong, set it.",
         )
-    return Signed(
-        tuple(sorted(counted)),
-        needed,
-        expires,
-        f"sha256:{sha256_hex(envelope)}",
-        statement.predicate.source,
-    )
+    digest = f"sha256:{sha256_hex(envelope)}"
+    return Signed(tuple(sorted(counted)), needed, expires, digest, statement.predicate.source)
 
 
 def _count(
-    signatures: Sequence[Signature],
-    pae: bytes,
-    policy: TrustPolicy,
-    package_id: str,
-    installed: bool,
+    envelope: Envelope, policy: TrustPolicy, package_id: str, installed: bool
 ) -> tuple[set[str], dict[str, list[str]]]:
     """The ids of the keys that count; and who does not, by the code of the reason."""
-    keys = {key.key_id: key for key in policy.keys}
-    verifiers = {key_id: key.verifier for key_id, key in keys.items()}
+    signed_bytes = envelope.signed_bytes
     counted: set[str] = set()
     ignored: dict[str, list[str]] = {}
-    for pair in dict.fromkeys((item.keyid, item.signature) for item in signatures):
-        key_id, signature = pair
-        key = keys.get(key_id)
+    for key_id, signature in dict.fromkeys((item.keyid, item.sig) for item in envelope.signatures):
+        key = policy.get(key_id)
         if key is None:
             ignored.setdefault("wrong_key", []).append(shown(key_id))
         elif key.status == "revoked":
@@ -126,7 +133,8 @@ def _count(
             ignored.setdefault("key_not_for_package", []).append(key.label)
         else:
             try:
-                verifiers[key_id].verify_signature(Signature(key_id, signature), pae)
+                verifier = public_key(key.public)
+                verifier.verify_signature(Signature(key_id, signature.hex()), signed_bytes)
             except UnverifiedSignatureError as error:
                 raise SignatureError(
                     "bad_signature",
@@ -140,40 +148,26 @@ def _count(
 
 
 def _too_few(
-    counted: set[str], ignored: Mapping[str, Sequence[str]], needed: int, package_id: str
-) -> NoReturn:
-    reasons = {
-        "revoked_key": "revoked",
-        "key_not_for_package": f"not trusted for {package_id}",
-        "wrong_key": "not trusted",
-    }
-    others = "; ".join(
-        f"{reason}: {_list(ignored[code])}" for code, reason in reasons.items() if code in ignored
-    )
+    counted: int, needed: int, ignored: Mapping[str, list[str]], package_id: str
+) -> SignatureError:
+    reasons = []
+    for code, (reason, _) in _IGNORED.items():
+        names = list(dict.fromkeys(ignored.get(code, ())))
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        if names:
+            reasons.append(f"{reason}: {', '.join(names[:_MAX_NAMED])}{more}")
+    others = "; ".join(reasons)
     if counted:
-        raise SignatureError(
+        return SignatureError(
             "below_threshold",
-            f"{len(counted)} of the {needed} trusted keys that have to sign {package_id} did"
+            f"{counted} of the {needed} trusted keys that have to sign {package_id} did"
             f"{f' (others signed: {others})' if others else ''}.",
             next_step="Have another trusted key sign it: `remit package sign` adds a signature to "
             "the one that is there.",
         )
-    code = next(code for code in reasons if code in ignored)
-    steps = {
-        "revoked_key": "Get a version that another key signed, and ask its maker what happened.",
-        "key_not_for_package": "If the key's owner may sign this package, name it: `remit package "
-        "trust add … --packages`.",
-        "wrong_key": "If you know whose key it is and trust it, `remit package trust add` it; "
-        "compare the whole key with its owner by another way.",
-    }
-    raise SignatureError(
+    code = next(code for code in _IGNORED if code in ignored)
+    return SignatureError(
         code,
         f"No key that is trusted for {package_id} signed it ({others}).",
-        next_step=steps[code],
+        next_step=_IGNORED[code][1],
     )
-
-
-def _list(names: Sequence[str]) -> str:
-    distinct = list(dict.fromkeys(names))
-    more = len(distinct) - _MAX_NAMED
-    return ", ".join(distinct[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

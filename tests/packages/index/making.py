@@ -9,26 +9,23 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.kernel.settings import PackageSettings, load_settings
+from remit.kernel.settings import PackageSettings
 from remit.packages import PackageError, pack
 from remit.packages.index import IndexPublisher, PackageIndex
 from tests.packages.making import FILES, LIMITS, directory_of, encoded, manifest_of
 
 _DAYS = {"root_days": 365, "targets_days": 365, "snapshot_days": 30, "timestamp_days": 7}
-_PACKAGES = load_settings().settings.packages
-SETTINGS = _PACKAGES.model_copy(
+SETTINGS = LIMITS.model_copy(
     update={
-        **{limit.name: getattr(LIMITS, limit.name) for limit in fields(LIMITS)},
         "envelope_bytes": 10_000,
         "lock_timeout_s": 20.0,
-        "index": _PACKAGES.index.model_copy(
+        "index": LIMITS.index.model_copy(
             update={
                 **_DAYS,
                 "metadata_bytes": 200_000,

@@ -15,7 +15,7 @@ from remit.packages import ArchiveError, Manifest
 from remit.packages.errors import SignatureError
 from remit.packages.index import IndexPublisher, PackageIndex
 from remit.packages.package_key import PackageKey
-from remit.packages.signing import sign
+from remit.packages.signatures import sign
 from tests.packages.index.making import (
     SETTINGS,
     archive,

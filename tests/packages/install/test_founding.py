@@ -95,7 +95,10 @@ def test_a_key_that_is_retired_is_told_and_another_takes_its_place(root: Path) -
     with opened(root) as ledger:
         change_trust(
             root / TrustPolicy.FILE, ledger,
-            lambda policy: policy.with_key(other.public, "other").retired(old.key_id), "tester",
+            lambda policy: policy.with_key(other.public, "other").with_status(
+                old.key_id, "retired"
+            ),
+            "tester",
         )  # fmt: skip
     with pytest.raises(PackageError, match="is retired"):
         found(root)

@@ -16,7 +16,7 @@ from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry
-from remit.packages.trust import TRUST_FILE, TrustPolicy, read_trust, trust_problem
+from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 from remit.packages.verification import check_envelope
 
 __all__ = ["check_attestation"]
@@ -50,14 +50,14 @@ def check_attestation(
     if not registry.packages:
         findings.append(Finding("No package is installed.", "Run `remit init`."))
     policy: TrustPolicy | None = None
-    trust_file = root / TRUST_FILE
+    trust_file = root / TrustPolicy.FILE
     if problem := trust_problem(trust_file, ledger):
-        findings.append(Finding(problem, _RESTORE, path=TRUST_FILE))
+        findings.append(Finding(problem, _RESTORE, path=TrustPolicy.FILE))
     try:
         policy = read_trust(trust_file, ledger)
     except PackageError as error:
         if not problem:
-            findings.append(Finding(error.message, error.next_step, path=TRUST_FILE))
+            findings.append(Finding(error.message, error.next_step, path=TrustPolicy.FILE))
     if policy is not None:
         findings += _root_key(root, policy)
     signed = waived = 0

@@ -29,7 +29,7 @@ from tuf.ngclient import Updater, UpdaterConfig
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import PackageSettings
 from remit.packages.admission import IncomingArchive
-from remit.packages.archive import ArchiveLimits, read_archive
+from remit.packages.archive import read_archive
 from remit.packages.errors import PackageIndexError
 from remit.packages.files import replace_file
 from remit.packages.index.errors import index_error, translate_errors
@@ -233,8 +233,7 @@ class PackageIndex:
             raise _not_in_index(package_id, version, f"not in the index {self.name}")
         data = self._download(listed, ARCHIVE)
         envelope = self._download(listed, ENVELOPE) if listed.signed else b""
-        limits = ArchiveLimits.from_settings(self._settings)
-        manifest = read_archive(io.BytesIO(data), limits, expected_id=package_id).manifest
+        manifest = read_archive(io.BytesIO(data), self._settings, expected_id=package_id).manifest
         if manifest.version != listed.version:
             raise index_error(
                 "index_mixed",

@@ -28,14 +28,14 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, TargetFile, Tar
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import PackageSettings
 from remit.packages.admission import IncomingArchive
-from remit.packages.archive import ArchiveLimits, read_archive
+from remit.packages.archive import read_archive
 from remit.packages.errors import PackageKeyError
 from remit.packages.files import replace_file
 from remit.packages.index.errors import index_error
 from remit.packages.index.listing import ARCHIVE, ENVELOPE, Listed, list_packages, target_path
 from remit.packages.lock import file_lock
 from remit.packages.package_key import PackageKey
-from remit.packages.signing import read_envelope, read_statement
+from remit.packages.signatures import read_envelope
 
 __all__ = ["IndexPublisher"]
 
@@ -268,13 +268,12 @@ class IndexPublisher:
     def _read(self, archive: Path) -> tuple[str, str, list[tuple[TargetFile, bytes]]]:
         """Id and version of a package, and its targets with their bytes."""
         incoming = IncomingArchive.from_file(archive, self._settings.compressed_bytes)
-        limits = ArchiveLimits.from_settings(self._settings)
-        found = read_archive(io.BytesIO(incoming.data), limits)
+        found = read_archive(io.BytesIO(incoming.data), self._settings)
         manifest = found.manifest
         files = {ARCHIVE: found.data}
         if IncomingArchive.envelope_file(archive).exists():
             signed = read_envelope(incoming.envelope, self._settings.envelope_bytes)
-            if read_statement(signed.payload).archive_digest != found.digest:
+            if signed.statement().archive_digest != found.digest:
                 raise index_error(
                     "index_mixed", f"The signature beside {archive} is of another archive."
                 )

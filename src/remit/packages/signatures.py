@@ -1,7 +1,7 @@
-"""Signing a package: a DSSE envelope around an in-toto statement.
+"""Signatures of packages: DSSE envelopes around in-toto statements (SPEC 10).
 
-Sources: DSSE v1.0 (secure-systems-lab/dsse, ``envelope.md`` and ``protocol.md``), in-toto
-Attestation Framework v1.0 (``spec/v1/statement.md``), SPEC 10. ``securesystemslib`` signs;
+Sources: DSSE v1.0 (secure-systems-lab/dsse, ``envelope.md`` and ``protocol.md``) and in-toto
+Attestation Framework v1.0 (``spec/v1/statement.md``). ``securesystemslib`` signs;
 what comes from others is read strictly before it is verified.
 """
 
@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from securesystemslib.dsse import Envelope
-from securesystemslib.signer import Signature
+from securesystemslib.dsse import Envelope as DsseEnvelope
 
 from remit.kernel.canonical import canonical_json
-from remit.kernel.errors import InvalidInputError
 from remit.packages.errors import SignatureError
 from remit.packages.json_text import parse_json
 from remit.packages.manifest import Manifest
@@ -27,16 +24,7 @@ from remit.packages.package_key import PackageKey
 from remit.packages.paths import shown, unseen
 from remit.packages.trust_policy import format_time
 
-__all__ = [
-    "PackageKey",
-    "SignedBytes",
-    "Statement",
-    "add_signature",
-    "check_statement",
-    "read_envelope",
-    "read_statement",
-    "sign",
-]
+__all__ = ["Envelope", "Statement", "check_subject", "read_envelope", "sign"]
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -47,7 +35,7 @@ _TIME = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 def _visible(text: str) -> str:
     if unseen(text):
-        raise ValueError("it holds a character that nobody sees")
+        raise ValueError("it holds an invisible character")
     return text
 
 
@@ -111,33 +99,38 @@ class Statement(_Strict):
         return f"sha256:{self.subject[0].digest.sha256}"
 
 
-class _SignatureModel(_Strict):
+class _Signature(_Strict):
     keyid: _Text
     sig: _Base64 = Field(min_length=_SIGNATURE_BYTES, max_length=_SIGNATURE_BYTES)
 
 
-class _EnvelopeModel(_Strict):
-    payload: _Base64
-    payload_type: Literal["application/vnd.in-toto+json"] = Field(alias="payloadType")
-    signatures: list[_SignatureModel]
-
-
-_M = TypeVar("_M", bound=_Strict)
-
-
-@dataclass(frozen=True, slots=True)
-class SignedBytes:
+class Envelope(_Strict):
     """An envelope that is well formed; nothing in it is verified.
 
     Attributes:
         payload: the bytes that were signed, together with their type.
-        pae: what the signatures are over: type and payload in DSSE's pre-authentication encoding.
-        signatures: in the order of the envelope, one key's perhaps several times.
+        signatures: ``keyid`` and ``sig`` (64 bytes) of each, one key's perhaps several times.
     """
 
-    payload: bytes
-    pae: bytes
-    signatures: tuple[Signature, ...]
+    payload: _Base64
+    payload_type: Literal["application/vnd.in-toto+json"] = Field(alias="payloadType")
+    signatures: list[_Signature]
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What the signatures are over: type and payload in DSSE's pre-authentication encoding."""
+        return _pae(self.payload)
+
+    def statement(self) -> Statement:
+        """What the payload says. Verify the signatures first.
+
+        Raises:
+            SignatureError: ``bad_envelope``: it is not a statement about one package.
+        """
+        return _parse(Statement, self.payload, "signed statement")
+
+
+_M = TypeVar("_M", bound=_Strict)
 
 
 def sign(
@@ -147,90 +140,51 @@ def sign(
     *,
     expires: datetime | None = None,
     source: Mapping[str, str] | None = None,
+    envelope: bytes = b"",
 ) -> bytes:
-    """An envelope in which ``key`` stands for one archive: the same input, the same bytes.
+    """An envelope in which ``key`` vouches for one archive: the same input, the same bytes.
 
     Args:
-        archive_digest: ``sha256:`` and 64 hex digits, of the whole ``.tar.gz`` file.
+        archive_digest: ``sha256:`` and 64 hex digits, of the archive's canonical form.
         manifest: the archive's.
         expires: from when on nothing may be installed on its strength, with its zone; fractions
             of a second are dropped.
         source: where the archive came from, such as ``{"distribution": "remit"}``.
+        envelope: others' signatures of the same archive, to which this is added, in place of an
+            older one of the same key; ``expires`` and ``source`` stay as they are there.
 
     Returns:
         JSON in UTF-8: what belongs into ``PKG-NAME-001-1.0.0.intoto.json``.
 
     Raises:
-        InvalidInputError: ``archive_digest``, ``expires`` or ``source`` is not of that form.
+        SignatureError: ``bad_envelope``: what was given cannot be signed, or is no envelope;
+            ``wrong_subject``: the envelope is about another archive.
+        InvalidInputError: ``expires`` has no zone.
     """
-    predicate: dict[str, Any] = {
-        "package_id": manifest.package_id,
-        "version": manifest.version,
-        "manifest_sha256": manifest.digest,
-    }
-    if expires is not None:
-        predicate["expires"] = format_time(expires)
-    if source is not None:
-        predicate["source"] = dict(source)
-    statement = {
-        "_type": _STATEMENT_TYPE,
-        "subject": [
-            {
-                "name": _archive_name(manifest),
-                "digest": {"sha256": archive_digest.removeprefix("sha256:")},
-            }
-        ],
-        "predicateType": _PREDICATE_TYPE,
-        "predicate": predicate,
-    }
-    payload = canonical_json(statement)
-    try:
-        statement_ = read_statement(payload)  # what we would refuse, we do not sign
-    except SignatureError as error:
-        raise InvalidInputError(
-            f"This cannot be signed: {error.message}",
-            next_step="Give the digest that packing printed, and a source of plain short texts.",
-        ) from error
-    if statement_.archive_digest != archive_digest:
-        raise InvalidInputError(
-            "The archive's digest does not begin with 'sha256:'.",
-            next_step="Give the digest that packing printed.",
-        )
-    envelope = Envelope(payload, _PAYLOAD_TYPE, {})
-    return _encoded(payload, [envelope.sign(key.signer)])
+    if envelope:
+        found = read_envelope(envelope)
+        payload = found.payload
+        others = [(item.keyid, item.sig) for item in found.signatures if item.keyid != key.key_id]
+    else:
+        payload, others = _payload(archive_digest, manifest, expires, source), []
+    # What would be refused is not signed.
+    check_subject(_parse(Statement, payload, "statement"), archive_digest, manifest)
+    own = bytes.fromhex(key.signer.sign(_pae(payload)).signature)
+    return canonical_json(
+        {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": _PAYLOAD_TYPE,
+            # In the order of the keys: who signed first does not matter.
+            "signatures": [
+                {"keyid": key_id, "sig": base64.b64encode(signature).decode()}
+                for key_id, signature in sorted([*others, (key.key_id, own)])
+            ],
+        }
+    )
 
 
-def add_signature(
-    envelope: bytes,
-    key: PackageKey,
-    *,
-    archive_digest: str | None = None,
-    manifest: Manifest | None = None,
-    max_bytes: int | None = None,
-) -> bytes:
-    """The envelope with the signature of ``key`` as well, in place of an older one of its own.
-
-    Args:
-        archive_digest: of the archive that is meant; with ``manifest``, nothing else is signed.
-            Left out only by who has looked at the envelope.
-        manifest: the one in that archive.
-        max_bytes: largest envelope; ``None`` when the reader has bounded it.
-
-    Raises:
-        SignatureError: ``unsigned`` or ``bad_envelope``: it is not an envelope of a package;
-            ``wrong_subject``: it is about another archive.
-    """
-    signed = read_envelope(envelope, max_bytes)
-    statement = read_statement(signed.payload)
-    if archive_digest is not None and manifest is not None:
-        check_statement(statement, archive_digest=archive_digest, manifest=manifest)
-    mine = key.signer.sign(signed.pae)
-    others = [item for item in signed.signatures if item.keyid != mine.keyid]
-    return _encoded(signed.payload, [*others, mine])
-
-
-def read_envelope(data: bytes, max_bytes: int | None = None) -> SignedBytes:
-    """The parts of an envelope, for the verifier.
+def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
+    """The envelope in a signature file.
 
     Args:
         data: JSON with ``payload``, ``payloadType`` and ``signatures``, nothing else.
@@ -246,7 +200,7 @@ def read_envelope(data: bytes, max_bytes: int | None = None) -> SignedBytes:
             f"The signature has {len(data)} bytes, more than the {max_bytes} allowed.",
             next_step="Ask where it came from; a signature is a few hundred bytes.",
         )
-    found = _parse(_EnvelopeModel, data, "signature") if data.strip() else None
+    found = _parse(Envelope, data, "signature") if data.strip() else None
     if found is None or not found.signatures:
         raise SignatureError(
             "unsigned",
@@ -254,22 +208,45 @@ def read_envelope(data: bytes, max_bytes: int | None = None) -> SignedBytes:
             next_step="Get the package's .intoto.json file from where the package came, or sign "
             "the package with `remit package sign` if it is yours.",
         )
-    signatures = tuple(Signature(item.keyid, item.sig.hex()) for item in found.signatures)
-    pae = Envelope(found.payload, _PAYLOAD_TYPE, {}).pae()
-    return SignedBytes(found.payload, pae, signatures)
+    return found
 
 
-def read_statement(payload: bytes) -> Statement:
-    """What an envelope's payload says. Verify the signatures first.
+def _payload(
+    archive_digest: str,
+    manifest: Manifest,
+    expires: datetime | None,
+    source: Mapping[str, str] | None,
+) -> bytes:
+    predicate: dict[str, Any] = {
+        "package_id": manifest.package_id,
+        "version": manifest.version,
+        "manifest_sha256": manifest.digest,
+    }
+    if expires is not None:
+        predicate["expires"] = format_time(expires)
+    if source is not None:
+        predicate["source"] = dict(source)
+    digest = {"sha256": archive_digest.removeprefix("sha256:")}
+    return canonical_json(
+        {
+            "_type": _STATEMENT_TYPE,
+            "subject": [{"name": _archive_name(manifest), "digest": digest}],
+            "predicateType": _PREDICATE_TYPE,
+            "predicate": predicate,
+        }
+    )
 
-    Raises:
-        SignatureError: ``bad_envelope``: it is not a statement about one package.
-    """
-    return _parse(Statement, payload, "signed statement")
+
+def _pae(payload: bytes) -> bytes:
+    return DsseEnvelope(payload, _PAYLOAD_TYPE, {}).pae()
 
 
-def check_statement(statement: Statement, *, archive_digest: str, manifest: Manifest) -> None:
-    """Compares what was signed with the archive in hand.
+def _archive_name(manifest: Manifest) -> str:
+    return f"{manifest.package_id}-{manifest.version}.tar.gz"
+
+
+def check_subject(statement: Statement, archive_digest: str, manifest: Manifest) -> None:
+    """Compare what was signed with the archive in hand.
 
     Raises:
         SignatureError: ``wrong_subject``: it is about another archive.
@@ -288,8 +265,8 @@ def check_statement(statement: Statement, *, archive_digest: str, manifest: Mani
                 "wrong_subject",
                 f"The signature is not for this archive: its {what} is {shown(signed)}, the "
                 f"archive's is {shown(found)}.",
-                next_step="Get package and signature together from where they came; if they stay "
-                "unlike, do not trust that place.",
+                next_step="Get package and signature together from where they came; if they still "
+                "differ, do not trust that place.",
             )
 
 
@@ -306,26 +283,4 @@ def _parse(model: type[_M], data: bytes, what: str) -> _M:
         "bad_envelope",
         f"The {what} {problem}.",
         next_step="Have it signed again with `remit package sign`.",
-    )
-
-
-def _archive_name(manifest: Manifest) -> str:
-    return f"{manifest.package_id}-{manifest.version}.tar.gz"
-
-
-def _encoded(payload: bytes, signatures: Iterable[Signature]) -> bytes:
-    """In the order of the keys: who signed first does not matter."""
-    ordered = sorted(signatures, key=lambda item: (item.keyid, item.signature))
-    return canonical_json(
-        {
-            "payload": base64.standard_b64encode(payload).decode(),
-            "payloadType": _PAYLOAD_TYPE,
-            "signatures": [
-                {
-                    "keyid": item.keyid,
-                    "sig": base64.standard_b64encode(bytes.fromhex(item.signature)).decode(),
-                }
-                for item in ordered
-            ],
-        }
     )
