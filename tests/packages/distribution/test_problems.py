@@ -20,26 +20,23 @@ from remit.packages.distribution import Distribution
 from tests.packages.distribution.placing import INFO, row
 
 _TARGET = "remit/ledger/client.py"
+_EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
 
 
-def test_what_pip_placed_is_whole(placed: Distribution) -> None:
+def test_what_was_installed_has_no_problems(
+    placed: Distribution, from_source: Distribution
+) -> None:
     assert placed.problems() == []
     assert not placed.editable
-    assert placed.location.joinpath("__pycache__").is_dir()  # compiled forms were looked at too
-
-
-def test_an_editable_installation_is_known_as_one(from_source: Distribution) -> None:
-    assert from_source.editable
-    assert from_source.problems() == []
-
-
-def test_modules_are_named_as_they_are_imported(placed: Distribution) -> None:
-    modules = placed.modules()
     top = placed.location
+    assert top.joinpath("__pycache__").is_dir()  # compiled forms were looked at too
+    modules = placed.modules()
     assert modules["remit"] == top / "__init__.py"
     assert modules["remit.ledger"] == top / "ledger" / "__init__.py"
     assert modules["remit.ledger.client"] == top / "ledger" / "client.py"
-    assert set(modules.values()) >= set(top.rglob("*.py"))
+    assert set(modules.values()) == set(top.rglob("*.py"))
+    assert from_source.editable
+    assert from_source.problems() == []
 
 
 def _edit(site: Path) -> None:
@@ -84,19 +81,19 @@ def _without(start: str) -> Callable[[str], str]:
     )
 
 
-def _unhashed(text: str) -> str:
-    rest = _without(f"{_TARGET},")(text)
-    return f"{rest}{_TARGET},,\n"
+def _stating(*cells: str) -> Callable[[Path], None]:
+    """RECORD has these cells for the file, instead of its hash and size."""
+    return _record(lambda text: f"{_without(f'{_TARGET},')(text)}{','.join((_TARGET, *cells))}\n")
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_edit, f"{_TARGET} has the SHA-256 "),
-        (_write(_TARGET, b""), f"{_TARGET} has the SHA-256 "),
+        (_edit, f"{_TARGET} has the hash "),
+        (_write(_TARGET, b""), f"{_TARGET} has the hash "),
         (lambda site: (site / _TARGET).unlink(), f"{_TARGET} is missing"),
         (_pipe, f"{_TARGET} cannot be read"),
-        (_directory, f"{_TARGET} cannot be read"),
+        (_directory, f"{_TARGET} is missing"),
         (_write("remit/extra.py"), "remit/extra.py is there, but RECORD does not know it"),
         (_write("remit/extra.so"), "remit/extra.so is there"),
         (_write("remit/extra.pyc"), "remit/extra.pyc is there"),
@@ -104,7 +101,7 @@ def _unhashed(text: str) -> str:
         (_write("remit/new/deep.txt"), "remit/new/deep.txt is there"),
         (_write("remit/__pycache__/extra.py"), "remit/__pycache__/extra.py is there"),
         (_write(f"{INFO}/extra.txt"), f"{INFO}/extra.txt is there"),
-        (_write(f"{INFO}/METADATA", b"Version: 9\n"), f"{INFO}/METADATA has the SHA-256"),
+        (_write(f"{INFO}/METADATA", b"Version: 9\n"), f"{INFO}/METADATA has the hash"),
         (_link_directory, "is a link to a directory"),
         (lambda site: (site / "remit-9.9.dist-info").mkdir(), "remit-9.9.dist-info is there"),
         (lambda site: (site / INFO / "RECORD").unlink(), "RECORD cannot be read"),
@@ -112,7 +109,15 @@ def _unhashed(text: str) -> str:
         (_record(lambda text: text + "one\n"), "it has 1 columns"),
         (_record(lambda text: text + row(_TARGET, b"")), "twice"),
         (_record(_without(f"{_TARGET},")), f"{_TARGET} is there, but RECORD does not know"),
-        (_record(_unhashed), f"RECORD has no hash of {_TARGET}"),
+        (_stating("", ""), f"{_TARGET} has no hash in RECORD"),
+        (_stating("md5=1B2M2Y8AsgTpgAmY7PhCfg", ""), "RECORD says 'md5="),
+        (_stating(f"{_EMPTY}=", ""), "RECORD says 'sha256="),
+        (_stating("sha256=\u00e9", ""), "RECORD says 'sha256="),
+        (_stating(_EMPTY, "0", "more"), "it has 4 columns"),
+        (_record(lambda text: f"{text}remit/../../x,{_EMPTY},0\n"), "remit/../../x is missing"),
+        (_record(lambda text: text.replace(",", ",,", 1)), "it has 4 columns"),
+        (_write(f"{INFO}/RECORD", b"remit/a.py,\xff,0"), "RECORD cannot be read"),
+        (_write(f"{INFO}/RECORD", b'"open'), "RECORD cannot be read"),
         (_record(_without(f"{INFO}/METADATA,")), f"RECORD does not name {INFO}/METADATA"),
         (lambda site: shutil.rmtree(site / INFO), "is not an installed distribution"),
         (lambda site: shutil.rmtree(site / "remit"), "remit/__init__.py is missing"),
@@ -125,48 +130,43 @@ def test_a_change_is_found(copied: Distribution, change: Callable[[Path], None],
     assert any(said in problem for problem in problems), problems
 
 
-def _says_editable(site: Path) -> None:
-    told = {"url": "file:///nowhere", "dir_info": {"editable": True}}
-    (site / INFO / "direct_url.json").write_text(json.dumps(told))
-
-
-def test_who_says_that_a_regular_one_is_editable_is_not_believed(copied: Distribution) -> None:
+def test_a_size_that_is_wrong_is_found(copied: Distribution) -> None:
     site = copied.location.parent
-    _edit(site)
-    _says_editable(site)
+    _, digest, size = row(_TARGET, (site / _TARGET).read_bytes()).strip().split(",")
+    _stating(digest, f"{size}0")(site)
+    (problem,) = copied.problems()
+    assert problem == f"{_TARGET} has {size} bytes, RECORD says '{size}0'."
+
+
+def _move_code(site: Path) -> None:
+    (site / "remit").rename(site.parent / "remit")
+
+
+def _move_code_and_its_hashes(site: Path) -> None:
+    (site / "x.pth").write_text("..\n")
+    _record(lambda text: f"{_without('remit/')(text)}x.pth,,\n")(site)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_edit, f"{_TARGET} has the hash"),
+        (_move_code, f"{_TARGET} is missing"),
+        (_move_code_and_its_hashes, "RECORD does not name remit/__init__.py"),
+    ],
+)
+def test_who_says_that_a_regular_one_is_editable_is_not_believed(
+    copied: Distribution, change: Callable[[Path], None], said: str
+) -> None:
+    site = copied.location.parent
+    change(site)
+    stated = {"url": "file:///nowhere", "dir_info": {"editable": True}}
+    (site / INFO / "direct_url.json").write_text(json.dumps(stated))
     found = Distribution.at(site)
     assert not found.editable
     problems = " ".join(found.problems())
+    assert said in problems
     assert "it is a regular one" in problems
-    assert f"{_TARGET} has the SHA-256 " in problems
-
-
-def test_a_regular_one_whose_code_was_moved_away_is_not_editable(copied: Distribution) -> None:
-    site = copied.location.parent
-    _says_editable(site)
-    (site / "remit").rename(site.parent / "remit")
-    found = Distribution.at(site)
-    assert not found.editable
-    assert any(f"{_TARGET} is missing" in problem for problem in found.problems())
-
-
-def test_a_regular_one_with_code_beside_and_no_hashes_is_not_editable(copied: Distribution) -> None:
-    site = copied.location.parent
-    _says_editable(site)
-    (site / "x.pth").write_text("..\n")
-    record = site / INFO / "RECORD"
-    rows = record.read_text().splitlines(keepends=True)
-    record.write_text("".join(one for one in rows if not one.startswith("remit/")) + "x.pth,,\n")
-    found = Distribution.at(site)
-    assert not found.editable
-    assert any("RECORD does not name remit/__init__.py" in one for one in found.problems())
-
-
-def test_both_hashes_of_a_changed_file_are_named(copied: Distribution) -> None:
-    _edit(copied.location.parent)
-    (problem,) = copied.problems()
-    words = [word.strip(".,") for word in problem.split()]
-    assert len({word for word in words if len(word) == 64}) == 2
 
 
 def _cache(source: Path, level: str = "") -> Path:
@@ -184,16 +184,15 @@ def _hostile(source: Path, level: str = "") -> Path:
     return _cache(source, level)
 
 
-@pytest.mark.parametrize("level", ["", "1", "2"])
-def test_a_compiled_form_of_other_code_is_found(copied: Distribution, level: str) -> None:
-    place = _hostile(copied.location / "kernel/errors.py", level)
-    (problem,) = copied.problems()
-    assert str(place) in problem
-    assert "remit/kernel/errors.py" in problem
-
-
-def test_python_would_have_run_it(copied: Distribution) -> None:
-    _hostile(copied.location / "kernel/errors.py")
+def test_a_compiled_form_of_other_code_is_found(copied: Distribution) -> None:
+    for level in ("1", "2", ""):
+        place = _hostile(copied.location / "kernel/errors.py", level)
+        (problem,) = copied.problems()
+        assert str(place) in problem
+        assert "remit/kernel/errors.py" in problem
+        if level:
+            place.unlink()
+    # Python would have run it.
     ran = subprocess.run(
         [sys.executable, "-c", "import remit.kernel.errors"],
         env={**os.environ, "PYTHONPATH": str(copied.location.parent)},
@@ -203,16 +202,12 @@ def test_python_would_have_run_it(copied: Distribution) -> None:
     assert "hostile" in ran.stderr
 
 
-def test_an_unchecked_compiled_form_is_a_problem(copied: Distribution) -> None:
+def test_compiled_forms_with_a_hash(copied: Distribution) -> None:
     source = copied.location / "kernel/errors.py"
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(source), invalidation_mode=mode)
     (problem,) = copied.problems()
     assert "without a look at remit/kernel/errors.py" in problem
-
-
-def test_a_checked_compiled_form_of_other_code_is_found(copied: Distribution) -> None:
-    source = copied.location / "kernel/errors.py"
     mode = py_compile.PycInvalidationMode.CHECKED_HASH
     py_compile.compile(str(source), invalidation_mode=mode)
     assert copied.problems() == []
@@ -221,91 +216,70 @@ def test_a_checked_compiled_form_of_other_code_is_found(copied: Distribution) ->
     assert "holds other code" in copied.problems()[0]
 
 
-def test_compiled_forms_that_python_does_not_believe_are_nobodys_business(
-    copied: Distribution,
-) -> None:
+def test_only_compiled_forms_that_python_believes_count(copied: Distribution) -> None:
     source = copied.location / "kernel/errors.py"
-    data = bytearray(_hostile(source).read_bytes())
+    data = _hostile(source).read_bytes()
     for place, change in ((0, b"\0\0\0\0"), (4, b"\4\0\0\0"), (8, b"\0\0\0\0"), (12, b"\0\0\0\0")):
         _cache(source).write_bytes(data[:place] + change + data[place + 4 :])
         assert copied.problems() == []
     _cache(source).write_bytes(data[:15])
     assert copied.problems() == []
-
-
-def test_a_believed_compiled_form_that_is_garbage_is_found(copied: Distribution) -> None:
-    place = _hostile(copied.location / "kernel/errors.py")
-    place.write_bytes(place.read_bytes()[:16] + b"\xff")
+    _cache(source).write_bytes(data[:16] + b"\xff")  # believed, and garbage
     assert "holds other code" in copied.problems()[0]
 
 
-_LIBRARIES: Path
-_TELL = """
+_SHOW = """
 from remit.packages.distribution import Distribution
 found = Distribution.current()
-print(found.version, found.editable, found.location, found.info, found.running, sep="|")
+print(found.editable, found.location, found.info, found.running, sep="|")
 print(*found.problems(), sep="\\n")
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What Remit needs, and no Remit."""
-    global _LIBRARIES
-    _LIBRARIES = tmp_path_factory.mktemp("libraries")
+    top = tmp_path_factory.mktemp("libraries")
     for one in Path(sysconfig.get_path("purelib")).iterdir():
         if "remit" not in one.name:
-            (_LIBRARIES / one.name).symlink_to(one)
-    return _LIBRARIES
+            (top / one.name).symlink_to(one)
+    return top
 
 
-def _told(*paths: Path) -> list[str]:
-    told = subprocess.run(
-        [sys.executable, "-S", "-c", _TELL],
-        env={
-            "PYTHONPATH": os.pathsep.join(map(str, (*paths, _LIBRARIES))),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
+def _run(*paths: Path, first: str = "") -> list[str]:
+    """What a process with that path says of its own distribution."""
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", first + _SHOW],
+        env={"PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
-    return told.stdout.splitlines()
+    return ran.stdout.splitlines()
 
 
-def test_the_running_one_is_found_from_its_own_code(placed: Distribution) -> None:
-    head, *problems = _told(placed.location.parent)
-    assert head.split("|")[1:] == ["False", str(placed.location), str(placed.info), "True"]
-    assert not any(problems)
-
-
-def test_a_running_editable_one_is_found(from_source: Distribution) -> None:
-    assert from_source.info is not None
-    head, *problems = _told(from_source.location.parent, from_source.info.parent)
-    expected = ["True", str(from_source.location), str(from_source.info), "True"]
-    assert head.split("|")[1:] == expected
-    assert not any(problems)
-
-
-def test_code_that_shadows_the_installed_one_does_not_pass_for_it(
-    placed: Distribution, project: Path
+def test_the_running_one_is_found_from_its_own_code(
+    placed: Distribution, from_source: Distribution, libraries: Path
 ) -> None:
-    _, *problems = _told(project / "src", placed.location.parent)
+    head, *problems = _run(placed.location.parent, libraries)
+    assert head.split("|") == ["False", str(placed.location), str(placed.info), "True"]
+    assert not any(problems)
+    assert from_source.info is not None
+    head, *problems = _run(from_source.location.parent, from_source.info.parent, libraries)
+    assert head.split("|") == ["True", str(from_source.location), str(from_source.info), "True"]
+    assert not any(problems)
+
+
+def test_code_from_elsewhere_is_found(
+    placed: Distribution, project: Path, libraries: Path, tmp_path: Path
+) -> None:
+    _, *problems = _run(project / "src", placed.location.parent, libraries)
     assert "is not an installed distribution" in problems[0]
-
-
-def test_a_module_from_elsewhere_is_found(placed: Distribution, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("")
-    script = f"""
+    first = f"""
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("remit.other", {str(tmp_path / "other.py")!r})
 sys.modules["remit.other"] = importlib.util.module_from_spec(spec)
-{_TELL}"""
-    told = subprocess.run(
-        [sys.executable, "-S", "-c", script],
-        env={"PYTHONPATH": os.pathsep.join([str(placed.location.parent), str(_LIBRARIES)])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "remit.other was loaded from" in told.stdout
+"""
+    _, *problems = _run(placed.location.parent, libraries, first=first)
+    assert any("remit.other was loaded from" in problem for problem in problems)

@@ -2,7 +2,7 @@
 
 RECORD has no hash of a ``.pyc``, and Python runs one without a look at the source's content:
 one with the right time and size in its head is believed. So each that would be believed is
-compiled anew and compared.
+compiled again and compared.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 import importlib.util
 import marshal
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
 
 __all__ = ["compiled_problems"]
 
@@ -22,6 +20,7 @@ _HEAD = 16
 _HASH_BASED = 0b01
 _CHECKED = 0b10
 _LEVELS = (0, 1, 2)
+_NO_REFERENCES = 2  # a version of marshal in which equal code has equal bytes
 
 
 def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]:
@@ -32,49 +31,41 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
         content: what it holds.
         shown: its name in the messages.
     """
-    for level, place in _places(source):
-        try:
-            found = os.stat(place)
-            if not stat.S_ISREG(found.st_mode):
-                yield f"{place} is not a file."
-                continue
-            data = place.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            yield f"{place} cannot be read: {error.strerror}."
-            continue
-        if data[:4] != importlib.util.MAGIC_NUMBER or len(data) < _HEAD:
-            continue  # another version's, or cut: Python compiles anew
-        flags = int.from_bytes(data[4:8], "little")
-        if flags & ~(_HASH_BASED | _CHECKED):
-            continue  # likewise
-        if flags & _HASH_BASED and not flags & _CHECKED:
-            yield f"{place} is run without a look at {shown} (an unchecked hash-based .pyc)."
-        elif _believed(data, flags, source, content) and not _same_code(
-            data[_HEAD:], content, source, level
-        ):
-            yield f"{place} holds other code than {shown}, and Python would run it."
-
-
-def _places(source: Path) -> Iterator[tuple[int, Path]]:
-    """Where Python keeps the compiled forms of a source, by level of optimization."""
-    seen: set[Path] = set()
     for level in _LEVELS:
         # PYTHONPYCACHEPREFIX moves them; another process may run without it.
-        kept = Path(importlib.util.cache_from_source(str(source), optimization=level or ""))
-        for place in (kept, source.parent / "__pycache__" / kept.name):
-            if place not in seen:
-                seen.add(place)
-                yield level, place
+        moved = Path(importlib.util.cache_from_source(str(source), optimization=level or ""))
+        for place in {moved, source.parent / "__pycache__" / moved.name}:
+            if not place.exists():
+                continue
+            if not place.is_file():
+                yield f"{place} is not a file."
+                continue
+            try:
+                data = place.read_bytes()
+            except OSError as error:
+                yield f"{place} cannot be read: {error.strerror}."
+                continue
+            flags = int.from_bytes(data[4:8], "little")
+            if (
+                data[:4] != importlib.util.MAGIC_NUMBER
+                or len(data) < _HEAD
+                or flags & ~(_HASH_BASED | _CHECKED)
+            ):
+                continue  # another version's, or damaged: Python compiles it again
+            if flags & _HASH_BASED and not flags & _CHECKED:
+                yield f"{place} is run without a look at {shown} (an unchecked hash-based .pyc)."
+            elif data[8:_HEAD] == _expected(flags, source, content) and not _same_code(
+                data[_HEAD:], content, source, level
+            ):
+                yield f"{place} holds other code than {shown}, and Python would run it."
 
 
-def _believed(data: bytes, flags: int, source: Path, content: bytes) -> bool:
+def _expected(flags: int, source: Path, content: bytes) -> bytes:
+    """The rest of the head by which Python believes that the code is of this source."""
     if flags & _HASH_BASED:
-        return data[8:_HEAD] == importlib.util.source_hash(content)
-    time = int(os.stat(source).st_mtime) & 0xFFFFFFFF
-    size = len(content) & 0xFFFFFFFF
-    return data[8:_HEAD] == time.to_bytes(4, "little") + size.to_bytes(4, "little")
+        return importlib.util.source_hash(content)
+    time = int(os.stat(source).st_mtime)
+    return b"".join((n & 0xFFFFFFFF).to_bytes(4, "little") for n in (time, len(content)))
 
 
 def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
@@ -82,21 +73,9 @@ def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
         # Hostile bytes can harm whoever loads them; Python has loaded these at the import.
         loaded = marshal.loads(body)  # noqa: S302
         made = compile(content, str(source), "exec", dont_inherit=True, optimize=level)
-    except (SyntaxError, ValueError, TypeError, EOFError):
+        # Installers compile in another place than the one they move the files to.
+        there, here = (marshal.dumps(code.co_filename, _NO_REFERENCES) for code in (loaded, made))
+        left, right = (marshal.dumps(code, _NO_REFERENCES) for code in (loaded, made))
+    except (SyntaxError, ValueError, TypeError, EOFError, AttributeError):
         return False
-    return isinstance(loaded, CodeType) and _equal(loaded, made)
-
-
-def _equal(left: CodeType, right: CodeType) -> bool:
-    # Equality of code leaves out, in some versions, where an exception goes.
-    return (
-        left == right
-        and left.co_exceptiontable == right.co_exceptiontable
-        and left.co_flags == right.co_flags
-        and left.co_stacksize == right.co_stacksize
-        and all(
-            _equal(one, other)
-            for one, other in zip(left.co_consts, right.co_consts, strict=True)
-            if isinstance(one, CodeType)
-        )
-    )
+    return left.replace(there, here) == right

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import re
 import tomllib
@@ -11,11 +10,14 @@ import zipfile
 from collections.abc import Iterable
 from email.parser import BytesHeaderParser
 from pathlib import Path
-from typing import NoReturn
 
 from remit.kernel.errors import RemitError
-from remit.packages.distribution.installed import PACKAGE, Distribution, project_of
-from remit.packages.distribution.record import record_line
+from remit.packages.distribution.installed import (
+    PACKAGE,
+    Distribution,
+    project_of,
+    record_row,
+)
 
 __all__ = ["DistributionError", "repack_wheel"]
 
@@ -24,7 +26,6 @@ _UNIX = 3
 _FILE = 0o100644 << 16
 _KEPT = ("METADATA", "WHEEL", "entry_points.txt")
 _TAG = "py3-none-any"
-_AGAIN = "Install it again: `pip install --no-deps -e DIR`, where DIR has its pyproject.toml."
 
 
 class DistributionError(RemitError):
@@ -35,7 +36,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
     """A wheel of the running distribution.
 
     Files are sorted, dated 1980, readable by all, and stored, as no two versions of a compressor
-    promise the same bytes. What only the installer wrote is left out; RECORD is made anew. The
+    promise the same bytes. What only the installer wrote is left out; RECORD is made again. The
     same version gives the same bytes from an editable installation and from a regular one.
 
     Args:
@@ -54,7 +55,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise DistributionError(
             f"This installation of {PACKAGE} is not as it was installed: {problems[0]}{more}",
-            next_step=f"Install {PACKAGE} anew (`pip install --force-reinstall --no-deps …`).",
+            next_step=f"Install {PACKAGE} again (`pip install --force-reinstall --no-deps …`).",
         )
     if source.editable:
         _check_fresh(source.info, files[f"{source.info.name}/METADATA"])
@@ -84,8 +85,7 @@ def _zip(content: dict[str, bytes]) -> bytes:
 def _record(content: dict[str, bytes], itself: str) -> bytes:
     stream = io.StringIO()
     table = csv.writer(stream, lineterminator="\n")
-    for path, data in content.items():
-        table.writerow(record_line(path, hashlib.sha256(data).digest(), len(data)))
+    table.writerows(record_row(path, data) for path, data in content.items())
     table.writerow([itself, "", ""])
     return stream.getvalue().encode()
 
@@ -107,14 +107,18 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
     stated = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
     headers = BytesHeaderParser().parsebytes(metadata)
     required = [str(line) for line in headers.get_all("Requires-Dist", [])]
-    if _requirements(line for line in required if "extra ==" not in line) != _requirements(
-        stated.get("dependencies", ())
-    ):
-        _stale("dependencies")
-    if {str(extra) for extra in headers.get_all("Provides-Extra", [])} != set(
-        stated.get("optional-dependencies", ())
-    ):
-        _stale("extras")
+    required = [line for line in required if "extra ==" not in line]
+    extras = {str(extra) for extra in headers.get_all("Provides-Extra", [])}
+    stale = "extras" if extras != set(stated.get("optional-dependencies", ())) else ""
+    if _requirements(required) != _requirements(stated.get("dependencies", ())):
+        stale = "dependencies"
+    if stale:
+        raise DistributionError(
+            f"The metadata of this editable installation names other {stale} than pyproject.toml: "
+            "it is older.",
+            next_step="Install it again: `pip install --no-deps -e DIR`, where DIR has its "
+            "pyproject.toml.",
+        )
 
 
 def _requirements(lines: Iterable[str]) -> set[tuple[str, ...]]:
@@ -126,11 +130,3 @@ def _requirements(lines: Iterable[str]) -> set[tuple[str, ...]]:
         rest = sorted(what[len(name) :].split(","))
         found.add((re.sub(r"[-_.]+", "-", name).lower(), *rest, marker))
     return found
-
-
-def _stale(what: str) -> NoReturn:
-    raise DistributionError(
-        f"The metadata of this editable installation names other {what} than pyproject.toml: "
-        "it is older.",
-        next_step=_AGAIN,
-    )
