@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -42,12 +42,6 @@ class Shipped:
         if path not in files():
             raise FileNotFoundError(path)
         return files()[path]
-
-    def paths(self) -> Iterator[str]:
-        yield from sorted(files())
-
-    def irregular(self) -> Iterator[tuple[str, str]]:
-        yield from ()
 
 
 @functools.cache

@@ -20,11 +20,14 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.settings import load_settings
 from remit.ledger import EVENTS, LedgerClient
 from remit.packages import Permissions, in_range, pack, read_archive
-from remit.packages.checks.acceptance import check_acceptance
-from remit.packages.checks.ceilings import check_ceilings
-from remit.packages.checks.completeness import check_completeness
-from remit.packages.checks.ownership import check_modules
-from remit.packages.checks.resolution import check_resolution, resolve
+from remit.packages.checks import (
+    PackageView,
+    check_acceptance,
+    check_ceilings,
+    check_completeness,
+    check_modules,
+    check_resolution,
+)
 from remit.packages.distribution import Distribution
 from remit.packages.documents import Acceptance, Specification, read_schema
 from remit.packages.permissions import permits
@@ -122,22 +125,16 @@ def test_a_package_comes_after_its_framework() -> None:
             assert carriers[document] in {name, *needs(name)}, (name, document)
 
 
-def test_specifications_and_frameworks_resolve() -> None:
-    checked = check_resolution(registry(), Shipped())
-    assert checked.findings == []
-    assert checked.counts["packages"] == len(manifests())
+def _view(registry_: Registry | None = None) -> PackageView:
+    return PackageView(registry_ or registry(), Shipped(), _tool_ids())
 
 
-def test_what_is_declared_is_there() -> None:
-    checked = check_completeness(registry(), Shipped(), tool_ids=_tool_ids())
-    assert checked.findings == []
-    without = Registry(
-        {name: one for name, one in registry().packages.items() if name != "PKG-ROUTER-001"}
-    )
-    told = [
-        str(one) for one in check_completeness(without, Shipped(), tool_ids=_tool_ids()).findings
-    ]
-    assert any("SPEC-ROUTER-001" in one for one in told)
+def test_specifications_and_frameworks_resolve_and_have_what_they_declare() -> None:
+    assert list(check_resolution(_view())) == []
+    assert list(check_completeness(_view())) == []
+    packages = {name: one for name, one in registry().packages.items() if name != "PKG-ROUTER-001"}
+    problems = [finding.message for finding in check_completeness(_view(Registry(packages)))]
+    assert any("SPEC-ROUTER-001" in problem for problem in problems)
 
 
 def test_expected_specifications_are_closed_both_ways() -> None:
@@ -160,7 +157,7 @@ def test_specifications_say_something() -> None:
 
 def test_every_module_belongs_to_one_package() -> None:
     modules = Distribution.current().modules()
-    assert check_modules(registry(), modules).findings == []
+    assert list(check_modules(registry(), modules)) == []
     stated = {name for manifest in manifests().values() for name in manifest.modules}
     # A new room has to be given to a package; the ground does not swallow it.
     unplaced = {name for name in modules if name.count(".") == 1} - stated
@@ -180,8 +177,7 @@ def test_dependencies_cover_what_the_modules_import() -> None:
 
 
 def test_permissions_keep_within_their_framework() -> None:
-    found = resolve(registry(), Shipped())
-    assert check_ceilings(registry(), found).findings == []
+    assert list(check_ceilings(_view())) == []
     # Nothing of the kernel or of governance permits anything.
     granting = {name for name, one in manifests().items() if one.permissions != Permissions()}
     assert {manifests()[name].framework_id for name in granting} == {"FMWK-RUNTIME-001"}
@@ -246,27 +242,19 @@ def test_every_contract_has_a_pack_and_a_case(tmp_path: Path) -> None:
     assert packs == {}
 
 
-def test_acceptance_cases_pass(tmp_path: Path) -> None:
-    table = tmp_path / "prices.toml"
-    table.write_bytes(files()["HOT/prices/prices.toml"])
-    prices = PriceTable.from_file(table)
-    checked = check_acceptance(registry(), Shipped(), prices)
-    assert checked.findings == []
-    assert checked.counts["cases"] > len(of_kind("contract"))
+def test_acceptance_cases_pass_and_can_fail(tmp_path: Path) -> None:
+    table, path = files()["HOT/prices/prices.toml"], "prices.toml"
+    assert list(check_acceptance(_view(), PriceTable.from_bytes(table, path))) == []
     kinds = {
         case.kind
         for _, path, data in of_kind("acceptance")
         for case in Acceptance.parse(data, path).cases
     }
     assert kinds == {"contract", "schema", "price"}
-
-
-def test_acceptance_cases_can_fail(tmp_path: Path) -> None:
-    dearer = files()["HOT/prices/prices.toml"].replace(b'input = "0.15"', b'input = "0.16"')
-    assert dearer != files()["HOT/prices/prices.toml"]
-    (tmp_path / "prices.toml").write_bytes(dearer)
-    told = check_acceptance(registry(), Shipped(), PriceTable.from_file(tmp_path / "prices.toml"))
-    assert any("gpt-4o-mini" in str(one) for one in told.findings)
+    dearer = table.replace(b'input = "0.15"', b'input = "0.16"')
+    assert dearer != table
+    problems = check_acceptance(_view(), PriceTable.from_bytes(dearer, path))
+    assert any("gpt-4o-mini" in problem.message for problem in problems)
 
 
 def test_shipped_schemas_are_schemas() -> None:

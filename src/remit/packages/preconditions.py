@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
-from remit.packages.checks.acceptance import check_acceptance
-from remit.packages.checks.ceilings import check_ceilings
-from remit.packages.checks.completeness import check_completeness, check_places
-from remit.packages.checks.files import Files, Overlay, RootDisk
-from remit.packages.checks.finding import Checked
-from remit.packages.checks.ownership import check_ownership, check_registries
-from remit.packages.checks.resolution import check_resolution, resolve
+from remit.packages.checks import (
+    Finding,
+    Overlay,
+    PackageView,
+    RootDisk,
+    check_acceptance,
+    check_ceilings,
+    check_completeness,
+    check_installed,
+    check_ownership,
+    check_places,
+    check_registries,
+    check_resolution,
+)
 from remit.packages.errors import PackageError
 from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.providers.prices import PriceTable
@@ -32,15 +39,10 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
         PackageError: ``gate_failed``, with the first thing that is wrong.
     """
     if registry.packages:
-        found = check_ownership(registry, disk)
-        there = set(disk.paths())
-        # The operation repairs what gets an owner now, and what is missing and comes or goes.
-        repaired = {path for path in changing if path not in registry.owners or path not in there}
-        kept = [finding for finding in found.findings if finding.path not in repaired]
-        _require("G0B", Checked(kept, found.counts))
-        names = disk.names(REGISTRY_FOLDER)
-        if names or there:  # a ledger that was imported into a bare root has neither
-            _require("G0B", check_registries(registry, disk.read, names))
+        _require("G0B", check_ownership(registry, disk, changing))
+        # A ledger that was imported into a bare root has neither registries nor files.
+        if disk.names(REGISTRY_FOLDER) or any(disk.walk()):
+            _require("G0B", check_registries(registry, disk))
 
 
 def check_after(
@@ -57,26 +59,25 @@ def check_after(
     Raises:
         PackageError: ``gate_failed``.
     """
-    found = resolve(after, files)
-    _require("G1", check_resolution(after, files, found))
-    _require("G1-COMPLETE", check_places(after, found))
-    _require("G3", check_ceilings(after, found))
+    view = PackageView(after, files, tool_ids, routes)
+    _require("G1", [*check_installed(after), *check_resolution(view)])
+    _require("G1-COMPLETE", check_places(view))
+    _require("G3", check_ceilings(view))
     # What goes or comes may be what another package relies on.
-    _require("G1-COMPLETE", check_completeness(after, files, tool_ids=tool_ids, routes=routes))
+    _require("G1-COMPLETE", check_completeness(view))
     if any(after.by_classification(kind) for kind in ("contract", "acceptance")):
-        _require("G4", check_acceptance(after, files, _prices(after, files)))
+        _require("G4", check_acceptance(view, _prices(view)))
 
 
-def _prices(after: Registry, files: Files) -> PriceTable:
-    if _PRICES in after.owners:
-        return PriceTable.from_bytes(files.read(_PRICES), _PRICES)
+def _prices(view: PackageView) -> PriceTable:
+    if _PRICES in view.registry.owners:
+        return PriceTable.from_bytes(view.files.read(_PRICES), _PRICES)
     return PriceTable.shipped()
 
 
-def _require(gate: str, checked: Checked) -> None:
-    if checked.findings:
-        first = checked.findings[0]
-        more = len(checked.findings) - 1
+def _require(gate: str, findings: Iterable[Finding]) -> None:
+    if found := list(findings):
+        first, more = found[0], len(found) - 1
         raise PackageError(
             "gate_failed",
             f"Gate {gate} does not pass: {first.message}" + (f" (and {more} more)" if more else ""),

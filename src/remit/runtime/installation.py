@@ -233,7 +233,7 @@ def gate_context(
         loaded: its settings; the shipped ones where they cannot be loaded.
         settings_error: why they cannot.
     """
-    return GateContext.of(
+    return GateContext(
         root.path,
         ledger,
         loaded.settings,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.checks import Overlay, RootDisk
+from remit.packages.checks import PackageView, RootDisk
 from remit.packages.manifest import Manifest
 from remit.packages.registry import InstalledPackage, Registry
 
@@ -136,7 +136,7 @@ def greeting_files() -> dict[str, Any]:
     }
 
 
-def package(package_id: str, files: Mapping[str, Any], **told: Any) -> InstalledPackage:
+def package(package_id: str, files: Mapping[str, Any], **changes: Any) -> InstalledPackage:
     """An installed package that owns ``files``."""
     manifest = {
         "package_id": package_id,
@@ -160,7 +160,7 @@ def package(package_id: str, files: Mapping[str, Any], **told: Any) -> Installed
             }
             for path, value in files.items()
         ],
-        **told,
+        **changes,
     }
     data = json.dumps(manifest).encode()
     return InstalledPackage(
@@ -177,40 +177,46 @@ class Small:
     """A small installation that a test changes before it looks.
 
     Attributes:
-        files: of the one whole package, by path; texts, or values that become JSON.
-        told: what its manifest says besides.
+        files: of the one complete package, by path; texts, or values that become JSON.
+        manifest: fields of its manifest that differ.
         more: further packages: their files and manifests by id.
-        altered: files on disk that are not what was installed.
-        missing: files that were installed and are gone.
+        altered: files on disk that are not what was installed; ``None`` for one that is gone.
+        tools: ids of all tools.
     """
 
     directory: Path
     files: dict[str, Any] = field(default_factory=greeting_files)
-    told: dict[str, Any] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
     more: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
     altered: dict[str, Any] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
+    tools: set[str] = field(default_factory=lambda: {"list_files"})
 
     @property
     def registry(self) -> Registry:
         """What is installed."""
-        packages = {"PKG-GREET-001": package("PKG-GREET-001", self.files, **self.told)}
-        for package_id, (files, told) in self.more.items():
-            packages[package_id] = package(package_id, files, **told)
+        packages = {"PKG-GREET-001": package("PKG-GREET-001", self.files, **self.manifest)}
+        for package_id, (files, manifest) in self.more.items():
+            packages[package_id] = package(package_id, files, **manifest)
         return Registry(packages)
 
     @property
-    def disk(self) -> Overlay:
-        """The files."""
+    def disk(self) -> RootDisk:
+        """The files, written."""
         there = dict(self.files)
         for files, _ in self.more.values():
             there.update(files)
-        there.update(self.altered)
-        for path in self.missing:
-            del there[path]
-        return Overlay(
-            RootDisk(self.directory), {path: encoded(item) for path, item in there.items()}
-        )
+        for path, value in {**there, **self.altered}.items():
+            file = self.directory / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.unlink(missing_ok=True)
+            if value is not None:
+                file.write_bytes(encoded(value))
+        return RootDisk(self.directory)
+
+    @property
+    def view(self) -> PackageView:
+        """Both, for the checks."""
+        return PackageView(self.registry, self.disk, self.tools, ["auto"])
 
     def change(self, path: str, **changes: Any) -> None:
         """Install a JSON file with other values; ``None`` takes a key out."""

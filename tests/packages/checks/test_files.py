@@ -29,8 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_only_governed_files_are_listed(root: Path) -> None:
     disk = RootDisk(root)
-    assert list(disk.paths()) == ["HO1/contracts/b.json", "HOT/specs/a.json"]
-    assert list(disk.irregular()) == []
+    assert list(disk.walk()) == [("HO1/contracts/b.json", ""), ("HOT/specs/a.json", "")]
     assert disk.read("HOT/specs/a.json") == b"HOT/specs/a.json"
     assert disk.read("HOT/registries/packages.json") == b"HOT/registries/packages.json"
     assert disk.names("HOT/installed") == ["PKG-X-001"]
@@ -43,14 +42,14 @@ def test_a_ledger_below_a_tier_is_not_governed_and_nothing_that_only_begins_like
     for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-evil"):
         (root / "HOT" / name).write_text("x")
     for ledger_path in ("HOT/ledger.db", str(root / "HOT/ledger.db")):
-        found = list(RootDisk(root, ledger_path=ledger_path).paths())
-        assert [path for path in found if "ledger" in path] == ["HOT/ledger.db-evil"]
+        found = RootDisk(root, ledger_path=ledger_path).walk()
+        assert [path for path, _ in found if "ledger" in path] == ["HOT/ledger.db-evil"]
     for elsewhere in ("ledger.db", "postgresql://host/db", "../ledger.db", ""):
-        found = list(RootDisk(root, ledger_path=elsewhere).paths())
-        assert len([path for path in found if "ledger" in path]) == 4
+        found = RootDisk(root, ledger_path=elsewhere).walk()
+        assert len([path for path, _ in found if "ledger" in path]) == 4
 
 
-def test_links_and_pipes_are_told_and_never_read(root: Path, tmp_path: Path) -> None:
+def test_links_and_pipes_are_found_and_never_read(root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
@@ -59,7 +58,7 @@ def test_links_and_pipes_are_told_and_never_read(root: Path, tmp_path: Path) -> 
     (root / "HO2").symlink_to(outside)
     os.mkfifo(root / "HO1/pipe")
     disk = RootDisk(root)
-    assert dict(disk.irregular()) == {
+    assert {path: problem for path, problem in disk.walk() if problem} == {
         "HO1/linked": "is a link",
         "HO1/pipe": "is neither a file nor a folder",
         "HO2": "is a link",
@@ -83,10 +82,8 @@ def test_an_overlay_is_the_disk_as_it_would_be(root: Path) -> None:
         {"HOT/specs/a.json": b"new", "HO2/agents/c.json": b"added"},
         ["HO1/contracts/b.json", "HOT/specs/a.json"],
     )
-    assert list(overlay.paths()) == ["HO2/agents/c.json", "HOT/specs/a.json"]
     assert overlay.read("HOT/specs/a.json") == b"new"
     assert overlay.read("HO2/agents/c.json") == b"added"
+    assert overlay.read("HOT/keys/k.pem") == b"HOT/keys/k.pem"
     with pytest.raises(FileNotFoundError):
         overlay.read("HO1/contracts/b.json")
-    (root / "HOT/link").symlink_to(root)
-    assert list(overlay.irregular()) == [("HOT/link", "is a link")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,8 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import Settings, load_settings
 from remit.ledger import LedgerClient, open_root_ledger
-from remit.packages.checks import RunningCode
-from remit.packages.distribution import Distribution
 from remit.packages.gates import GateContext, GateReport, GateResult, check_gates
-from remit.runtime import known_tools
+from remit.runtime.installation import gate_context
 from tests.support.roots import new_root
 
 
@@ -53,19 +51,10 @@ class House:
     def context(self) -> Iterator[GateContext]:
         """What gates look at."""
         loaded = load_settings(self.root.config, flags=self.flags, installed=False)
-        code: RunningCode = Distribution.current()
         with self.ledger() as ledger:
-            tools = known_tools(self.root, ledger, loaded)
-            told: dict[str, Any] = {
-                "root": self.path,
-                "ledger": ledger,
-                "settings": loaded.settings,
-                "distribution": lambda: code,
-                "model": lambda: ("local", loaded.settings.local.model),
-                "tool_ids": tools | {"gate_check", "list_packages"},
-                "full_entries": 100_000,
-            }
-            yield GateContext(**{**told, **self.changes})
+            found = gate_context(self.root, ledger, loaded)
+            model: Any = lambda: ("local", loaded.settings.local.model)  # noqa: E731
+            yield replace(found, **{"model": model, **self.changes})
 
     def check(self, *gates: str, full: bool = False) -> GateReport:
         """What gates say."""

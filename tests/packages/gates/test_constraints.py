@@ -175,8 +175,8 @@ def test_what_was_permitted_then_stays_so_when_its_package_goes(house: House) ->
 
 
 def test_a_later_run_goes_on_where_the_last_one_ended(house: House) -> None:
-    house.changes["full_entries"] = 0
-    house.flags = {"chat.tools_allowed": ["list_files"]}
+    house.flags["gates.full_entries"] = 0
+    house.flags["chat.tools_allowed"] = ["list_files"]
     first = house.one("G3")
     assert first.passed
     with writing(house) as write:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.kernel.settings import default_settings
+from remit.kernel.settings import GateSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.packages.distribution import Distribution
 from remit.packages.gates import GateContext, check_gates
 from remit.packages.gates.integrity import rehash
 from remit.packages.gates.uses import recorded_uses
@@ -104,16 +103,16 @@ def test_an_empty_ledger_does_not_pass(house: House) -> None:
 
 
 def test_a_later_run_reads_the_new_whole_and_hashes_the_old(house: House) -> None:
-    house.changes["full_entries"] = 0
+    house.flags["gates.full_entries"] = 0
     _grow(house)
     first = house.one("G6")
     assert first.passed, first.errors
-    assert "hashed anew" not in first.message
+    assert "hashed again" not in first.message
     second = house.one("G6")
     assert second.passed, second.errors
     assert "from entry 512 on read whole" in second.message
-    assert f"({first.entry_id})" in second.message
-    assert "hashed anew" not in house.one("G6", full=True).message
+    assert f"({first.entry_id}; --full reads all)" in second.message
+    assert "hashed again" not in house.one("G6", full=True).message
 
 
 _EDIT = (
@@ -138,7 +137,7 @@ _EDIT = (
 def test_a_later_run_finds_an_edit_of_what_was_verified_before(
     house: House, sql: str, says: str
 ) -> None:
-    house.changes["full_entries"] = 0
+    house.flags["gates.full_entries"] = 0
     _grow(house)
     assert house.one("G6").passed
     with database(house) as connection:
@@ -151,7 +150,7 @@ def test_who_edits_record_hash_and_tree_alike_meets_the_checkpoint(house: House)
 
     from remit.ledger.tlog import leaf_hash, tree_root
 
-    house.changes["full_entries"] = 0
+    house.flags["gates.full_entries"] = 0
     _grow(house)
     assert house.one("G6").passed
     with database(house) as connection:
@@ -181,23 +180,21 @@ def test_gates_over_the_ledger_read_both_stores(ledger: LedgerClient, tmp_path: 
         [LedgerEntry("SESSION_START", "SES-1", "x", "x", [], {"n": n}) for n in range(600)]
     )
     assert list(rehash(ledger, 512)) == []
-    context = GateContext(
-        tmp_path, ledger, default_settings(), Distribution.current, lambda: ("local", "m"),
-        (), 0, 20,
-    )  # fmt: skip
+    settings = default_settings().model_copy(update={"gates": GateSettings(full_entries=0)})
+    context = GateContext(tmp_path, ledger, settings, lambda: ("local", "m"), ())
     for _ in range(2):
         report = check_gates(context, ["G2", "G6"], by="test")
         assert [one.errors for one in report.gates] == [[], []]
         assert "work orders: " in report.gates[0].message
     assert "--full reads all" in report.gates[0].message
-    assert "hashed anew" in report.gates[1].message
+    assert "hashed again" in report.gates[1].message
     recorded = [entry for entry, _, _ in recorded_uses(ledger, 0, ledger.count())]
     assert [entry.event_type for entry in recorded] == ["EXCHANGE"]
 
 
 def test_what_a_later_run_does_not_look_at_a_full_one_does(house: House) -> None:
     """The honest limit: old content and columns are hashed by nobody until somebody asks."""
-    house.changes["full_entries"] = 0
+    house.flags["gates.full_entries"] = 0
     _grow(house)
     assert house.one("G6").passed
     with database(house) as connection:

@@ -276,7 +276,7 @@ def test_an_empty_ledger_does_not_pass(house: House) -> None:
 
 
 def test_a_later_run_goes_on_from_what_was_open(house: House) -> None:
-    house.changes["full_entries"] = 0
+    house.flags["gates.full_entries"] = 0
     with writing(house) as write:
         write.begin("WO-SES-1-002")
         write.begin()  # stays open over both runs
@@ -309,7 +309,7 @@ def test_a_later_run_goes_on_from_what_was_open(house: House) -> None:
 def test_a_mark_that_speaks_of_what_is_not_there_is_not_believed(
     house: House, tmp_path: Path
 ) -> None:
-    house.changes["full_entries"] = 0
+    house.flags["gates.full_entries"] = 0
     with writing(house) as write:
         write.step("WO_EXECUTING")
         for wrong in (

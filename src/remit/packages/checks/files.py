@@ -6,20 +6,24 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
+from remit.kernel.canonical import sha256_hex
+from remit.packages.checks.finding import Finding
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 from remit.packages.placement import RESERVED
 
-__all__ = ["Files", "Overlay", "RootDisk", "reserved"]
+__all__ = ["Files", "Overlay", "RootDisk", "compare_file", "reserved"]
 
 _ENGINE_FILES = ("", "-wal", "-shm", "-journal")  # what SQLite puts beside a database
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Files(Protocol):
-    """The governed files of a root, by path relative to it, with ``/``."""
+    """Files by their path relative to the root, with ``/``."""
 
     def read(self, path: str) -> bytes:
         """The bytes of a file.
@@ -31,55 +35,57 @@ class Files(Protocol):
         """
         ...
 
-    def paths(self) -> Iterator[str]:
-        """Every governed file, in the order of names."""
-        ...
-
-    def irregular(self) -> Iterator[tuple[str, str]]:
-        """What lies among them and is neither file nor folder: path, and what is wrong with it."""
-        ...
-
-
-def reserved(path: str) -> bool:
-    """Whether ``path`` lies in a folder that no package owns."""
-    return f"{path}/".startswith(RESERVED)
-
 
 class RootDisk:
-    """The files of a root as they lie on disk. No link is followed, wherever it leads.
+    """The files of a root on disk, those in reserved folders as well. No link is followed.
 
     Args:
         root: the root's directory.
-        ledger_path: the ledger's file, relative to the root or absolute, or its URL: where it
-            lies below a tier folder, it and what its engine puts beside it are not governed.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL: where it is
+            below a tier folder, it and what its engine puts beside it are not governed.
     """
 
     def __init__(self, root: Path, *, ledger_path: str = "") -> None:
         self._root = root
-        ledger = _below(root, ledger_path)
-        self._ungoverned = {f"{ledger}{suffix}" for suffix in _ENGINE_FILES} if ledger else set()
+        self._ungoverned: set[str] = set()
+        if ledger_path and "://" not in ledger_path:
+            path = os.path.relpath(root / ledger_path, root)
+            self._ungoverned = {f"{path}{suffix}" for suffix in _ENGINE_FILES}
 
     def read(self, path: str) -> bytes:
-        """See :meth:`Files.read`; reads reserved places as well."""
-        descriptor = self._open(path)
+        """See :meth:`Files.read`."""
+        *folders, name = path.split("/")
+        if not all(folders) or not name or ".." in (*folders, name):
+            raise _unsafe(path, "leads out of the root")
+        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with open(descriptor, "rb") as stream:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            for part in folders:  # one by one, so that a link anywhere on the way is refused
+                inner = os.open(part, _FOLDER, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            with open(name, "rb", opener=lambda at, _: os.open(at, _FILE, dir_fd=folder)) as stream:
+                if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                     raise _unsafe(path, "is not a regular file")
                 return stream.read()
+        except FileNotFoundError:
+            raise
         except OSError as error:
-            raise _unreadable(path, error) from error
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise _unreadable(path, error) from error
+            if not os.path.lexists(self._root / path):
+                raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from error
+            raise _unsafe(path, "is a link, or lies behind one") from error
+        finally:
+            os.close(folder)
 
-    def paths(self) -> Iterator[str]:
-        """See :meth:`Files.paths`."""
-        return (path for path, problem in self._walk() if not problem)
-
-    def irregular(self) -> Iterator[tuple[str, str]]:
-        """See :meth:`Files.irregular`."""
-        return ((path, problem) for path, problem in self._walk() if problem)
+    def walk(self) -> Iterator[tuple[str, str]]:
+        """Every governed file in the order of names: its path, and what is wrong when it is
+        neither a regular file nor a folder."""
+        for tier in sorted(TIERS):
+            yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
-        """Names of what lies in a folder, reserved places as well; none where there is none.
+        """Names of what is in a folder; none where there is no folder.
 
         Raises:
             PackageError: ``unreadable_file``: it cannot be listed.
@@ -91,61 +97,28 @@ class RootDisk:
         except OSError as error:
             raise _unreadable(folder, error) from error
 
-    def _open(self, path: str) -> int:
-        """Opens folder after folder, so that a link anywhere on the way is refused."""
-        parts = PurePosixPath(path).parts
-        if not parts or path.startswith("/") or ".." in parts:
-            raise _unsafe(path, "leads out of the root")
-        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def _walk(self, path: str) -> Iterator[tuple[str, str]]:
         try:
-            for part in parts[:-1]:
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                inner = os.open(part, flags, dir_fd=folder)
-                os.close(folder)
-                folder = inner
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            return os.open(parts[-1], flags, dir_fd=folder)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from error
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                if not os.path.lexists(self._root / path):
-                    raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from error
-                raise _unsafe(path, "is a link, or lies behind one") from error
-            raise _unreadable(path, error) from error
-        finally:
-            os.close(folder)
-
-    def _walk(self) -> Iterator[tuple[str, str]]:
-        for tier in sorted(TIERS):
-            try:
-                mode = os.lstat(self._root / tier).st_mode
-            except FileNotFoundError:
-                continue
-            if stat.S_ISDIR(mode):
-                yield from self._below(tier)
-            else:
-                yield tier, _kind(mode)
-
-    def _below(self, folder: str) -> Iterator[tuple[str, str]]:
-        try:
-            with os.scandir(self._root / folder) as found:
-                items = sorted(found, key=lambda item: item.name)
-        except OSError as error:
-            yield folder, f"cannot be listed: {error.strerror or error}"
+            mode = os.lstat(self._root / path).st_mode
+        except FileNotFoundError:
             return
-        for item in items:
-            path = f"{folder}/{item.name}"
-            mode = item.stat(follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
-                if not reserved(path):
-                    yield from self._below(path)
-            elif path in self._ungoverned:
-                continue
-            elif stat.S_ISREG(mode):
-                yield path, ""
-            else:
-                yield path, _kind(mode)
+        if stat.S_ISDIR(mode):
+            if not reserved(path):
+                try:
+                    names = sorted(os.listdir(self._root / path))
+                except OSError as error:
+                    yield path, f"cannot be listed: {error.strerror or error}"
+                    return
+                for name in names:
+                    yield from self._walk(f"{path}/{name}")
+        elif stat.S_ISLNK(mode):
+            yield path, "is a link"
+        elif not stat.S_ISREG(mode):
+            yield path, "is neither a file nor a folder"
+        elif path in TIERS:
+            yield path, "is a file where a folder has to be"
+        elif path not in self._ungoverned:
+            yield path, ""
 
 
 class Overlay:
@@ -153,7 +126,7 @@ class Overlay:
 
     Args:
         base: what is there.
-        added: bytes by path; they stand in for what ``base`` has under the same path.
+        added: bytes by path, in place of what ``base`` has under the same path.
         removed: paths that are gone.
     """
 
@@ -162,7 +135,7 @@ class Overlay:
     ) -> None:
         self._base = base
         self._added = added
-        self._removed = frozenset(removed) - added.keys()
+        self._removed = frozenset(removed)
 
     def read(self, path: str) -> bytes:
         """See :meth:`Files.read`."""
@@ -172,47 +145,41 @@ class Overlay:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         return self._base.read(path)
 
-    def paths(self) -> Iterator[str]:
-        """See :meth:`Files.paths`."""
-        kept = {path for path in self._base.paths() if path not in self._removed}
-        return iter(sorted(kept | self._added.keys()))
 
-    def irregular(self) -> Iterator[tuple[str, str]]:
-        """See :meth:`Files.irregular`."""
-        return self._base.irregular()
+def reserved(path: str) -> bool:
+    """Whether ``path`` is in a folder that no package owns."""
+    return f"{path}/".startswith(RESERVED)
 
 
-def _below(root: Path, ledger_path: str) -> str:
-    """The ledger's file as a path below a tier folder; empty when it lies elsewhere."""
-    if not ledger_path or "://" in ledger_path:
-        return ""
-    place = Path(os.path.normpath(root / ledger_path))
+def compare_file(
+    files: Files, path: str, digest: str, what: str, next_step: str
+) -> Iterator[Finding]:
+    """That a file has the content that it should have.
+
+    Args:
+        files: where it is.
+        path: of the file.
+        digest: ``sha256:`` and 64 hex digits.
+        what: the file should be, such as ``the receipt of PKG-KERNEL-001``.
+        next_step: what to do when it is not.
+    """
     try:
-        relative = place.relative_to(os.path.normpath(root)).as_posix()
-    except ValueError:
-        return ""
-    return relative if relative.partition("/")[0] in TIERS and "/" in relative else ""
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISLNK(mode):
-        return "is a link"
-    if stat.S_ISREG(mode):
-        return "is a file where a folder has to be"
-    return "is neither a file nor a folder"
+        found = f"sha256:{sha256_hex(files.read(path))}"
+    except FileNotFoundError:
+        yield Finding(f"{path}, {what}, is missing.", next_step)
+    except PackageError as error:
+        yield Finding.of(error)
+    else:
+        if found != digest:
+            yield Finding(f"{path} is not {what}: its hash is {found}, not {digest}.", next_step)
 
 
 def _unsafe(path: str, problem: str) -> PackageError:
-    return PackageError(
-        "unsafe_file",
-        f"{path} {problem}.",
-        next_step="Put the file itself in its place, or remove it.",
-    )
+    fix = "Put the file itself in its place, or remove it."
+    return PackageError("unsafe_file", f"{path} {problem}.", next_step=fix)
 
 
 def _unreadable(path: str, error: OSError) -> PackageError:
-    return PackageError(
-        "unreadable_file",
-        f"{path} cannot be read: {error.strerror or error}.",
-        next_step="Correct the permissions of the root, or restore the file.",
-    )
+    problem = f"{path} cannot be read: {error.strerror or error}."
+    fix = "Correct the permissions of the root, or restore the file."
+    return PackageError("unreadable_file", problem, next_step=fix)

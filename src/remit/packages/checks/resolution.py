@@ -1,18 +1,25 @@
-"""G1: from a package to its specification and its framework (SPEC 10)."""
+"""G1 and G1-COMPLETE: packages, their specifications and frameworks, and what these declare."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
-from remit.packages.checks.files import Files
-from remit.packages.checks.finding import Checked, Finding
-from remit.packages.documents import Framework, Specification
-from remit.packages.errors import PackageError
+from remit.packages.checks.finding import Finding
+from remit.packages.checks.permissions import allows_path, check_agents, check_contracts
+from remit.packages.checks.view import RULES, SHAPES, PackageView
+from remit.packages.dependencies import unmet
+from remit.packages.placement import PLANES
 from remit.packages.registry import Registry
 
-__all__ = ["Resolved", "check_resolution", "resolve"]
+__all__ = [
+    "check_completeness",
+    "check_dependencies",
+    "check_installed",
+    "check_places",
+    "check_resolution",
+]
 
 _INSTALL = "Install the package that brings it."
 _NAMED = {
@@ -22,151 +29,137 @@ _NAMED = {
 }
 
 
-@dataclass(slots=True)
-class Resolved:
-    """The specifications and frameworks that are installed and valid.
-
-    Attributes:
-        specs: by id.
-        frameworks: by id.
-        owners: by the id of either, the package that brought it.
-        checked: what is wrong with their files.
-    """
-
-    specs: dict[str, Specification] = field(default_factory=dict)
-    frameworks: dict[str, Framework] = field(default_factory=dict)
-    owners: dict[str, str] = field(default_factory=dict)
-    checked: Checked = field(default_factory=Checked)
-
-    def framework_of(self, registry: Registry, package_id: str) -> Framework | None:
-        """The framework of an installed package; ``None`` where it cannot be used."""
-        return self.frameworks.get(registry.packages[package_id].manifest.framework_id)
+def check_installed(registry: Registry) -> Iterator[Finding]:
+    """There are packages: no gate passes because nothing is there."""
+    if not registry.packages:
+        yield Finding("No package is installed.", "Run `remit init`.")
 
 
-def resolve(registry: Registry, files: Files) -> Resolved:
-    """Read every installed specification and framework.
-
-    Args:
-        registry: what is installed.
-        files: the governed files.
-    """
-    found = Resolved()
-    for path, package_id, data in _documents(registry, files, "spec", found.checked):
-        try:
-            spec = Specification.parse(data, path)
-        except PackageError as error:
-            found.checked.findings.append(_invalid(error, package_id, path))
-            continue
-        if _is_new(found, spec.spec_id, package_id, path):
-            found.specs[spec.spec_id] = spec
-    for path, package_id, data in _documents(registry, files, "framework", found.checked):
-        try:
-            framework = Framework.parse(data, path)
-        except PackageError as error:
-            found.checked.findings.append(_invalid(error, package_id, path))
-            continue
-        if _is_new(found, framework.framework_id, package_id, path):
-            found.frameworks[framework.framework_id] = framework
-    return found
-
-
-def check_resolution(registry: Registry, files: Files, found: Resolved | None = None) -> Checked:
+def check_resolution(view: PackageView) -> Iterator[Finding]:
     """Each package names a specification and a framework that are there, valid, and agree; what
     shapes agents has one owner: every version of a contract, every file of a pack or agent.
-
-    Args:
-        registry: what is installed; an empty one does not pass.
-        files: the governed files.
-        found: what :func:`resolve` gave, where the caller has it already.
     """
-    found = found or resolve(registry, files)
-    findings = list(found.checked.findings)
-    if not registry.packages:
-        findings.append(Finding("No package is installed.", "Run `remit init`."))
-    for package_id, package in registry.packages.items():
+    found = view.documents
+    yield from found.wrong(*RULES)
+    for package_id, package in view.registry.packages.items():
         manifest = package.manifest
+        for name in (manifest.spec_id, manifest.framework_id):
+            if name not in found.specs and name not in found.frameworks:
+                problem = f"{package_id} belongs to {name}, whose document is not installed."
+                yield Finding(problem, _INSTALL)
         spec = found.specs.get(manifest.spec_id)
-        if spec is None:
-            problem = (
-                f"{package_id} belongs to {manifest.spec_id}, whose document is not installed."
-            )
-            findings.append(Finding(problem, _INSTALL, package_id))
-        elif spec.framework_id != manifest.framework_id:
+        if spec is not None and spec.framework_id != manifest.framework_id:
             problem = (
                 f"{package_id} belongs to {manifest.framework_id}, but its specification "
                 f"{spec.spec_id} to {spec.framework_id}."
             )
             fix = f"Name {spec.framework_id} in its manifest, or another specification."
-            findings.append(Finding(problem, fix, package_id))
-        if manifest.framework_id not in found.frameworks:
-            problem = (
-                f"{package_id} belongs to {manifest.framework_id}, whose document is not installed."
-            )
-            findings.append(Finding(problem, _INSTALL, package_id))
-    for spec_id, spec in found.specs.items():
+            yield Finding(problem, fix)
+    for spec in found.specs.values():
         if spec.framework_id not in found.frameworks:
-            problem = f"{spec_id} belongs to {spec.framework_id}, whose document is not installed."
-            findings.append(Finding(problem, _INSTALL, found.owners[spec_id]))
-    findings += _owners(registry)
-    counts = {
-        "packages": len(registry.packages),
-        "specifications": len(found.specs),
-        "frameworks": len(found.frameworks),
+            problem = f"{spec.spec_id} belongs to {spec.framework_id}, whose document is not "
+            yield Finding(f"{problem}installed.", _INSTALL)
+    yield from _brought_twice(view.registry)
+
+
+def check_completeness(view: PackageView) -> Iterator[Finding]:
+    """Frameworks have their specifications, and these what they declare.
+
+    Every contract, pack, schema and agent can be used, whether a specification declares it or
+    not; agents and contracts keep to what their package is permitted; files are where their
+    package's plane and framework allow.
+    """
+    found = view.documents
+    yield from found.wrong(*RULES, *SHAPES)
+    for framework_id, framework in found.frameworks.items():
+        for spec_id in framework.expected_specs:
+            expected = found.specs.get(spec_id)
+            if expected is None:
+                problem = f"{framework_id} expects {spec_id}, which is not installed."
+                yield Finding(problem, _INSTALL)
+            elif expected.framework_id != framework_id:
+                problem = f"{framework_id} expects {spec_id}, which says that it belongs to "
+                yield Finding(f"{problem}{expected.framework_id}.", "Let both say the same.")
+    for spec in found.specs.values():
+        declared: list[tuple[str, Collection[str], Collection[str]]] = [
+            ("contract", spec.contracts, found.contracts),
+            ("tool", spec.tools, view.tool_ids),
+            ("schema", spec.schemas, found.schemas),
+            ("agent", spec.agents, found.agents),
+        ]
+        for kind, names, there in declared:
+            for name in names:
+                if name not in there:
+                    problem = f"{spec.spec_id} declares the {kind} {name}, which is not there, or "
+                    fix = _INSTALL if kind != "tool" else "Correct its name in the specification."
+                    yield Finding(f"{problem}cannot be used.", fix)
+    yield from check_agents(view)
+    yield from check_contracts(view)
+    yield from check_places(view)
+
+
+def check_places(view: PackageView) -> Iterator[Finding]:
+    """Files are where the plane of their package and its framework's rules allow.
+
+    A framework that cannot be used is a finding of G1, and not again here.
+    """
+    for package_id, package in view.registry.packages.items():
+        plane_id, framework = package.manifest.plane_id, view.framework_of(package_id)
+        for asset in package.manifest.assets:
+            if not asset.path.startswith(PLANES[plane_id]):
+                problem = (
+                    f"{package_id}, of the plane {plane_id}, owns {asset.path}; it may own files "
+                    f"below {', '.join(PLANES[plane_id])}."
+                )
+                yield Finding(problem, "Move the file, or give the package another plane.")
+            if framework is not None and not allows_path(framework.paths, asset.path):
+                problem = (
+                    f"{package_id} owns {asset.path}, where {framework.framework_id} lets its "
+                    f"packages own nothing; it allows {', '.join(framework.paths) or 'no place'}."
+                )
+                yield Finding(problem, "Move the file, or choose another specification.")
+
+
+def check_dependencies(registry: Registry) -> Iterator[Finding]:
+    """Every dependency is installed in a version that its range allows; there is no circle; a
+    package that takes the place of another is not installed beside it.
+    """
+    manifests = {name: package.manifest for name, package in registry.packages.items()}
+    for package_id, manifest in manifests.items():
+        for _, problem in unmet(manifest, manifests):
+            yield Finding(problem, "Install a version of it that fits, or remove what needs it.")
+        for other in manifest.supersedes:
+            if other in manifests:
+                problem = f"{package_id} takes the place of {other}, which is still installed."
+                yield Finding(problem, f"Remove {other}.")
+    graph = {
+        package_id: [need.package_id for need in manifest.dependencies]
+        for package_id, manifest in manifests.items()
     }
-    return Checked(findings, counts)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before what needs it
+        problem = f"Packages need one another in a circle: {circle}."
+        yield Finding(problem, "Take one of these dependencies out.")
 
 
-def _owners(registry: Registry) -> Iterator[Finding]:
+def _brought_twice(registry: Registry) -> Iterator[Finding]:
     """Ids that two packages bring. By the files' names, as that is how they are looked up."""
     owners: dict[tuple[str, str], str] = {}
     reported: set[tuple[str, str, str]] = set()
     # Who came first has it; what is about to be installed has no entry yet.
-    known = registry.packages.items()
     for package_id, package in sorted(
-        known, key=lambda one: (not one[1].entry_id, one[1].entry_id)
+        registry.packages.items(), key=lambda item: (not item[1].entry_id, item[1].entry_id)
     ):
         for asset in package.manifest.assets:
-            kind = next((its for start, its in _NAMED.items() if asset.path.startswith(start)), "")
-            if not kind:
-                continue
+            kind = next((kind for at, kind in _NAMED.items() if asset.path.startswith(at)), "")
             name = PurePosixPath(asset.path).stem.partition("@")[0]
-            owner = owners.setdefault((kind, name), package_id)
+            owner = owners.setdefault((kind, name), package_id) if kind else package_id
             if owner != package_id and (kind, name, package_id) not in reported:
                 reported.add((kind, name, package_id))
                 yield Finding(
                     f"The {kind} {name} is of {owner}; {package_id} brings it too.",
                     f"Give it another id in {package_id}; a change of it comes in a new version "
                     f"of {owner}.",
-                    package_id,
-                    asset.path,
                 )
-
-
-def _documents(
-    registry: Registry, files: Files, kind: str, checked: Checked
-) -> Iterator[tuple[str, str, bytes]]:
-    for package_id, package in registry.packages.items():
-        for asset in package.manifest.assets:
-            if asset.classification != kind:
-                continue
-            try:
-                yield asset.path, package_id, files.read(asset.path)
-            except FileNotFoundError:
-                problem = f"{asset.path} is missing."
-                checked.findings.append(Finding(problem, _INSTALL, package_id, asset.path))
-            except PackageError as error:
-                checked.findings.append(_invalid(error, package_id, asset.path))
-
-
-def _is_new(found: Resolved, document_id: str, package_id: str, path: str) -> bool:
-    other = found.owners.setdefault(document_id, package_id)
-    if document_id in found.specs or document_id in found.frameworks:
-        problem = f"{document_id} is brought by {other}, and again by {package_id} ({path})."
-        found.checked.findings.append(Finding(problem, "Keep one of them.", package_id, path))
-        return False
-    return True
-
-
-def _invalid(error: PackageError, package_id: str, path: str) -> Finding:
-    fix = error.next_step or "Bring a valid one in a new version of its package."
-    return Finding(error.message, fix, package_id, path)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import Settings
-from remit.ledger import LedgerClient
-from remit.packages.checks import Resolved, RootDisk, RunningCode, resolve
+from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
+from remit.packages.checks import PackageView, RootDisk
 from remit.packages.distribution import Distribution
-from remit.packages.errors import PackageError
 from remit.packages.registry import Registry
-from remit.providers.prices import PriceTable
 
-__all__ = ["GateContext"]
+__all__ = ["GateContext", "Mark", "in_order"]
+
+
+class Mark(NamedTuple):
+    """Where the last run of a gate that passed had got to.
+
+    Attributes:
+        verified_entries: all entries before this sequence number were read.
+        resume_at: sequence number from which on an entry may still matter; at most the other.
+        verified: when, and by which entry, ending a sentence; empty when everything is read.
+    """
+
+    verified_entries: int = 0
+    resume_at: int = 0
+    verified: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,59 +43,23 @@ class GateContext:
         root: its directory.
         ledger: its record.
         settings: in force; the shipped defaults where those could not be loaded.
-        prices: gives the table of prices that is installed; read from its file when left out.
-        settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
-        distribution: gives the running code.
         model: gives provider and model that answer when a call names none.
         tool_ids: of all tools that there are.
-        full_entries: a ledger of at most so many entries is always read whole.
+        settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
+        distribution: gives the running code.
         most_errors: how many things that are wrong are reported of one gate.
     """
 
     root: Path
     ledger: LedgerClient
     settings: Settings
-    distribution: Callable[[], RunningCode]
     model: Callable[[], tuple[str, str]]
     tool_ids: Collection[str]
-    full_entries: int
     settings_error: RemitError | None = None
+    distribution: Callable[[], Distribution] = Distribution.current
     most_errors: int = 20
-    prices: Callable[[], PriceTable] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        root: Path,
-        ledger: LedgerClient,
-        settings: Settings,
-        *,
-        model: Callable[[], tuple[str, str]],
-        tool_ids: Collection[str],
-        settings_error: RemitError | None = None,
-    ) -> GateContext:
-        """The context of a root as it is, with the code that runs.
-
-        Args:
-            root: its directory.
-            ledger: its record.
-            settings: in force.
-            model: see the class.
-            tool_ids: see the class.
-            settings_error: see the class.
-        """
-        return cls(
-            root,
-            ledger,
-            settings,
-            Distribution.current,
-            model,
-            tool_ids,
-            settings.gates.full_entries,
-            settings_error,
-        )
-
-    @functools.cached_property
+    @cached_property
     def registry(self) -> Registry:
         """What is installed, as the ledger says.
 
@@ -90,37 +68,49 @@ class GateContext:
         """
         return Registry.from_ledger(self.ledger)
 
-    @functools.cached_property
+    @cached_property
     def disk(self) -> RootDisk:
         """The files of the root."""
         return RootDisk(self.root, ledger_path=self.settings.ledger.path)
 
-    @functools.cached_property
-    def resolved(self) -> Resolved:
-        """The specifications and frameworks that are installed."""
-        return resolve(self.registry, self.disk)
-
-    def price_table(self) -> PriceTable:
-        """The table of prices that a package brought.
+    @cached_property
+    def packages(self) -> PackageView:
+        """The installed packages with their files.
 
         Raises:
-            PackageError: ``no_prices``: there is none, or more than one; or the file cannot be
-                read.
-            PriceError: it is no table of prices.
+            PackageError: ``registry_damaged``.
         """
-        if self.prices is not None:
-            return self.prices()
-        found = self.registry.by_classification("prices")
-        if len(found) != 1:
-            raise PackageError(
-                "no_prices",
-                f"{len(found)} tables of prices are installed, where one has to be.",
-                next_step="Run `remit init`, or remove the package that brought another.",
-            )
-        path = found[0][0]
-        try:
-            return PriceTable.from_bytes(self.disk.read(path), path)
-        except FileNotFoundError as error:
-            raise PackageError(
-                "no_prices", f"{path} is missing.", next_step="Run `remit init`."
-            ) from error
+        routes = self.settings.routing.routes
+        return PackageView(self.registry, self.disk, self.tool_ids, routes)
+
+    def mark(self, gate: str, entries: int, *, full: bool) -> Mark:
+        """Where a gate goes on, so that a great ledger need not be read again.
+
+        Args:
+            gate: its name.
+            entries: how many there are in the ledger.
+            full: everything is to be read.
+        """
+        if full or entries <= self.settings.gates.full_entries:
+            return Mark()
+        for entry in self.ledger.query(
+            event_type="GATE_PASSED", submission_id=gate, order="desc", limit=1, with_content=False
+        ):
+            read = entry.metadata.get("verified_entries")
+            resume = entry.metadata.get("resume_at", read)
+            # A mark that names entries which are not there is not believed.
+            if type(read) is int and type(resume) is int and 0 <= resume <= read <= entries:
+                verified = f"verified at {entry.timestamp} ({entry.id}; --full reads all)"
+                return Mark(read, resume, verified)
+        return Mark()
+
+
+def in_order(streams: Iterable[Iterator[LedgerEntry]]) -> Iterator[tuple[int, LedgerEntry]]:
+    """The entries of several queries in ledger order, each with its sequence number."""
+    numbered = (((_seq(entry), entry) for entry in stream) for stream in streams)
+    return heapq.merge(*numbered, key=lambda item: item[0])
+
+
+def _seq(entry: LedgerEntry) -> int:
+    seq = parse_entry_id(entry.id)
+    return -1 if seq is None else seq

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from remit.gateway import InFlightCalls
 from remit.gateway.budget import TokenBudgeter, audit_budgets
-from remit.ledger import LedgerClient, VerificationReport
+from remit.ledger import LedgerClient
 from remit.ledger.tlog import TILE_WIDTH, leaf_hash, tree_root
-from remit.packages.checks import Checked, Finding
+from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext
-from remit.packages.gates.marks import Mark, last_mark
+from remit.packages.gates.report import Checked
 from remit.routing.trail import verify_trail
 
 __all__ = ["check_integrity", "rehash"]
@@ -24,7 +24,7 @@ def check_integrity(context: GateContext, *, full: bool) -> Checked:
     """Gate G6.
 
     Above ``full_entries``, what an earlier run verified is not read as a whole again: its records
-    are hashed anew and held against the tree that leads to the checkpoints, so that no edit of a
+    are hashed again and held against the tree that leads to the checkpoints, so that no edit of a
     record stays unseen; their content values and columns are not.
 
     Args:
@@ -33,38 +33,41 @@ def check_integrity(context: GateContext, *, full: bool) -> Checked:
     """
     ledger = context.ledger
     entries = ledger.count()
-    most = context.full_entries
-    mark = None if full else last_mark(ledger, "G6", entries, full_entries=most)
+    mark = context.mark("G6", entries, full=full)
     findings: list[Finding] = []
     if not entries:
         findings.append(Finding("The ledger has no entry.", "Run `remit init`."))
     # Having the engine check its whole file takes longer than hashing every record.
-    report = ledger.verify(first=mark.verified_entries if mark else 0, deep=mark is None)
+    report = ledger.verify(first=mark.verified_entries, deep=not mark.verified)
     findings += [Finding(f"The ledger does not verify: {one}.", _VERIFY) for one in report.problems]
-    if mark is not None:
+    if mark.verified:
         findings += rehash(ledger, report.first_seq)
-    findings += _checkpoint(ledger, report, entries)
+    signed = report.checkpoint != "none"
+    if ledger.verifier_key is None and signed:
+        problem = "There are checkpoints, and no key to check them by."
+        findings.append(Finding(problem, "Put the ledger's public key back into HOT/keys."))
+    elif ledger.verifier_key and entries and not signed and ledger.checkpoints.latest() is None:
+        problem = "No checkpoint is signed: a ledger cut off at its end would look the same."
+        findings.append(Finding(problem, "Run `remit ledger checkpoint`."))
     trail = verify_trail(ledger)
-    findings += [
-        Finding(f"The trail does not verify: {one}", "See `remit trail verify`.")
-        for one in trail.problems
-    ]
+    for wrong in trail.problems:
+        findings.append(Finding(f"The trail does not verify: {wrong}", "See `remit trail verify`."))
     InFlightCalls(ledger, TokenBudgeter(ledger), charging=False)  # makes what is not there
     audit = audit_budgets(ledger)
-    findings += [
-        Finding(
-            f"The budget of {one.scope} says {one.field} {one.live}, and the ledger {one.ledger}.",
-            "See `remit budget check`; with --repair it takes what the ledger says.",
-        )
-        for one in audit.differences
-    ]
+    for one in audit.differences:
+        problem = f"The budget of {one.scope} says {one.field} {one.live}, and the ledger "
+        fix = "See `remit budget check`; with --repair it takes what the ledger says."
+        findings.append(Finding(f"{problem}{one.ledger}.", fix))
     message = (
         f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), "
         f"{trail.records} thoughts in {trail.tasks} trails, {audit.scopes} budgets"
     )
-    if mark is not None:
-        message += _since(mark, report)
-    return Checked(findings, message=message, mark={"verified_entries": entries})
+    if mark.verified:
+        message += (
+            f"; from entry {report.first_seq} on read whole; of those before, {mark.verified}, "
+            "the records were hashed again"
+        )
+    return Checked(findings, message, {"verified_entries": entries})
 
 
 def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
@@ -85,7 +88,7 @@ def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
             leaves[seq] = leaf_hash(data)
             if hashlib.sha256(data).hexdigest() != stated:
                 problem = f"The record of entry {seq} does not match its hash: it was changed."
-                yield Finding(problem, _VERIFY, entry_id=f"LED-{seq:08x}")
+                yield Finding(problem, _VERIFY)
         stored = dict(
             ledger.select(
                 "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ?",
@@ -100,25 +103,3 @@ def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
                     "ledger's tree: one was changed, or is missing."
                 )
                 yield Finding(problem, _VERIFY)
-
-
-def _checkpoint(
-    ledger: LedgerClient, report: VerificationReport, entries: int
-) -> Iterator[Finding]:
-    """That a signed tree head vouches for the ledger, where there is a key to sign one."""
-    if ledger.verifier_key is None:
-        if report.checkpoint != "none":
-            problem = "There are checkpoints, and no key to check them by."
-            yield Finding(problem, "Put the ledger's public key back into HOT/keys.")
-    elif entries and report.checkpoint == "none" and ledger.checkpoints.latest() is None:
-        yield Finding(
-            "No checkpoint is signed: a ledger cut off at its end would look the same.",
-            "Run `remit ledger checkpoint`.",
-        )
-
-
-def _since(mark: Mark, report: VerificationReport) -> str:
-    return (
-        f"; from entry {report.first_seq} on read whole; of those before, verified at "
-        f"{mark.timestamp} ({mark.entry_id}), the records were hashed anew (--full reads all)"
-    )

@@ -1,4 +1,4 @@
-"""Looks through gates, and puts on record what they said."""
+"""Checks gates, and puts the results on record."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, content
-from remit.packages.checks import Checked, Finding
+from remit.packages.checks import Finding
 from remit.packages.errors import PackageError
 from remit.packages.gates.constraints import check_constraints
 from remit.packages.gates.context import GateContext
-from remit.packages.gates.governed import (
+from remit.packages.gates.integrity import check_integrity
+from remit.packages.gates.orders import check_orders
+from remit.packages.gates.packages import (
     check_cases,
     check_files,
     check_parts,
     check_references,
     check_signatures,
 )
-from remit.packages.gates.integrity import check_integrity
-from remit.packages.gates.orders import check_orders
-from remit.packages.gates.report import GateReport, GateResult
+from remit.packages.gates.report import Checked, GateReport, GateResult
 from remit.packages.lock import package_lock
 
 __all__ = ["GATES", "check_gates"]
@@ -56,15 +55,15 @@ def check_gates(
     by: str,
     progress: Callable[[int, int], None] | None = None,
 ) -> GateReport:
-    """Look through gates and write one ``GATE_PASSED`` or ``GATE_FAILED`` for each.
+    """Check gates and write one ``GATE_PASSED`` or ``GATE_FAILED`` for each.
 
-    A gate that cannot be looked through has failed.
+    A gate that cannot be checked has failed.
 
     Args:
         context: of the root.
         gates: which; all when left out.
         full: read the whole ledger, however great, and whatever was verified before.
-        record: write what they said.
+        record: write the results.
         by: who asked, for the record.
         progress: called after each gate with ``(done, in all)``.
 
@@ -81,15 +80,14 @@ def check_gates(
     with contextlib.ExitStack() as held:
         # While another process changes packages, files and record do not agree.
         if any(name not in _UNLOCKED for name in wanted):
+            wait_s = context.settings.packages.lock_timeout_s
             with contextlib.suppress(PackageError):  # then they may not: a gate says so
-                held.enter_context(
-                    package_lock(context.root, context.settings.packages.lock_timeout_s)
-                )
+                held.enter_context(package_lock(context.root, wait_s))
         for done, name in enumerate(wanted, 1):
             if all(later in _UNLOCKED for later in wanted[done - 1 :]):
                 held.close()
             checked = _run_gate(context, name, full)
-            results.append(_result(name, checked, context.most_errors))
+            results.append(GateResult.of(name, checked, context.most_errors))
             entries.append(_entry(context, results[-1], checked, by))
             if progress is not None:
                 progress(done, len(wanted))
@@ -99,59 +97,38 @@ def check_gates(
         ids = context.ledger.write_many(entries)
     except RemitError as error:
         return GateReport(tuple(results), error.message)
-    return GateReport(
-        tuple(replace(one, entry_id=id_) for one, id_ in zip(results, ids, strict=True))
-    )
+    recorded = zip(results, ids, strict=True)
+    return GateReport(tuple(replace(result, entry_id=id_) for result, id_ in recorded))
 
 
 def _run_gate(context: GateContext, name: str, full: bool) -> Checked:
     try:
         return _CHECKS[name](context, full=full)
     except RemitError as error:
-        finding = Finding(error.message, error.next_step)
+        return Checked([Finding.of(error)])
     except Exception as error:  # noqa: BLE001 - whatever it looks at: the report is to be made
-        _log.debug("gate %s could not be looked through", name, exc_info=True)
-        finding = Finding(
-            f"The gate could not be looked through: {type(error).__name__}: {error}.",
-            "Run it with --debug, and `remit ledger verify`.",
-        )
-    return Checked([finding])
-
-
-def _result(name: str, checked: Checked, most: int) -> GateResult:
-    count = len(checked.findings)
-    if not count:
-        return GateResult(name, True, checked.message)
-    problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
-    again = f"Fix what it names, then run `remit gate check --gate {name}` again."
-    findings = tuple(
-        replace(one, next_step=one.next_step or again) for one in checked.findings[:most]
-    )
-    return GateResult(name, False, problem, findings, count)
+        _log.debug("gate %s could not be checked", name, exc_info=True)
+        problem = f"The gate could not be checked: {type(error).__name__}: {error}."
+        return Checked([Finding(problem, "Run it with --debug, and `remit ledger verify`.")])
 
 
 def _entry(context: GateContext, result: GateResult, checked: Checked, by: str) -> LedgerEntry:
-    metadata: dict[str, Any] = {
-        "gate": result.gate,
-        "errors": result.error_count,
-        # They may quote settings, and what a model was asked: content, that can be erased.
-        "problems": content(result.errors),
-        "registry_sha256": _registry_digest(context),
-        "by": by,
-    }
-    if result.passed:
-        metadata |= checked.mark
+    try:
+        digest = context.registry.digest
+    except RemitError:
+        digest = ""
     return LedgerEntry(
         event_type="GATE_PASSED" if result.passed else "GATE_FAILED",
         submission_id=result.gate,
         decision="PASSED" if result.passed else "FAILED",
         reason=result.message,
-        metadata=metadata,
+        metadata={
+            "gate": result.gate,
+            "errors": result.error_count,
+            # They may quote settings, and what a model was asked: content, that can be erased.
+            "problems": content(result.errors),
+            "registry_sha256": digest,
+            "by": by,
+            **(checked.mark if result.passed else {}),
+        },
     )
-
-
-def _registry_digest(context: GateContext) -> str:
-    try:
-        return context.registry.digest
-    except RemitError:
-        return ""

@@ -1,0 +1,371 @@
+"""What gates check of packages and their files: each promise, kept and broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from remit.packages.checks import (
+    Finding,
+    check_acceptance,
+    check_ceilings,
+    check_completeness,
+    check_dependencies,
+    check_installed,
+    check_modules,
+    check_ownership,
+    check_registries,
+    check_resolution,
+    check_running_code,
+)
+from remit.packages.distribution import Distribution
+from remit.packages.registry import REGISTRY_FOLDER, Registry
+from remit.providers.prices import PriceTable
+from tests.packages.checks.building import AGENT, CASES, CONTRACT, FRAMEWORK, SPEC, Small
+
+SPEC_FILE = "HOT/specs/SPEC-GREET-001.json"
+FRAMEWORK_FILE = "HOT/frameworks/FMWK-GREET-001.json"
+CASES_FILE = "HOT/acceptance/PKG-GREET-001.json"
+SCHEMA_FILE = "HOT/schemas/greeting.schema.json"
+AGENT_FILE = "HO2/agents/greeter.json"
+CONTRACT_FILE = "HO1/contracts/PRC-GREET-001.json"
+PACK_FILE = "HO1/prompt_packs/PRM-GREET-001.txt"
+MODULES = ("remit", "remit.ledger", "remit.ledger.client")
+
+Change = Callable[[Small], object]
+
+CHECKS: Mapping[str, Callable[[Small], Iterable[Finding]]] = {
+    "ownership": lambda small: check_ownership(small.registry, small.disk),
+    "modules": lambda small: check_modules(small.registry, MODULES),
+    "resolution": lambda small: check_resolution(small.view),
+    "completeness": lambda small: check_completeness(small.view),
+    "ceilings": lambda small: check_ceilings(small.view),
+    "dependencies": lambda small: check_dependencies(small.registry),
+    "acceptance": lambda small: check_acceptance(small.view, PriceTable.shipped()),
+}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Small:
+    """One complete package, to be changed."""
+    return Small(tmp_path, manifest={"modules": ["remit"]})
+
+
+def problems(check: str, small: Small) -> str:
+    """What a check finds, each with what to do about it."""
+    findings = list(CHECKS[check](small))
+    assert all(finding.next_step for finding in findings), findings
+    return " | ".join(finding.message for finding in findings)
+
+
+def files(**changed: Any) -> Change:
+    """Install these files too; ``None`` takes one out."""
+    by_name = {"spec": SPEC_FILE, "framework": FRAMEWORK_FILE, "cases": CASES_FILE,
+               "schema": SCHEMA_FILE, "agent": AGENT_FILE, "contract": CONTRACT_FILE,
+               "pack": PACK_FILE}  # fmt: skip
+
+    def change(small: Small) -> None:
+        for name, value in changed.items():
+            path = by_name.get(name, name)
+            if value is None:
+                del small.files[path]
+            else:
+                small.files[path] = value
+
+    return change
+
+
+def altered(path: str, value: Any) -> Change:
+    """Another file on disk than what was installed."""
+    return lambda small: small.altered.update({path: value})
+
+
+def spec(**changes: Any) -> Change:
+    return lambda small: small.change(SPEC_FILE, **changes)
+
+
+def framework(**changes: Any) -> Change:
+    return lambda small: small.change(FRAMEWORK_FILE, **changes)
+
+
+def agent(**changes: Any) -> Change:
+    return lambda small: small.change(AGENT_FILE, **changes)
+
+
+def contract(**changes: Any) -> Change:
+    return lambda small: small.change(CONTRACT_FILE, **changes)
+
+
+def case(number: int, **changes: Any) -> Change:
+    cases = [dict(one) for one in CASES["cases"]]
+    cases[number].update(changes)
+    return lambda small: small.change(CASES_FILE, cases=cases)
+
+
+def manifest(**changes: Any) -> Change:
+    return lambda small: small.manifest.update(changes)
+
+
+def permitted(**permissions: Any) -> Change:
+    return manifest(permissions=permissions)
+
+
+def another(package_files: dict[str, Any], **changes: Any) -> Change:
+    """A second package."""
+    return lambda small: small.more.update({"PKG-OTHER-001": (package_files, changes)})
+
+
+def link(small: Small) -> None:
+    (small.directory / "HO1").mkdir()
+    (small.directory / "HO1/link").symlink_to("/etc/passwd")
+
+
+def test_a_sound_installation_passes_and_an_empty_one_does_not(small: Small) -> None:
+    assert {name: problems(name, small) for name in CHECKS} == dict.fromkeys(CHECKS, "")
+    assert list(check_installed(small.registry)) == []
+    (finding,) = check_installed(Registry())
+    assert "No package is installed" in finding.message
+    assert list(check_modules(small.registry, ()))
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "says"),
+    [
+        ("ownership", altered(AGENT_FILE, {}), f"{AGENT_FILE} is not the file that PKG-GREET-001"),
+        ("ownership", altered("HO1/x.json", {}), "HO1/x.json belongs to no package"),
+        ("ownership", altered(AGENT_FILE, None), "that PKG-GREET-001 installed, is missing"),
+        ("ownership", another({AGENT_FILE: AGENT}), "is owned by PKG-GREET-001 and by PKG-OTHER"),
+        (
+            "ownership", another({"HO2/agents/GREETER.json": "x"}),
+            "HO2/agents/GREETER.json is owned by PKG-OTHER-001, and HO2/agents/greeter.json by PKG",
+        ),
+        ("ownership", another({"HOT/keys/packages.pem": "x"}), "where no package may own anything"),
+        ("ownership", link, "HO1/link is a link"),
+        ("modules", manifest(modules=["remit.ledger"]), "No package governs the module remit."),
+        ("modules", manifest(modules=[]), "No package governs the module remit.ledger."),
+        ("modules", another({}, modules=["remit"]), "both say that they govern remit"),
+        ("modules", another({}, modules=["remit.gone"]), "governs remit.gone, which the running"),
+        ("resolution", files(spec=None), "SPEC-GREET-001, whose document is not installed"),
+        ("resolution", files(framework=None), "FMWK-GREET-001, whose document is not installed"),
+        ("resolution", altered(SPEC_FILE, None), "SPEC-GREET-001.json, which PKG-GREET-001 brings"),
+        ("resolution", files(spec="{}"), "is not a valid specification"),
+        ("resolution", files(framework="nothing"), "is not JSON"),
+        (
+            "resolution", spec(framework_id="FMWK-OTHER-001"),
+            "but its specification SPEC-GREET-001 to FMWK-OTHER-001",
+        ),
+        (
+            "resolution", files(**{"HOT/specs/SPEC-WRONG-001.json": SPEC}),
+            "SPEC-WRONG-001.json holds SPEC-GREET-001",
+        ),
+        (
+            "resolution", files(**{"HOT/specs/more/SPEC-GREET-001.json": SPEC}),
+            "SPEC-GREET-001 is brought by PKG-GREET-001, and again by",
+        ),
+        (
+            "resolution", files(**{"HOT/frameworks/more/FMWK-GREET-001.json": FRAMEWORK}),
+            "FMWK-GREET-001 is brought by PKG-GREET-001, and again by",
+        ),
+        (
+            "completeness", framework(expected_specs=["SPEC-GREET-001", "SPEC-GONE-001"]),
+            "FMWK-GREET-001 expects SPEC-GONE-001, which is not installed",
+        ),
+        (
+            "completeness", spec(framework_id="FMWK-OTHER-001"),
+            "expects SPEC-GREET-001, which says that it belongs to FMWK-OTHER-001",
+        ),
+        ("completeness", files(contract=None), "SPEC-GREET-001 declares the contract PRC-GREET"),
+        ("completeness", files(contract="{}"), "declares the contract PRC-GREET-001"),
+        ("completeness", files(contract="{}"), "PRC-GREET-001.json, at"),
+        (
+            "completeness", files(**{"HO1/contracts/PRC-OTHER-001.json": CONTRACT}),
+            "PRC-OTHER-001.json holds PRC-GREET-001",
+        ),
+        (
+            "completeness",
+            files(**{"HO1/contracts/PRC-GREET-001@1.0.0.json": {**CONTRACT, "tier": "ho2"}}),
+            "both bring PRC-GREET-001 1.0.0, and not the same",
+        ),
+        ("completeness", files(pack=None), "binds PRM-GREET-001, which is not installed"),
+        ("completeness", files(pack="{% bad"), "is not a pack"),
+        ("completeness", altered(PACK_FILE, None), "PRM-GREET-001.txt, which PKG-GREET-001 brings"),
+        ("completeness", files(schema=None), "declares the schema HOT/schemas/greeting.schema"),
+        ("completeness", files(schema={"type": 1}), "not a JSON Schema"),
+        ("completeness", files(agent=None), "declares the agent greeter"),
+        ("completeness", files(agent="{}"), "is not a valid agent"),
+        (
+            "completeness", another({"HO2/agents/x/greeter.json": AGENT}),
+            "The agent greeter is brought by PKG-GREET-001, and again by PKG-OTHER-001",
+        ),
+        ("completeness", lambda small: small.tools.clear(), "declares the tool list_files"),
+        ("completeness", agent(contract_id="PRC-GONE-001"), "answers under PRC-GONE-001, which"),
+        ("completeness", agent(tools=["read_file"]), "the tool read_file, which does not exist"),
+        ("completeness", agent(tools=["read_file"]), "read_file, which the package is not permit"),
+        ("completeness", agent(model="openai/gpt-4o"), "asks the model openai/gpt-4o, which the"),
+        (
+            "completeness", permitted(tools=["list_files"], models=["local/a"]),
+            "asks the model local/tiny",
+        ),
+        ("completeness", agent(token_budget=1001), "has a token_budget of 1001, where 1000 is the"),
+        ("completeness", agent(usd_budget="0.51"), "has a usd_budget of 0.51, where 0.50 is the"),
+        ("completeness", manifest(plane_id="ho2"), "of the plane ho2, owns HOT/specs/"),
+        (
+            "completeness", framework(rules={"paths": ["HOT/", "HO1/"]}),
+            "owns HO2/agents/greeter.json, where FMWK-GREET-001 lets its packages own nothing",
+        ),
+        (
+            "ceilings", permitted(tools=["list_*", "read_file"]),
+            "is permitted the tool read_file, which FMWK-GREET-001 does not let",
+        ),
+        ("ceilings", permitted(tools=["*"]), "is permitted the tool *, which"),
+        ("ceilings", permitted(models=["*"]), "is permitted the model *, which"),
+        ("ceilings", permitted(paths=["HO2/"]), "is permitted the path HO2/, which"),
+        (
+            "ceilings", permitted(budgets={"usd_budget": "1.01"}),
+            "has a usd_budget of 1.01, where 1.00 is the most by FMWK-GREET-001",
+        ),
+        ("ceilings", permitted(models=["local/*"]), "states no token_budget, where 1000 is the"),
+        ("ceilings", files(framework=None), "What PKG-GREET-001 may be permitted is not known"),
+        ("acceptance", case(0, renders=["never said"]), "does not contain 'never said'"),
+        ("acceptance", case(0, contract_id="PRC-GONE-001"), "PRC-GONE-001 is not installed"),
+        ("acceptance", case(0, output_valid=True), "the output, at"),
+        ("acceptance", case(0, output={"greeting": 1}), "satisfies the contract, and should not"),
+        ("acceptance", case(1, valid=False), f"satisfies {SCHEMA_FILE}, and should not"),
+        ("acceptance", case(2, valid=True), f"does not satisfy {SCHEMA_FILE}"),
+        ("acceptance", case(1, schema="HOT/schemas/x.schema.json"), "x.schema.json is not install"),
+        ("acceptance", case(3, usd="0.76"), "costs 0.75 USD, not 0.76"),
+        ("acceptance", case(3, model="openai/none"), "has no model openai/none"),
+        ("acceptance", files(cases="{}"), "is not a valid acceptance"),
+        ("acceptance", altered(CASES_FILE, None), "which PKG-GREET-001 brings, is missing"),
+        (
+            "acceptance", contract(examples=[{"input": {}, "renders": ["hello"]}]),
+            "PRC-GREET-001 1.0.0, example 1",
+        ),
+        ("acceptance", files(cases=None, contract=None), "No package declares an acceptance case"),
+    ],
+)  # fmt: skip
+def test_every_breach_is_found(small: Small, check: str, change: Change, says: str) -> None:
+    change(small)
+    assert says in problems(check, small)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("HO1/contracts/PRC-GREET-001@9.0.0.json", "contract PRC-GREET-001"),
+        ("HO1/contracts/more/PRC-GREET-001.json", "contract PRC-GREET-001"),
+        ("HO1/prompt_packs/PRM-GREET-001.md", "prompt pack PRM-GREET-001"),
+        ("HO2/agents/more/greeter.json", "agent greeter"),
+    ],
+)
+def test_what_shapes_agents_has_one_owner(small: Small, path: str, name: str) -> None:
+    small.more["PKG-HELPER-001"] = ({path: "{}"}, {})
+    says = f"The {name} is of PKG-GREET-001; PKG-HELPER-001 brings it too."
+    assert problems("resolution", small) == says
+    small.files[path] = small.more.pop("PKG-HELPER-001")[0][path]
+    assert problems("resolution", small) == ""
+
+
+def test_an_agent_stays_below_its_framework_where_its_package_is_silent(small: Small) -> None:
+    permitted(tools=["list_files"], models=["local/*"])(small)
+    agent(token_budget=1001, usd_budget="1.01")(small)
+    found = problems("completeness", small)
+    assert "token_budget of 1001, where 1000 is the most by FMWK-GREET-001" in found
+    assert "usd_budget of 1.01, where 1.00 is the most by FMWK-GREET-001" in found
+    agent(token_budget=1000, usd_budget="1.00")(small)
+    assert problems("completeness", small) == ""
+
+
+def test_an_agent_may_leave_its_model_open(small: Small) -> None:
+    for model in ("", "auto", "local/other", "local"):
+        agent(model=model)(small)
+        assert problems("completeness", small) == ""
+
+
+def test_every_contract_has_a_case(small: Small) -> None:
+    contract(examples=None)(small)
+    assert problems("acceptance", small) == ""  # by the package's file
+    small.change(CASES_FILE, cases=CASES["cases"][1:])
+    assert "PRC-GREET-001 has no acceptance case" in problems("acceptance", small)
+    contract(examples=CONTRACT["examples"])(small)
+    assert problems("acceptance", small) == ""
+
+
+def test_a_module_is_governed_by_the_longest_name(small: Small) -> None:
+    another({}, modules=["remit.ledger"])(small)
+    assert problems("modules", small) == ""
+
+
+def test_dependencies_are_there_in_range_and_no_circle(small: Small) -> None:
+    def needs(package_id: str, version: str = ">=1.0.0,<2.0.0") -> dict[str, object]:
+        return {"dependencies": [{"package_id": package_id, "version": version}]}
+
+    small.manifest.update(needs("PKG-B-001"))
+    assert "needs PKG-B-001" in problems("dependencies", small)
+    small.more["PKG-B-001"] = ({}, needs("PKG-C-001", ">=2.0.0"))
+    small.more["PKG-C-001"] = ({}, {})
+    assert "needs PKG-C-001 >=2.0.0, not 1.0.0" in problems("dependencies", small)
+    small.more["PKG-B-001"] = ({}, needs("PKG-C-001"))
+    assert problems("dependencies", small) == ""
+    small.more["PKG-C-001"] = ({}, needs("PKG-B-001"))
+    circle = "in a circle: PKG-B-001 → PKG-C-001 → PKG-B-001"
+    assert circle in problems("dependencies", small)
+    small.more.clear()
+    small.manifest |= {"dependencies": [], "supersedes": ["PKG-OTHER-001"]}
+    assert problems("dependencies", small) == ""
+    another({})(small)
+    assert "takes the place of PKG-OTHER-001, which is" in problems("dependencies", small)
+
+
+def test_what_an_operation_repairs_is_no_breach(small: Small) -> None:
+    altered(AGENT_FILE, None)(small)
+    altered(PACK_FILE, "changed")(small)
+    altered("HO1/new.txt", "x")(small)
+    changing = {AGENT_FILE, PACK_FILE, "HO1/new.txt"}
+    (finding,) = check_ownership(small.registry, small.disk, changing)
+    assert finding.message.startswith(f"{PACK_FILE} is not the file")
+
+
+def test_registries_on_disk_are_those_of_the_ledger(small: Small) -> None:
+    registry = small.registry
+    small.altered = {
+        f"{REGISTRY_FOLDER}/{name}": data.decode() for name, data in registry.documents().items()
+    }
+    assert list(check_registries(registry, small.disk)) == []
+    small.altered[f"{REGISTRY_FOLDER}/packages.json"] += " "
+    small.altered[f"{REGISTRY_FOLDER}/specs.json"] = None
+    small.altered[f"{REGISTRY_FOLDER}/stray.json"] = "{}"
+    changed, missing, stray = (one.message for one in check_registries(registry, small.disk))
+    assert "packages.json is not the registry that the ledger gives" in changed
+    assert "specs.json, the registry that the ledger gives, is missing" in missing
+    assert "stray.json is none of the registries" in stray
+
+
+@dataclass
+class Code:
+    """A distribution as far as it is looked at."""
+
+    editable: bool = False
+    wrong: tuple[str, ...] = ()
+    version: str = "1.0.0"
+
+    def problems(self) -> list[str]:
+        return list(self.wrong)
+
+
+def test_running_code_is_that_of_its_record_or_waived() -> None:
+    def found(code: Code, waiver: str = "") -> list[str]:
+        return [one.message for one in check_running_code(cast(Distribution, code), waiver)]
+
+    assert found(Code()) == []
+    assert found(Code(wrong=("remit/x.py was changed.",))) == ["remit/x.py was changed."]
+    (problem,) = found(Code(editable=True))
+    assert "editable install" in problem
+    assert found(Code(editable=True), "LED-00000001") == []
+    wrong = Code(editable=True, wrong=("METADATA was changed.",))
+    assert found(wrong, "LED-00000001") == ["METADATA was changed."]
+    assert len(found(wrong)) == 2
