@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
         changed("dependencies", to=RIGHT["dependencies"] * 2),
         "manifest_dependency",
         "",
-        "named above",
+        "among the dependencies",
     ),
     "range without a comparator": (
         changed("dependencies", 0, "version", to="1.0.0"),
@@ -294,7 +294,7 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
         changed("permissions", "models", to=[f"m{n}" for n in range(1001)]),
         "manifest_schema",
         '"models"',
-        "more than 1000",
+        "at most 1000",
     ),
     "model without a name": (
         changed("permissions", "models", to=["a", None]),
@@ -378,12 +378,17 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
         encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}),
         "twin_paths",
         "",
-        "is there twice",
+        "collides with",
     ),
-    "twins by case": (with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "", "one file"),
-    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "", "one folder"),
-    "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "", "for a folder"),
-    "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "", "a folder of another"),
+    "twins by case": (
+        with_paths("HO1/stra\u00dfe", "HO1/STRASSE"),
+        "twin_paths",
+        "",
+        "collides with",
+    ),
+    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "", "collides with"),
+    "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "", "collides with"),
+    "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "", "collides with"),
 }
 
 

@@ -42,7 +42,13 @@ def update_hashes(directory: Path) -> Manifest:
         before = plain_file(file, MANIFEST_NAME)
         value = ManifestFile(before, str(file)).value
         if isinstance(value, dict):
-            value["assets"] = list(_assets(directory, _classifications(value.get("assets"))))
+            stated = value.get("assets")
+            known = {
+                str(asset.get("path")): asset.get("classification")
+                for asset in (stated if isinstance(stated, list) else ())
+                if isinstance(asset, dict)
+            }
+            value["assets"] = list(_assets(directory, known))
         after = _json(value)
         manifest = Manifest.parse(after, str(file))
         if after != before:
@@ -111,7 +117,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
     return update_hashes(directory)
 
 
-def _assets(directory: Path, classifications: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path in sorted(paths_in(directory), key=lambda path: path.encode(errors="replace")):
         if path in (MANIFEST_NAME, _LEFT_BY_A_KILL):
             continue
@@ -123,26 +129,12 @@ def _assets(directory: Path, classifications: Mapping[str, str]) -> Iterator[dic
                 next_step="A package holds only what goes into a root: give the file another "
                 "place or name, or take it out of the directory.",
             )
+        by_place = next((PLACES[place] for place in PLACES if path.startswith(place)), _ELSEWHERE)
         yield {
             "path": path,
             "sha256": f"sha256:{sha256_hex(plain_file(directory / path, path))}",
-            "classification": classifications.get(path) or _by_place(path),
+            "classification": known.get(path) or by_place,
         }
-
-
-def _classifications(assets: Any) -> dict[str, str]:
-    """What the manifest says of its files, as far as it is readable."""
-    found = {}
-    for asset in assets if isinstance(assets, list) else ():
-        if isinstance(asset, dict):
-            path, classification = asset.get("path"), asset.get("classification")
-            if isinstance(path, str) and isinstance(classification, str):
-                found[path] = classification
-    return found
-
-
-def _by_place(path: str) -> str:
-    return next((kind for place, kind in PLACES.items() if path.startswith(place)), _ELSEWHERE)
 
 
 def _template(name: str) -> bytes:

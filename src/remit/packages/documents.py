@@ -14,30 +14,18 @@ from typing_extensions import override
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 from remit.packages.errors import PackageError
 from remit.packages.json_text import parse_json
+from remit.packages.manifest import Permissions
 
 __all__ = [
     "Acceptance",
     "AcceptanceCase",
     "AgentDocument",
-    "Ceilings",
-    "DocumentError",
     "Framework",
     "Specification",
     "read_schema",
 ]
 
 _MAX_MESSAGE = 300  # characters of a problem, which may quote a long value
-
-
-class DocumentError(PackageError):
-    """A document is not what its kind has to be.
-
-    Attributes:
-        code: ``document_invalid``.
-    """
-
-    def __init__(self, message: str, *, next_step: str = "") -> None:
-        super().__init__("document_invalid", message, next_step=next_step)
 
 
 class _Document:
@@ -56,16 +44,17 @@ class _Document:
             path: where it is, for its name and for errors.
 
         Raises:
-            DocumentError: it is not a document of this kind, or has another id than its file.
+            PackageError: ``document_invalid``: it is not a document of this kind, or has another
+                id than its file.
         """
         value = _json(data, path)
         if problem := first_problem(shipped_schema(cls.kind), value):
-            raise DocumentError(
+            raise _invalid(
                 f"{path} is not a valid {cls.kind}, at {problem[:_MAX_MESSAGE]}.",
                 next_step=f"HOT/schemas/{cls.kind}.schema.json says what it has to be.",
             )
         if cls.id_key and path.rpartition("/")[2] != f"{value[cls.id_key]}.json":
-            raise DocumentError(
+            raise _invalid(
                 f"{path} holds {value[cls.id_key]}.",
                 next_step=f"Call the file {value[cls.id_key]}.json.",
             )
@@ -102,31 +91,13 @@ class Specification(_Document):
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
-    """The most that a package of a framework may be permitted.
-
-    Attributes:
-        tools: names and patterns.
-        models: ``provider/model``, or patterns.
-        budgets: ``token_budget`` (tokens) and ``usd_budget`` (decimal text, US dollars); one that
-            is absent has no ceiling.
-        paths: files, and folders that end with ``/``.
-    """
-
-    tools: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    budgets: Mapping[str, int | str] = field(default_factory=dict)
-    paths: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Framework(_Document):
     """What the packages of some specifications may be and do.
 
     Attributes:
         expected_specs: ids of specifications that have to be there and name this framework.
         paths: where files of its packages may be: files, and folders that end with ``/``.
-        permissions: the most they may be permitted.
+        permissions: the most they may be permitted; a budget that is absent has no ceiling.
         gates: names of gates that have to pass with a package before it is installed.
         config: by dotted setting, the JSON Schema that its value has to satisfy.
     """
@@ -140,7 +111,7 @@ class Framework(_Document):
     text: str
     expected_specs: tuple[str, ...]
     paths: tuple[str, ...] = ()
-    permissions: Ceilings = field(default_factory=Ceilings)
+    permissions: Permissions = field(default_factory=Permissions)
     gates: tuple[str, ...] = ()
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -149,9 +120,9 @@ class Framework(_Document):
     def _of(cls, value: dict[str, Any], path: str) -> Self:
         for setting, schema in value.get("config", {}).items():
             if problem := schema_problem(schema):
-                raise DocumentError(f"{path}, config/{setting}: {problem[:_MAX_MESSAGE]}.")
+                raise _invalid(f"{path}, config/{setting}: {problem[:_MAX_MESSAGE]}.")
         rules = value.pop("rules")
-        ceilings = Ceilings(**_tuples(rules.pop("permissions", {})))
+        ceilings = Permissions(**_tuples(rules.pop("permissions", {})))
         return cls(**_tuples(value | rules), permissions=ceilings)
 
 
@@ -188,7 +159,7 @@ class AgentDocument(_Document):
     @override
     def _of(cls, value: dict[str, Any], path: str) -> Self:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
-            raise DocumentError(
+            raise _invalid(
                 f"{path}: {unknown[0]!r} is to be approved, but is none of the agent's tools.",
                 next_step="Name it under tools as well, or take it out of approve.",
             )
@@ -224,7 +195,7 @@ class Acceptance(_Document):
         for case in value["cases"]:
             name = case.pop("name")
             if name in cases:
-                raise DocumentError(f"{path} has two cases {name!r}.", next_step="Rename one.")
+                raise _invalid(f"{path} has two cases {name!r}.", next_step="Rename one.")
             cases[name] = AcceptanceCase(name, case.pop("kind"), case)
         return cls(tuple(cases.values()))
 
@@ -233,13 +204,13 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
     """The JSON Schema (2020-12) in a file of the classification ``schema``.
 
     Raises:
-        DocumentError: it is not a JSON Schema.
+        PackageError: ``document_invalid``: it is not a JSON Schema.
     """
     value = _json(data, path)
     if not isinstance(value, dict):
-        raise DocumentError(f"{path} is not a JSON object.")
+        raise _invalid(f"{path} is not a JSON object.")
     if problem := schema_problem(value):
-        raise DocumentError(f"{path} is {problem[:_MAX_MESSAGE]}.")
+        raise _invalid(f"{path} is {problem[:_MAX_MESSAGE]}.")
     return value
 
 
@@ -247,7 +218,11 @@ def _json(data: bytes, path: str) -> Any:
     try:
         return parse_json(data)
     except ValueError as error:
-        raise DocumentError(f"{path} {error}.", next_step="Correct the file.") from error
+        raise _invalid(f"{path} {error}.", next_step="Correct the file.") from error
+
+
+def _invalid(message: str, *, next_step: str = "") -> PackageError:
+    return PackageError("document_invalid", message, next_step=next_step)
 
 
 def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from pydantic import TypeAdapter
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.packages.manifest_file import ManifestFile
@@ -101,7 +102,7 @@ class Manifest:
         """
         file = ManifestFile(data, source)
         file.check()
-        return cls._of(file.value)
+        return _manifest(file.value)
 
     @classmethod
     def recorded(cls, data: bytes) -> Manifest:
@@ -110,20 +111,12 @@ class Manifest:
         Raises:
             ValueError, KeyError, TypeError, AttributeError: they are not those of a manifest.
         """
-        return cls._of(orjson.loads(data))
+        return _manifest(orjson.loads(data))
 
-    @classmethod
-    def _of(cls, value: Any) -> Manifest:
-        granted = value["permissions"]
-        lists = {name: tuple(granted.get(name, ())) for name in ("tools", "models", "paths")}
-        return cls(
-            **{
-                **value,
-                "dependencies": tuple(Dependency(**one) for one in value["dependencies"]),
-                "permissions": Permissions(**lists, budgets=dict(granted.get("budgets", {}))),
-                "assets": tuple(Asset(**one) for one in value["assets"]),
-                "modules": tuple(value.get("modules", ())),
-                "supersedes": tuple(value.get("supersedes", ())),
-                "digest": f"sha256:{sha256_hex(canonical_json(value))}",
-            }
-        )
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def _manifest(value: Any) -> Manifest:
+    digest = f"sha256:{sha256_hex(canonical_json(value))}"
+    return _MANIFEST.validate_python({**value, "digest": digest})

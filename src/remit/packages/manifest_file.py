@@ -89,16 +89,13 @@ class ManifestFile:
         Raises:
             ManifestError: names the first problem's line and column, and what is expected there.
         """
-        self._check_hashes()  # first: the schema's message about a bare hash shows a pattern
-        problem = next(_validator().iter_errors(self.value), None)
-        if problem is not None:
+        if problem := next(_validator().iter_errors(self.value), None):
             self._fail_schema(problem)
-        self._check_dependencies()
-        self._check_supersedes()
+        self._check_references()
         assets = self.value["assets"]
         for index, asset in enumerate(assets):
             self._check_path(asset["path"], ("assets", index, "path"))
-        self._check_twins([asset["path"] for asset in assets])
+        self._check_collisions([asset["path"] for asset in assets])
         for index, path in enumerate(self.value["permissions"].get("paths", ())):
             # A folder is as good as any file in it.
             example = f"{path}x" if path.endswith("/") else path
@@ -167,46 +164,35 @@ class ManifestFile:
             self._fail("manifest_text", offset, hidden, "Remove it.")
         return text
 
-    def _check_hashes(self) -> None:
-        assets = self.value.get("assets") if isinstance(self.value, dict) else None
-        for index, asset in enumerate(assets if isinstance(assets, list) else ()):
-            stated = asset.get("sha256") if isinstance(asset, dict) else None
-            if isinstance(stated, str) and re.fullmatch("[0-9A-Fa-f]{64}", stated):
-                self._fail(
-                    "bare_hex",
-                    ("assets", index, "sha256"),
-                    "the hash does not say which it is",
-                    f"Write 'sha256:{stated.lower()}'.",
-                )
-
     def _fail_schema(self, problem: ValidationError) -> NoReturn:
         place: Place = tuple(problem.absolute_path)
-        expected = f"Expected here: {_description(place)}."
+        value = cast("Any", problem.instance)
+        expected = f"Expected here: {_description(problem)}."
         if problem.validator == "additionalProperties":
-            schema, value = cast("Any", problem.schema), cast("Any", problem.instance)
-            name = next(key for key in value if key not in schema["properties"])
+            name = next(
+                key for key in value if key not in cast("Any", problem.schema)["properties"]
+            )
             no_key = f"a manifest has no key {shown(name)} here"
             self._fail("manifest_schema", (*place, name), no_key, expected)
+        if place[-1:] == ("sha256",) and re.fullmatch("[0-9A-Fa-f]{64}", str(value)):
+            hint = f"Write 'sha256:{value.lower()}'."
+            self._fail("bare_hex", place, "the hash does not say which it is", hint)
         named = "/".join(map(str, place)) or "the manifest"
-        if problem.validator == "maxItems":  # whose message quotes all of them
-            what = f"has more than {problem.validator_value} items"
-        else:
-            what = problem.message
-        self._fail("manifest_schema", place, f"{named}: {what}", expected)
+        self._fail("manifest_schema", place, f"{named}: {problem.message}", expected)
 
-    def _check_dependencies(self) -> None:
+    def _check_references(self) -> None:
+        """No package is named twice among itself, what it needs and what it supersedes."""
+        taken = {self.value["package_id"]: "the package itself"}
         pattern = shipped_schema("manifest")["properties"]["version"]["pattern"]
-        seen = {self.value["package_id"]: "it is the package itself"}
         for index, dependency in enumerate(self.value["dependencies"]):
             name = dependency["package_id"]
-            if name in seen:
+            place: Place = ("dependencies", index, "package_id")
+            if name in taken:
+                problem = f"cannot depend on {name}: it is {taken[name]}"
                 self._fail(
-                    "manifest_dependency",
-                    ("dependencies", index, "package_id"),
-                    f"cannot depend on {name}: {seen[name]}",
-                    "Name every other package that is needed once.",
+                    "manifest_dependency", place, problem, "Name every other package needed once."
                 )
-            seen[name] = "it is named above"
+            taken[name] = "among the dependencies"
             for comparator in dependency["version"].split(","):
                 if not re.fullmatch(pattern, bound := comparator.lstrip("<>=")):
                     self._fail(
@@ -215,19 +201,11 @@ class ManifestFile:
                         f"{bound!r} is not a version",
                         "Write three numbers, like 1.0.0, after each comparator.",
                     )
-
-    def _check_supersedes(self) -> None:
-        reasons = {
-            one["package_id"]: "among the dependencies" for one in self.value["dependencies"]
-        }
-        reasons[self.value["package_id"]] = "the package itself"
         for index, name in enumerate(self.value.get("supersedes", ())):
-            if name in reasons:
+            if name in taken:
+                problem = f"cannot supersede {name}: it is {taken[name]}"
                 self._fail(
-                    "manifest_supersedes",
-                    ("supersedes", index),
-                    f"cannot supersede {name}: it is {reasons[name]}",
-                    "Name packages that this one takes the place of.",
+                    "manifest_supersedes", ("supersedes", index), problem, "Name other packages."
                 )
 
     def _check_path(self, path: str, place: Place) -> None:
@@ -241,36 +219,26 @@ class ManifestFile:
                 "HO1/contracts/PRC-NAME-001.json.",
             )
 
-    def _check_twins(self, paths: list[str]) -> None:
-        files: dict[str, str] = {}
-        folders: dict[str, str] = {}
+    def _check_collisions(self, paths: list[str]) -> None:
+        """No two paths, nor their folders, are one where case and Unicode's form do not count."""
+        known: dict[str, tuple[str, bool]] = {}
         for index, path in enumerate(paths):
-            problem = ""
-            if folded(path) in files:
-                twin = files[folded(path)]
-                problem = "is there twice" if twin == path else f"is one file with {shown(twin)}"
-            elif folded(path) in folders:
-                problem = "is a folder of another path"
-            files[folded(path)] = path
             parts = path.split("/")
-            for count in range(1, len(parts)):
-                folder = "/".join(parts[:count])
-                if folded(folder) in files:
-                    problem = f"has the file {shown(folder)} for a folder"
-                elif folders.setdefault(folded(folder), folder) != folder:
-                    problem = f"is in one folder with {shown(folders[folded(folder)])}"
-            if problem:
-                self._fail(
-                    "twin_paths",
-                    ("assets", index, "path"),
-                    f"the path {shown(path)} {problem}, at least where case does not count",
-                    "Give every file a name of its own.",
-                )
+            for count in range(1, len(parts) + 1):
+                entry = ("/".join(parts[:count]), count == len(parts))
+                other = known.setdefault(folded(entry[0]), entry)
+                if other is not entry and (other != entry or entry[1]):
+                    self._fail(
+                        "twin_paths",
+                        ("assets", index, "path"),
+                        f"the path {shown(path)} collides with {shown(other[0])}, at least where "
+                        "case does not count",
+                        "Give every file a name of its own.",
+                    )
 
     def _check_classification(self, index: int, path: str, kind: str) -> None:
         key = folded(path)
         place = next((place for start, place in _FOLDED.items() if key.startswith(start)), "")
-        where = ("assets", index, "classification")
         if place and not path.startswith(place):
             self._fail(
                 "misplaced",
@@ -278,20 +246,14 @@ class ManifestFile:
                 f"the path {shown(path)} is in {place} where case does not count",
                 f"Write {place}, or choose another folder.",
             )
-        if place and kind != PLACES[place]:
+        allowed = (PLACES[place],) if place else _ANYWHERE
+        if kind not in allowed:
+            home = next((folder for folder, its in PLACES.items() if its == kind), "another folder")
             self._fail(
                 "misplaced",
-                where,
-                f"{shown(path)} is a {kind}, but every file in {place} is a {PLACES[place]}",
-                f"Expected here: {PLACES[place]}. Or move the file.",
-            )
-        if not place and kind not in _ANYWHERE:
-            home = next(folder for folder, its in PLACES.items() if its == kind)
-            self._fail(
-                "misplaced",
-                where,
-                f"{shown(path)} is a {kind}, which belongs in {home} and nowhere else",
-                f"Move the file there. Expected here: {' or '.join(_ANYWHERE)}.",
+                ("assets", index, "classification"),
+                f"{shown(path)} is a {kind}, which belongs in {home}",
+                f"Expected here: {' or '.join(allowed)}. Or move the file.",
             )
 
 
@@ -300,15 +262,14 @@ def _validator() -> Draft202012Validator:
     return Draft202012Validator(shipped_schema("manifest"))
 
 
-def _description(place: Place) -> str:
-    """The schema's own description of that place; empty when it has none."""
+def _description(problem: ValidationError) -> str:
+    """The schema's description nearest to what failed."""
     schema: Any = shipped_schema("manifest")
-    found = schema["description"]
-    for part in place:
-        inner = "items" if isinstance(part, int) else "properties"
-        schema = schema.get(inner, {})
-        schema = schema if isinstance(part, int) else schema.get(part, {})
-        found = schema.get("description", "")
-        if "$ref" in schema:
-            schema = shipped_schema("manifest")["$defs"][schema["$ref"].rpartition("/")[2]]
+    node, found = schema, schema["description"]
+    for part in problem.absolute_schema_path:  # which leaves out "$ref"
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        node = node[part]
+        if isinstance(node, dict):
+            found = node.get("description", found)
     return str(found)

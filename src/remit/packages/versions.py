@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 
 __all__ = ["Precedence", "in_range", "precedence"]
@@ -9,6 +10,9 @@ __all__ = ["Precedence", "in_range", "precedence"]
 Precedence = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
 
 _COMPARATOR = re.compile(r"(==|>=|<=|>|<)(.*)")
+_OPERATORS = {
+    "==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
 
 
 def in_range(version: str, allowed: str) -> bool:
@@ -28,12 +32,7 @@ def in_range(version: str, allowed: str) -> bool:
         assert found is not None, "the schema has seen it"
         sign, bound = found.groups()
         theirs = precedence(bound)
-        held = (
-            (mine == theirs and "=" in sign)
-            or (mine < theirs and sign[0] == "<")
-            or (mine > theirs and sign[0] == ">")
-        )
-        if not held:
+        if not _OPERATORS[sign](mine, theirs):
             return False
         named = named or (_prerelease(bound) and mine[:3] == theirs[:3])
     return named

@@ -10,11 +10,11 @@ from remit.kernel.schemas import schema_problem, shipped_schema
 from remit.packages.documents import (
     Acceptance,
     AgentDocument,
-    DocumentError,
     Framework,
     Specification,
     read_schema,
 )
+from remit.packages.errors import PackageError
 from tests.packages.checks.building import AGENT, CASES, FRAMEWORK, SPEC, encoded
 
 _READERS: dict[str, tuple[Any, Any, str]] = {
@@ -62,7 +62,7 @@ def test_schemas_are_valid_and_describe_every_property(name: str) -> None:
 )
 def test_what_is_no_document_is_refused(kind: str, data: bytes, says: str) -> None:
     reader, _, path = _READERS[kind]
-    with pytest.raises(DocumentError, match=says) as caught:
+    with pytest.raises(PackageError, match=says) as caught:
         reader.parse(data, path)
     assert caught.value.code == "document_invalid"
     assert path in caught.value.message
@@ -71,7 +71,7 @@ def test_what_is_no_document_is_refused(kind: str, data: bytes, says: str) -> No
 @pytest.mark.parametrize("kind", ["spec", "framework", "agent"])
 def test_an_id_is_the_files_name(kind: str) -> None:
     reader, value, path = _READERS[kind]
-    with pytest.raises(DocumentError, match="holds") as caught:
+    with pytest.raises(PackageError, match="holds") as caught:
         reader.parse(encoded(value), path.replace("GREET", "OTHER").replace("greeter", "other"))
     assert "Call the file" in caught.value.next_step
 
@@ -103,12 +103,13 @@ def test_an_id_is_the_files_name(kind: str) -> None:
 )
 def test_values_outside_the_schema_are_refused(kind: str, changes: dict[str, Any]) -> None:
     reader, value, path = _READERS[kind]
-    with pytest.raises(DocumentError):
+    with pytest.raises(PackageError) as caught:
         reader.parse(encoded({**value, **changes}), path)
+    assert caught.value.code == "document_invalid"
 
 
 def test_a_schema_file_holds_a_schema() -> None:
     assert read_schema(b'{"type": "object"}', "a.schema.json") == {"type": "object"}
     for data in (b"[]", b'{"type": "nonsense"}', b"{"):
-        with pytest.raises(DocumentError):
+        with pytest.raises(PackageError):
             read_schema(data, "a.schema.json")
