@@ -20,12 +20,20 @@ __all__ = [
     "Acceptance",
     "AcceptanceCase",
     "AgentDocument",
+    "DocumentError",
     "Framework",
     "Specification",
     "read_schema",
 ]
 
 _MAX_MESSAGE = 300  # characters of a problem, which may quote a long value
+
+
+class DocumentError(PackageError):
+    """A document is not what its kind has to be; its code is ``document_invalid``."""
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__("document_invalid", message, next_step=next_step)
 
 
 class _Document:
@@ -44,17 +52,17 @@ class _Document:
             path: where it is, for its name and for errors.
 
         Raises:
-            PackageError: ``document_invalid``: it is not a document of this kind, or has another
+            DocumentError: it is not a document of this kind, or has another
                 id than its file.
         """
         value = _json(data, path)
         if problem := first_problem(shipped_schema(cls.kind), value):
-            raise _invalid(
+            raise DocumentError(
                 f"{path} is not a valid {cls.kind}, at {problem[:_MAX_MESSAGE]}.",
                 next_step=f"HOT/schemas/{cls.kind}.schema.json says what it has to be.",
             )
         if cls.id_key and path.rpartition("/")[2] != f"{value[cls.id_key]}.json":
-            raise _invalid(
+            raise DocumentError(
                 f"{path} holds {value[cls.id_key]}.",
                 next_step=f"Call the file {value[cls.id_key]}.json.",
             )
@@ -120,7 +128,7 @@ class Framework(_Document):
     def _of(cls, value: dict[str, Any], path: str) -> Self:
         for setting, schema in value.get("config", {}).items():
             if problem := schema_problem(schema):
-                raise _invalid(f"{path}, config/{setting}: {problem[:_MAX_MESSAGE]}.")
+                raise DocumentError(f"{path}, config/{setting}: {problem[:_MAX_MESSAGE]}.")
         rules = value.pop("rules")
         ceilings = Permissions(**_tuples(rules.pop("permissions", {})))
         return cls(**_tuples(value | rules), permissions=ceilings)
@@ -159,7 +167,7 @@ class AgentDocument(_Document):
     @override
     def _of(cls, value: dict[str, Any], path: str) -> Self:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
-            raise _invalid(
+            raise DocumentError(
                 f"{path}: {unknown[0]!r} is to be approved, but is none of the agent's tools.",
                 next_step="Name it under tools as well, or take it out of approve.",
             )
@@ -195,7 +203,7 @@ class Acceptance(_Document):
         for case in value["cases"]:
             name = case.pop("name")
             if name in cases:
-                raise _invalid(f"{path} has two cases {name!r}.", next_step="Rename one.")
+                raise DocumentError(f"{path} has two cases {name!r}.", next_step="Rename one.")
             cases[name] = AcceptanceCase(name, case.pop("kind"), case)
         return cls(tuple(cases.values()))
 
@@ -204,13 +212,13 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
     """The JSON Schema (2020-12) in a file of the classification ``schema``.
 
     Raises:
-        PackageError: ``document_invalid``: it is not a JSON Schema.
+        DocumentError: it is not a JSON Schema.
     """
     value = _json(data, path)
     if not isinstance(value, dict):
-        raise _invalid(f"{path} is not a JSON object.")
+        raise DocumentError(f"{path} is not a JSON object.")
     if problem := schema_problem(value):
-        raise _invalid(f"{path} is {problem[:_MAX_MESSAGE]}.")
+        raise DocumentError(f"{path} is {problem[:_MAX_MESSAGE]}.")
     return value
 
 
@@ -218,11 +226,7 @@ def _json(data: bytes, path: str) -> Any:
     try:
         return parse_json(data)
     except ValueError as error:
-        raise _invalid(f"{path} {error}.", next_step="Correct the file.") from error
-
-
-def _invalid(message: str, *, next_step: str = "") -> PackageError:
-    return PackageError("document_invalid", message, next_step=next_step)
+        raise DocumentError(f"{path} {error}.", next_step="Correct the file.") from error
 
 
 def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:
