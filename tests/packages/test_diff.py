@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.packages import Archive, Manifest, Permissions, pack, read_archive
-from remit.packages.diff import PackageDiff, compare
+from remit.packages.diff import PackageDiff, compare, json_of, text_diff
 from remit.packages.permissions import compare_permissions, permits
-from remit.packages.text_diff import json_of, text_diff
 from tests.packages.making import LIMITS, directory_of, encoded, manifest_of, sha256
 
 AGENT = {"agent_id": "a", "title": "A", "contract_id": "PRC-A-001", "tools": ["x"]}

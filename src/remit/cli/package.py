@@ -126,17 +126,11 @@ def list_all(root: Path | None, as_json: bool) -> None:
 @reads
 def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> None:
     """The registries of packages, specifications, frameworks and files, from the ledger."""
-    from remit.packages import REGISTRY_FOLDER
-
     with _manager(root) as (place, manager):
         if rebuild:
             manager.rebuild()
         found = manager.registry()
-        differing = [
-            name
-            for name, data in found.documents().items()
-            if _bytes(place.path / REGISTRY_FOLDER / name) != data
-        ]
+        differing = found.differing(place.path)
     state = f"not as the ledger says: {differing}" if differing else "equal to the ledger"
     summary = {"equal": not differing, "differing": differing, "sha256": found.digest}
     emit(as_json, summary, [state, found.digest])
@@ -150,34 +144,27 @@ def _install(
     package_id: str,
     index: str | None,
     version: str,
-    dev: bool,
-    approve: bool,
-    only_upgrade: bool,
+    **how: bool,
 ) -> None:
     with _manager(root) as (place, manager):
-        offers = [_offer(place, manager, one, package_id, index, version) for one in archives]
-        before = manager.registry().packages
-        now = manager.install(offers, dev=dev, approve=approve, only_upgrade=only_upgrade)
-    emit(as_json, {"packages": [_plain(one) for one in now]}, (
-        _install_line(one, before.get(one.package_id)) for one in now
-    ))  # fmt: skip
+        incoming = [_archive(place, manager, one, package_id, index, version) for one in archives]
+        before = {one.entry_id for one in manager.registry().packages.values()}
+        now = manager.install(incoming, **how)
+    lines = (_install_line(one, one.entry_id in before) for one in now)
+    emit(as_json, {"packages": [_plain(one) for one in now]}, lines)
     for one in () if as_json else now:
-        if one.signature["waived"] and not _unchanged(one, before.get(one.package_id)):
+        if one.signature["waived"] and one.entry_id not in before:
             note(f"{one.package_id} is not signed; that is waived, and on record.")
 
 
-def _unchanged(now: InstalledPackage, before: InstalledPackage | None) -> bool:
-    return before is not None and before.entry_id == now.entry_id
-
-
-def _install_line(now: InstalledPackage, before: InstalledPackage | None) -> str:
-    if _unchanged(now, before):
+def _install_line(now: InstalledPackage, unchanged: bool) -> str:
+    if unchanged:
         return f"{now.package_id} {now.version} is installed ({now.entry_id})"
     did = "upgraded to {}" if now.operation == "upgrade" else "{} installed"
     return f"{now.package_id} {did.format(now.version)} ({now.entry_id})"
 
 
-def _offer(
+def _archive(
     place: Root,
     manager: PackageManager,
     given: str,
@@ -188,13 +175,12 @@ def _offer(
     """The archive in a file; or, where there is no such file, of the package with that id."""
     from remit.packages import IncomingArchive
 
-    file = Path(given)
+    file, settings = Path(given), manager.settings
     if file.exists() or given.endswith(".tar.gz") or not given.startswith("PKG-"):
-        limit = manager.settings.compressed_bytes
-        return IncomingArchive.from_file(file, limit, expected_id=package_id)
+        return IncomingArchive.from_file(file, settings.compressed_bytes, expected_id=package_id)
     from remit.packages.index import find_in_indexes  # needs the extra
 
-    return find_in_indexes(place.path, given, version or None, manager.settings, index=index)
+    return find_in_indexes(place.path, given, version or None, settings, index=index)
 
 
 @contextmanager
@@ -209,30 +195,22 @@ def _manager(root: Path | None) -> Iterator[tuple[Root, PackageManager]]:
         yield place, manager
 
 
-def _plain(one: InstalledPackage) -> dict[str, Any]:
-    manifest = one.manifest
+def _plain(package: InstalledPackage) -> dict[str, Any]:
+    of_manifest = (
+        "package_id", "version", "title", "package_type", "plane_id", "layer", "spec_id",
+        "framework_id",
+    )  # fmt: skip
+    of_package = (
+        "operation",
+        "installed_at",
+        "entry_id",
+        "source",
+        "archive_sha256",
+        "approved_by",
+    )
     return {
-        "package_id": one.package_id,
-        "version": one.version,
-        "title": manifest.title,
-        "package_type": manifest.package_type,
-        "plane_id": manifest.plane_id,
-        "layer": manifest.layer,
-        "spec_id": manifest.spec_id,
-        "framework_id": manifest.framework_id,
-        "files": len(manifest.assets),
-        "operation": one.operation,
-        "installed_at": one.installed_at,
-        "entry_id": one.entry_id,
-        "source": one.source,
-        "archive_sha256": one.archive_sha256,
-        "signature": dict(one.signature),
-        "approved_by": one.approved_by,
+        **{name: getattr(package.manifest, name) for name in of_manifest},
+        "files": len(package.manifest.assets),
+        **{name: getattr(package, name) for name in of_package},
+        "signature": dict(package.signature),
     }
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""

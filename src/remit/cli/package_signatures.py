@@ -67,7 +67,7 @@ def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> 
             archive, limits.compressed_bytes, expected_id=package_id
         )
         policy = read_trust(place.path / TrustPolicy.FILE, ledger)
-        found = admit(incoming, policy, limits, dev=False, envelope_bytes=limits.envelope_bytes)
+        found = admit(incoming, policy, limits, dev=False)
     manifest = found.manifest
     summary = {
         "verified": True,
@@ -75,12 +75,12 @@ def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> 
         "version": manifest.version,
         "archive_sha256": found.archive.digest,
         "files": len(found.archive.files),
-        "keyids": found.signature["keyids"],
-        "threshold": found.signature["threshold"],
+        "keyids": found.package.signature["keyids"],
+        "threshold": found.package.signature["threshold"],
     }
-    keys = ", ".join(f"{key_id[:12]}…" for key_id in found.signature["keyids"])
+    keys = ", ".join(f"{key_id[:12]}…" for key_id in found.package.signature["keyids"])
     line = (
         f"{manifest.package_id} {manifest.version}: {len(found.archive.files)} files, signed "
-        f"by {keys} (threshold {found.signature['threshold']})"
+        f"by {keys} (threshold {found.package.signature['threshold']})"
     )
     emit(as_json, summary, [line])

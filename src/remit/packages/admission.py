@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remit.packages.archive import Archive, read_archive
 from remit.packages.errors import PackageError, SignatureError
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
     from remit.packages.shipped import ShippedPackages
 
-__all__ = ["Candidate", "IncomingArchive", "admit"]
 
 _SIGNATURE_SUFFIX = ".intoto.json"
 
@@ -89,11 +87,6 @@ class Candidate:
         """What it says it is."""
         return self.archive.manifest
 
-    @property
-    def signature(self) -> Mapping[str, Any]:
-        """See :class:`InstalledPackage`."""
-        return self.package.signature
-
 
 def admit(
     incoming: IncomingArchive,
@@ -104,20 +97,18 @@ def admit(
     shipped: ShippedPackages | None = None,
     installed: bool = False,
     threshold: int | None = None,
-    envelope_bytes: int | None = None,
 ) -> Candidate:
     """Check an archive (G0A: declared is actual, hashes) and its signatures.
 
     Args:
         incoming: what came.
         policy: whose signatures count.
-        limits: what the archive may cost.
+        limits: what the archive and its signatures may cost.
         dev: let a package pass that is not signed; its record says so. One that is signed has to
             be signed well all the same.
         shipped: what comes with the running distribution, which the root's own key signs.
         installed: it was let in before; only revoked keys count against it now.
         threshold: how many keys have to sign, where that is not what the policy says now.
-        envelope_bytes: largest signature file; ``None`` where it was checked before.
 
     Raises:
         PackageError: the archive is not a package, or is not safe.
@@ -137,7 +128,7 @@ def admit(
             policy=policy,
             now=datetime.now(UTC),
             installed=installed,
-            max_bytes=envelope_bytes,
+            max_bytes=None if installed else limits.envelope_bytes,
             # What came with the distribution is vouched for by the root alone.
             threshold=1 if incoming.source.startswith(SHIPPED_SOURCE) else threshold,
         )

@@ -9,8 +9,6 @@ from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.versions import in_range
 
-__all__ = ["in_order", "unmet"]
-
 
 def in_order(
     incoming: Sequence[Manifest], installed: Mapping[str, Manifest], leaving: Collection[str] = ()

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from remit.kernel.errors import RemitError
 
-__all__ = [
-    "ArchiveError",
-    "ManifestError",
-    "PackError",
-    "PackageError",
-    "PackageIndexError",
-    "PackageKeyError",
-    "SignatureError",
-    "TrustError",
-]
-
 
 class PackageError(RemitError):
     """A package cannot be used as it is; nothing of it was used.

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from remit.kernel.canonical import sha256_hex
@@ -17,6 +17,7 @@ from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.errors import PackageError
 from remit.packages.files import (
     INSTALLED_FOLDER,
+    Operation,
     Step,
     check_folders,
     disk_errors,
@@ -24,15 +25,11 @@ from remit.packages.files import (
     put_file,
     remove_file,
 )
-from remit.packages.journal import Operation
 from remit.packages.plan import Plan
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Registry
 from remit.packages.trust import TrustPolicy, sync_trust
 
-__all__ = ["Installation"]
-
-_EVENTS = ("INSTALLED", "REMOVED")
 _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 
 
@@ -59,29 +56,14 @@ class Installation:
         self._step = step
 
     def registry(self) -> Registry:
-        """What is installed, from the ledger.
-
-        Raises:
-            PackageError: ``registry_damaged``.
-        """
+        """What is installed, from the ledger."""
         return Registry.from_ledger(self._ledger)
 
     def apply(self, plan: Plan, registry: Registry, by: str) -> Registry:
-        """Do what was planned.
-
-        Args:
-            plan: what to do.
-            registry: what it was planned on.
-            by: who acts, for the record.
+        """Do what was planned on this registry; what fails but ``unfinished`` changed nothing.
 
         Returns:
             What is installed now.
-
-        Raises:
-            PackageError: ``unwritable``; ``registry_moved``: another machine changed the packages
-                meanwhile; nothing was changed. ``unfinished``: it is done and on record, and the
-                rest could not be written.
-            LedgerError: the ledger does not take the entries; nothing was changed.
         """
         operation = Operation(self._root, f"OP-{secrets.token_hex(8)}")
         staged = self._staged(plan)
@@ -104,15 +86,7 @@ class Installation:
         return after
 
     def recover(self) -> Registry:
-        """Finish or undo the operations that a killed process left.
-
-        Returns:
-            What is installed now.
-
-        Raises:
-            PackageError: ``journal_damaged``, ``unfinished``, ``unwritable`` or
-                ``registry_damaged``.
-        """
+        """Finish or undo the operations that a killed process left; what is installed then."""
         pending = Operation.pending(self._root)
         registry = self.registry()
         for operation in pending:
@@ -124,11 +98,7 @@ class Installation:
         return registry
 
     def kept(self, package: InstalledPackage) -> Candidate:
-        """A kept archive, admitted on the terms on which it was installed.
-
-        Raises:
-            PackageError: ``archive_lost``, or what :func:`remit.packages.admit` raises.
-        """
+        """A kept archive, admitted on the terms on which it was installed."""
         name, version = package.package_id, package.version
         archive = self._root / archive_path(name, version)
         if not holds(archive, package.archive_sha256):
@@ -166,12 +136,7 @@ class Installation:
         )  # fmt: skip
 
     def complete(self, candidates: Sequence[Candidate], registry: Registry) -> None:
-        """Write what is missing of installed packages; never changes what is there.
-
-        Raises:
-            PackageError: ``linked_folder``.
-            OSError: the disk does not accept it.
-        """
+        """Write what is missing of installed packages; never changes what is there."""
         for candidate in candidates:
             package = registry.packages[candidate.package.package_id]
             where = package.package_id, package.version
@@ -191,11 +156,6 @@ class Installation:
 
         Returns:
             By path of each file that was not as installed, what was there.
-
-        Raises:
-            PackageError: ``archive_lost``; ``linked_folder`` or ``file_in_the_way``: something
-                is in the place of a file or above it that is not replaced.
-            OSError: the disk does not accept it.
         """
         found: dict[str, str] = {}
         refused: list[PackageError] = []
@@ -229,19 +189,11 @@ class Installation:
         """Delete what was installed once and is not now, and write registries and receipts: so a
         root follows another one on its ledger.
 
-        Only files that are as they were installed are deleted.
-
         Returns:
             Paths of the deleted files.
-
-        Raises:
-            OSError: the disk does not accept it.
         """
-        gone = [
-            path
-            for path in self._gone(registry, registry.history)
-            if os.path.lexists(self._root / path)
-        ]
+        gone = self._gone(registry, registry.history)
+        gone = [path for path in gone if os.path.lexists(self._root / path)]
         for path in gone:
             self._drop(path)
         folders = [folder.name for folder in (self._root / INSTALLED_FOLDER).glob("PKG-*")]
@@ -250,11 +202,7 @@ class Installation:
         return gone
 
     def write_documents(self, registry: Registry, packages: Iterable[str]) -> None:
-        """Write registries, and receipts of packages, that differ from the ledger.
-
-        Raises:
-            OSError: the disk does not accept it.
-        """
+        """Write registries, and receipts of packages, that differ from the ledger."""
         for path, data in _documents(registry, packages).items():
             if not holds(self._root / path, _digest(data)):
                 self._step(f"write {path}")
@@ -281,7 +229,7 @@ class Installation:
         entries = [self._ledger.prepare(change.entry(operation_id, by)) for change in plan.changes]
 
         def write(tx: Transaction) -> None:
-            newest = [tx.execute(_NEWEST, (event,))[0][0] for event in _EVENTS]
+            newest = [tx.execute(_NEWEST, (event,))[0][0] for event in ("INSTALLED", "REMOVED")]
             if max((seq for seq in newest if seq is not None), default=-1) != registry.last_seq:
                 raise PackageError(
                     "registry_moved",
@@ -318,7 +266,7 @@ class Installation:
                 next_step="Repair the disk; the next command on packages finishes it.",
             ) from error
 
-    def _gone(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
+    def _gone(self, registry: Registry, packages: Iterable[str]) -> Iterable[str]:
         """Paths of what these packages once brought and nothing needs now.
 
         Those are files that nobody owns and nobody changed, or that are gone already, as deleting

@@ -12,8 +12,6 @@ from pathlib import Path
 from remit.kernel.installed import LOCK_FILE
 from remit.packages.errors import PackageError
 
-__all__ = ["file_lock", "package_lock"]
-
 _POLL_S = 0.05
 
 

@@ -11,17 +11,14 @@ from remit.ledger import LedgerClient
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.checks.files import Overlay, RootDisk
 from remit.packages.errors import PackageError
-from remit.packages.files import Step, disk_errors
+from remit.packages.files import Operation, Step, disk_errors
 from remit.packages.installation import Installation
-from remit.packages.journal import Operation
 from remit.packages.lock import package_lock
 from remit.packages.plan import Change, Plan, earlier_version, installing, make_plan
 from remit.packages.preconditions import check_after, check_before
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.shipped import ShippedPackages
 from remit.packages.trust import TrustPolicy, sync_trust
-
-__all__ = ["PackageManager"]
 
 
 class PackageManager:
@@ -102,14 +99,7 @@ class PackageManager:
             there: list[Candidate] = []
             coming: list[Candidate] = []
             for incoming in archives:
-                candidate = admit(
-                    incoming,
-                    policy,
-                    self.settings,
-                    dev=dev,
-                    shipped=shipped,
-                    envelope_bytes=self.settings.envelope_bytes,
-                )
+                candidate = admit(incoming, policy, self.settings, dev=dev, shipped=shipped)
                 known = self._installation.is_installed(candidate, registry)
                 (there if known else coming).append(candidate)
             names = [candidate.package.package_id for candidate in [*there, *coming]]

@@ -9,8 +9,6 @@ from fnmatch import fnmatchcase
 
 from remit.packages.manifest import Permissions
 
-__all__ = ["BudgetChange", "PermissionsDiff", "compare_permissions", "permits"]
-
 _BUDGETS = ("token_budget", "usd_budget")
 _KINDS = {"tools": "tool", "models": "model", "paths": "path"}
 

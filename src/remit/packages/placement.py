@@ -13,8 +13,6 @@ from remit.packages.files import check_folders, holds
 from remit.packages.paths import folded
 from remit.packages.registry import Registry
 
-__all__ = ["PLANES", "RESERVED", "check_placement"]
-
 PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1/",)}
 """By plane, the folders in which its packages may own files."""
 
@@ -33,10 +31,6 @@ def check_placement(
         others: what is installed, without the version that this one replaces.
         own: paths that the replaced versions own.
         ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
-
-    Raises:
-        PackageError: ``reserved_path``, ``plane_path``, ``owned_by_other``, ``file_in_the_way``,
-            ``linked_folder``.
     """
     manifest = archive.manifest
     files = {folded(path): path for path in others.owners}

@@ -19,8 +19,6 @@ from remit.packages.placement import check_placement
 from remit.packages.registry import InstalledPackage, Registry
 from remit.packages.versions import precedence
 
-__all__ = ["Change", "Plan", "earlier_version", "installing", "make_plan"]
-
 _MAX_NAMED = 10
 _PLAIN_MANIFEST = 50_000  # bytes as JSON writes it; a record of 65,535 must hold it and the rest
 _REASONS = {
@@ -110,20 +108,16 @@ def make_plan(
     approve: bool = False,
     dev: bool = False,
 ) -> Plan:
-    """What comes of these changes, if they may be.
+    """What comes of these changes, in any order, where they may be made.
 
     Args:
-        changes: in any order.
+        changes: what packages come and go.
         registry: what is installed.
         root: the root's directory.
         ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
         by: who acts.
         approve: who acts approves what packages may do beyond what they might before.
         dev: approve what a package asks for the first time that it comes.
-
-    Raises:
-        PackageError: ``case_only``; ``permissions_widened``: that is not approved; or what
-            :func:`in_order` and :func:`check_placement` raise.
     """
     coming = {change.package_id: change.candidate for change in changes if change.candidate}
     by_id = {change.package_id: change for change in changes}
@@ -158,17 +152,8 @@ def make_plan(
 def installing(
     candidates: Sequence[Candidate], registry: Registry, *, only_upgrade: bool
 ) -> list[Change]:
-    """Install or upgrade packages; what a shipped one supersedes goes.
-
-    Args:
-        candidates: none of which is installed as it is.
-        registry: what is installed.
-        only_upgrade: refuse those that are not installed.
-
-    Raises:
-        PackageError: ``not_installed``, ``version_reused``, ``older_version``, ``own_framework``
-            or ``modules_reserved``.
-    """
+    """Install or upgrade packages, none of which is installed as it is; what a shipped one
+    supersedes goes."""
     changes = []
     for candidate in candidates:
         manifest, name = candidate.manifest, candidate.manifest.package_id
@@ -194,11 +179,7 @@ def installing(
 
 
 def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> InstalledPackage:
-    """What was installed last before ``now``, in another version, or in exactly that one.
-
-    Raises:
-        PackageError: ``no_older_version``.
-    """
+    """What was installed last before ``now``, in another version, or in exactly that one."""
     history = registry.history[now.package_id]
     for known in reversed(history):
         if known.version != now.version and version in ("", known.version):

@@ -22,21 +22,13 @@ from remit.packages.errors import PackageError
 from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.providers.prices import PriceTable
 
-__all__ = ["check_after", "check_before"]
-
 _PRICES = "HOT/prices/prices.toml"
 
 
 def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
     """G0B of what is installed: nothing is built on a root whose files were changed.
 
-    Args:
-        registry: what is installed.
-        disk: the root's files.
-        changing: paths of the files that come or go now, which were checked already.
-
-    Raises:
-        PackageError: ``gate_failed``, with the first thing that is wrong.
+    ``changing`` are paths of the files that come or go now, which were checked already.
     """
     if registry.packages:
         _require("G0B", check_ownership(registry, disk, changing))
@@ -48,17 +40,7 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
 def check_after(
     after: Registry, files: Overlay, tool_ids: Collection[str], routes: Collection[str]
 ) -> None:
-    """G1, G1-COMPLETE, the ceilings of G3, and G4, of everything as it would be.
-
-    Args:
-        after: the registry as it would be.
-        files: the files as they would be.
-        tool_ids: of all tools that there are.
-        routes: names that mean a choice of models.
-
-    Raises:
-        PackageError: ``gate_failed``.
-    """
+    """G1, G1-COMPLETE, the ceilings of G3, and G4, of everything as it would be."""
     view = PackageView(after, files, tool_ids, routes)
     _require("G1", [*check_installed(after), *check_resolution(view)])
     _require("G1-COMPLETE", check_places(view))

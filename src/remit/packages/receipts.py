@@ -10,8 +10,6 @@ import json
 from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.registry import InstalledPackage
 
-__all__ = ["archive_path", "envelope_path", "receipt_bytes", "receipt_path"]
-
 
 def receipt_path(package_id: str) -> str:
     """Where a package's receipt is, relative to the root."""

@@ -17,15 +17,6 @@ from remit.packages.errors import PackageError
 from remit.packages.lock import package_lock
 from remit.packages.manifest import Manifest
 
-__all__ = [
-    "REGISTRY_FOLDER",
-    "SHIPPED_SOURCE",
-    "InstalledPackage",
-    "Owner",
-    "Registry",
-    "require_ownership",
-]
-
 REGISTRY_FOLDER = "HOT/registries"
 SHIPPED_SOURCE = "distribution "
 """How the source of a package begins that came with the distribution."""
@@ -214,6 +205,15 @@ class Registry:
             found.setdefault(document_id, {"packages": []})["document"] = path
         return found
 
+    def differing(self, root: Path) -> list[str]:
+        """Names of the registries whose files in a root are not what the ledger says."""
+        found = []
+        for name, data in self.documents().items():
+            file = root / REGISTRY_FOLDER / name
+            if not file.is_file() or file.read_bytes() != data:
+                found.append(name)
+        return found
+
     @property
     def digest(self) -> str:
         """``sha256:`` and the SHA-256 over all the registries, in hex."""
@@ -231,10 +231,12 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
     Raises:
         PackageError: ``registry_differs``, or ``registry_damaged``.
     """
-    if _ownership_is_right(root, ledger):
-        return
+    name = Path(OWNERSHIP_FILE).name
+    registry = Registry.from_ledger(ledger)
+    if not registry.packages or name not in registry.differing(root):
+        return  # where nothing is installed, nothing will be read
     with package_lock(root, wait_s):
-        if _ownership_is_right(root, ledger):
+        if name not in Registry.from_ledger(ledger).differing(root):
             return
     raise PackageError(
         "registry_differs",
@@ -242,17 +244,6 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
         next_step="Run `remit gate check --all`; `remit package registry --rebuild` writes it "
         "again.",
     )
-
-
-def _ownership_is_right(root: Path, ledger: LedgerClient) -> bool:
-    registry = Registry.from_ledger(ledger)
-    if not registry.packages:
-        return True  # nothing is installed, and nothing will be read
-    try:
-        stored = (root / OWNERSHIP_FILE).read_bytes()
-    except OSError:
-        return False
-    return stored == registry.documents()[Path(OWNERSHIP_FILE).name]
 
 
 def _seq(entry: LedgerEntry) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 import re
 
-__all__ = ["Precedence", "in_range", "precedence"]
-
 Precedence = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
 
 _COMPARATOR = re.compile(r"(==|>=|<=|>|<)(.*)")

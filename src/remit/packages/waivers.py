@@ -6,8 +6,6 @@ from typing import Any
 
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["EDITABLE_INSTALL", "record_waiver", "waived"]
-
 EDITABLE_INSTALL = "editable_install"
 """The running code has no hashes to be held against."""
 
