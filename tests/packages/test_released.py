@@ -14,7 +14,7 @@ import pytest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient
-from remit.packages import read_archive, shipped
+from remit.packages import IncomingArchive, read_archive, shipped
 from remit.packages.gates import check_gates
 from remit.packages.registry import Registry
 from remit.runtime import make_root
@@ -89,13 +89,10 @@ def test_init_brings_a_root_of_the_version_before_along(
 def test_a_bootstrap_of_the_version_before_installs(
     archives: dict[str, bytes], tmp_path: Path
 ) -> None:
-    files = []
-    for name, data in archives.items():
-        files.append(tmp_path / f"{name}.tar.gz")
-        files[-1].write_bytes(data)
     root = tmp_path / "root"
-    report = install_bootstrap(Root(root), files, dev=True, by="tester")
-    assert len(report.receipts) == len(archives)
+    incoming = [IncomingArchive(data) for data in archives.values()]
+    installed, report = install_bootstrap(Root(root), incoming, dev=True, by="tester")
+    assert len(installed) == len(archives)
     # Its packages name modules of its own code; what ships now names those of this code.
     failed = [gate for gate in report.gates if not gate.passed]
     assert [gate.gate for gate in failed] == ["G0B"]

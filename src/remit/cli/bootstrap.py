@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from remit.cli.shared import FILE, FOLDER, emit, note, reads, settings_of, whoami, write_file
 from remit.kernel.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from remit.packages.gates import GateReport
 
 __all__ = ["bootstrap"]
 
@@ -23,6 +28,7 @@ def bootstrap() -> None:
 @reads
 def build(root: Path | None, as_json: bool, out: Path) -> None:
     """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages, the same bytes on any machine."""
+    from remit.kernel.canonical import sha256_hex
     from remit.packages.bootstrap import build_bundle
     from remit.packages.distribution import repack_wheel
     from remit.packages.shipped import shipped_archives
@@ -30,20 +36,23 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
     made = build_bundle(repack_wheel(), shipped_archives(), settings_of(root).packages)
     with write_file(out) as file:
         file.write(made.data)
-    packages = [package.manifest for package in made.packages]
+    digest = f"sha256:{sha256_hex(made.data)}"
     summary = {
         "out": str(out),
-        "sha256": made.sha256,
+        "sha256": digest,
         "bytes": len(made.data),
         "remit_version": made.version,
         "wheel": made.wheel,
         "packages": [
-            {"package_id": package.package_id, "version": package.version} for package in packages
+            {"package_id": package.package_id, "version": package.version}
+            for package in made.packages
         ],
     }
-    emit(as_json, summary, [made.sha256])
+    emit(as_json, summary, [digest])
     if not as_json:
-        note(f"{out}: Remit {made.version}, {len(packages)} packages, {len(made.data):,} bytes.")
+        note(
+            f"{out}: Remit {made.version}, {len(made.packages)} packages, {len(made.data):,} bytes."
+        )
 
 
 @bootstrap.command()
@@ -57,6 +66,7 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
     """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
     from remit.kernel.root import Root
     from remit.packages.bootstrap import read_bundle
+    from remit.packages.receipts import receipt_path
     from remit.runtime.installation import install_bootstrap
 
     if root is None and os.environ.get("REMIT_ROOT"):
@@ -66,6 +76,29 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
             "No root is named to install into.", next_step="Name it with --root DIR, or REMIT_ROOT."
         )
     archives = read_bundle(directory, settings_of(root).packages)
-    report = install_bootstrap(Root(root), archives, dev=dev, by=whoami())
-    emit(as_json, report.to_dict(), report.lines())
-    raise SystemExit(0 if report.passed else 1)
+    installed, report = install_bootstrap(Root(root), archives, dev=dev, by=whoami())
+    passed = bool(installed) and report.passed
+    receipts = [
+        {
+            "package_id": one.package_id,
+            "version": one.version,
+            "receipt": receipt_path(one.package_id),
+        }
+        for one in installed
+    ]
+    shown = ("gate", "passed", "message", "errors")
+    gates = [{key: gate.to_dict()[key] for key in shown} for gate in report.gates]
+    found = {"passed": passed, "receipts": receipts, "gates": gates}
+    emit(as_json, found, _lines(receipts, report))
+    raise SystemExit(0 if passed else 1)
+
+
+def _lines(receipts: Sequence[Mapping[str, str]], report: GateReport) -> Iterator[str]:
+    width = max((len(one["package_id"]) for one in receipts), default=0)
+    for one in receipts:
+        yield f"{one['package_id']:<{width}}  {one['version']}  {one['receipt']}"
+    for gate in report.gates:
+        yield f"{'ok  ' if gate.passed else 'FAIL'}  {gate.gate}: {gate.message}"
+        yield from (f"      {error}" for error in gate.errors)
+    count = sum(gate.passed for gate in report.gates)
+    yield f"{len(receipts)} packages installed, gates {count}/{len(report.gates)}"

@@ -49,18 +49,26 @@ def in_order(
                 raise PackageError(code, problem, next_step=next_step)
             next_step = f"Remove or upgrade {manifest.package_id} first."
             raise PackageError("needed", problem, next_step=next_step)
-    graph = {
-        name: {need.package_id for need in manifest.dependencies}
-        for name, manifest in sorted(after.items())
-    }
+    sorter = TopologicalSorter(
+        {
+            name: {need.package_id for need in manifest.dependencies}
+            for name, manifest in after.items()
+        }
+    )
     try:
-        return [name for name in TopologicalSorter(graph).static_order() if name in new]
+        sorter.prepare()
     except CycleError as error:
         raise PackageError(
             "dependency_cycle",
             f"The packages need each other in a circle: {' needs '.join(error.args[1][::-1])}.",
             next_step="Take one of these dependencies out.",
         ) from error
+    ordered: list[str] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())  # one order on any machine
+        ordered += ready
+        sorter.done(*ready)
+    return [name for name in ordered if name in new]
 
 
 def unmet(manifest: Manifest, installed: Mapping[str, Manifest]) -> list[tuple[str, str]]:

@@ -19,8 +19,8 @@ from remit.packages.gates import GateContext, GateView
 from remit.runtime.providers import resolve_model
 
 if TYPE_CHECKING:
-    from remit.packages import PackageManager
-    from remit.packages.bootstrap import InstallReport
+    from remit.packages import IncomingArchive, InstalledPackage, PackageManager
+    from remit.packages.gates import GateReport
 
 Step = Callable[[str], None]
 
@@ -112,39 +112,35 @@ def make_root(
 
 
 def install_bootstrap(
-    root: Root, archives: Sequence[Path], *, dev: bool, by: str, step: Step = lambda _: None
-) -> InstallReport:
+    root: Root,
+    archives: Sequence[IncomingArchive],
+    *,
+    dev: bool,
+    by: str,
+    step: Step = lambda _: None,
+) -> tuple[list[InstalledPackage], GateReport]:
     """Make a root out of the archives of a bootstrap, and run every gate.
 
     Args:
         root: where.
-        archives: files, of all packages.
+        archives: all packages.
         dev: let unsigned packages pass that are not those of the running distribution.
         by: who acts, for the record.
         step: called with its name before each step.
 
+    Returns:
+        What is installed, in the order in which packages need each other, and the gates.
+
     Raises:
         RemitError: as :func:`make_root`.
     """
-    from remit.packages import IncomingArchive
-    from remit.packages.bootstrap import InstallReport, Receipt
     from remit.packages.gates import check_gates
-    from remit.packages.receipts import receipt_path
 
     with _founding(root, None, by, step) as (manager, ledger, _):
-        most = manager.settings.compressed_bytes
-        installed = manager.install(
-            [IncomingArchive.from_file(one, most) for one in archives], dev=dev
-        )
+        installed = manager.install(archives, dev=dev)
         ledger.checkpoint()  # what gate G6 holds the ledger against
         report = check_gates(gate_context(root, ledger, load_settings(root.config)), by=by)
-    return InstallReport(
-        tuple(
-            Receipt(package.package_id, package.version, receipt_path(package.package_id))
-            for package in installed
-        ),
-        report.gates,
-    )
+    return installed, report
 
 
 @contextmanager

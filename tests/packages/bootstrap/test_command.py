@@ -11,9 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from remit.cli.bootstrap import bootstrap
+from remit.packages.bootstrap import Bundle, in_install_order
+from remit.packages.checks import Finding
 from remit.packages.distribution import Distribution, repack_wheel
+from remit.packages.gates.report import GateReport, GateResult
+from tests.packages.bootstrap.making import package, unpacked
 from tests.packages.distribution.placing import regular
+from tests.packages.making import LIMITS
 
 
 def _run(
@@ -51,16 +58,16 @@ def test_no_machine_user_or_installation_shows_in_its_bytes(
         installed, tmp_path, "build", "--out", "one.tar.gz", "--json", variables=here, umask=0
     )
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
+    built = json.loads(ran.stdout)
     data = (tmp_path / "one.tar.gz").read_bytes()
-    assert told["sha256"] == f"sha256:{hashlib.sha256(data).hexdigest()}"
-    assert told["bytes"] == len(data)
-    assert "PKG-GENESIS-000" in {one["package_id"] for one in told["packages"]}
+    assert built["sha256"] == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert built["bytes"] == len(data)
+    assert "PKG-GENESIS-000" in {one["package_id"] for one in built["packages"]}
     there = {"TZ": "America/Lima", "PYTHONHASHSEED": "2", "LANG": "tr_TR.UTF-8"}
     there |= {"SOURCE_DATE_EPOCH": "1700000000"}
     out = str(tmp_path / "two")
     ran = _run(placed, Path("/"), "build", "--out", out, variables=there, umask=0o077)
-    assert ran.stdout.strip() == told["sha256"]
+    assert ran.stdout.strip() == built["sha256"]
     assert (tmp_path / "two").read_bytes() == data
     assert sorted(one.name for one in tmp_path.iterdir()) == ["one.tar.gz", "two"]
 
@@ -88,3 +95,36 @@ def test_installing_needs_a_root_and_packages(placed: Distribution, tmp_path: Pa
     ran = _run(placed, tmp_path, "install", "--packages", ".", "--root", "r")
     assert ran.returncode == 1
     assert not (tmp_path / "r").exists()
+
+
+def test_receipts_and_gates_are_shown(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = list(in_install_order({"apple": package("APPLE", [])}, LIMITS).values())
+    fine = GateResult("G1", True, "fine")
+    bad = GateResult("G4", False, "a case fails", (Finding("case x", ""),))
+    packages = unpacked(bundle.data, tmp_path) / "packages"
+    words = ["install", "--packages", str(packages), "--root", str(tmp_path / "r")]
+    for done, gates, code in (
+        (installed, (fine, bad), 1), (installed, (fine,), 0), ([], (fine,), 1), (installed, (), 1)
+    ):  # fmt: skip
+        report = (done, GateReport(gates))
+        monkeypatch.setattr(
+            "remit.runtime.installation.install_bootstrap", lambda *_, report=report, **__: report
+        )
+        ran = CliRunner().invoke(bootstrap, words)
+        assert ran.exit_code == code, ran.output
+        found = json.loads(CliRunner().invoke(bootstrap, [*words, "--json"]).stdout)
+        assert found["passed"] is (code == 0)
+        if len(gates) == 2:
+            assert ran.stdout.splitlines() == [
+                "PKG-APPLE-001  1.0.0  HOT/installed/PKG-APPLE-001/receipt.json",
+                "ok    G1: fine",
+                "FAIL  G4: a case fails",
+                "      case x",
+                "1 packages installed, gates 1/2",
+            ]
+            assert found["gates"][1] == {
+                "gate": "G4", "passed": False, "message": "a case fails", "errors": ["case x"],
+            }  # fmt: skip
+            assert found["receipts"][0]["package_id"] == "PKG-APPLE-001"

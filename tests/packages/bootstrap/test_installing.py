@@ -1,66 +1,72 @@
-"""What a bootstrap brings is found in order, and what came of it is reported."""
+"""What a bootstrap brings is found in the order of its dependencies, on any machine."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from remit.packages import ArchiveError
-from remit.packages.bootstrap import BootstrapError, Bundle, InstallReport, Receipt, read_bundle
-from remit.packages.checks import Finding
-from remit.packages.gates.report import GateResult
-from tests.packages.bootstrap.making import ORDER, unpacked
+from remit.packages import IncomingArchive, PackageError
+from remit.packages.bootstrap import BootstrapError, Bundle, in_install_order, read_bundle
+from tests.packages.bootstrap.making import ORDER, package, packages, unpacked
 from tests.packages.making import LIMITS
 
-_REPORT = InstallReport(
-    (Receipt("PKG-APPLE-001", "1.0.0", "HOT/installed/PKG-APPLE-001/receipt.json"),),
-    (
-        GateResult("G1", True, "fine"),
-        GateResult("G4", False, "a case fails", (Finding("case x", ""),)),
-    ),
-)
+_WORDS = ["APPLE", "BANANA", "CHERRY", "DATE", "ELDER", "FIG"]
 
 
 def test_packages_are_found_in_order(bundle: Bundle, tmp_path: Path) -> None:
-    top = unpacked(bundle.data, tmp_path / "unpacked")
-    assert read_bundle(top / "packages", LIMITS) == [
-        top / "packages" / f"PKG-{word}-001-1.0.0.tar.gz" for word in ORDER
+    top = unpacked(bundle.data, tmp_path / "unpacked") / "packages"
+    files = [f"PKG-{word}-001-1.0.0.tar.gz" for word in ORDER]
+    assert list(in_install_order(packages(), LIMITS)) == files
+    (top / "PKG-DATE-001-1.0.0.intoto.json").write_bytes(b"signed")
+    found = read_bundle(top, LIMITS)
+    assert found == [
+        IncomingArchive((top / name).read_bytes(), b"signed" if "DATE" in name else b"")
+        for name in files
     ]
-
-
-def test_a_damaged_package_stops_everything(bundle: Bundle, tmp_path: Path) -> None:
-    top = unpacked(bundle.data, tmp_path)
-    (top / "packages" / "PKG-DATE-001-1.0.0.tar.gz").write_bytes(b"damaged")
-    with pytest.raises(ArchiveError):
-        read_bundle(top / "packages", LIMITS)
-
-
-def test_one_that_is_too_large_is_refused(bundle: Bundle, tmp_path: Path) -> None:
-    top = unpacked(bundle.data, tmp_path)
-    with pytest.raises(ArchiveError) as caught:
-        read_bundle(top / "packages", replace(LIMITS, compressed_bytes=100))
+    with pytest.raises(PackageError) as caught:
+        read_bundle(top, LIMITS.model_copy(update={"compressed_bytes": 100}))
     assert caught.value.code == "archive_too_large"
-
-
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BootstrapError, match="No such file") as caught:
+    (top / files[1]).write_bytes(b"damaged")
+    with pytest.raises(PackageError):
+        read_bundle(top, LIMITS)
+    with pytest.raises(BootstrapError, match="No such file") as missing:
         read_bundle(tmp_path / "no", LIMITS)
-    assert "packages/" in caught.value.next_step
+    assert "packages/" in missing.value.next_step
 
 
-def test_a_report_shows_receipts_gates_and_what_failed() -> None:
-    assert _REPORT.lines() == [
-        "PKG-APPLE-001  1.0.0  HOT/installed/PKG-APPLE-001/receipt.json",
-        "ok    G1: fine",
-        "FAIL  G4: a case fails",
-        "      case x",
-        "1 packages installed, gates 1/2",
-    ]
-    assert _REPORT.to_dict()["passed"] is False
-    assert _REPORT.to_dict()["gates"][1]["errors"] == ["case x"]
-    whole = replace(_REPORT, gates=_REPORT.gates[:1])
-    assert whole.passed
-    assert not replace(whole, gates=()).passed
-    assert not replace(whole, receipts=()).passed
+@given(st.data())
+def test_any_graph_comes_in_one_order(data: st.DataObject) -> None:
+    needs: dict[str, list[str]] = {}
+    for word in data.draw(st.permutations(_WORDS)):
+        needs[word] = data.draw(st.lists(st.sampled_from(sorted(needs) or [""]), unique=True))
+        needs[word] = [one for one in needs[word] if one]
+    archives = packages(needs)
+    ordered = in_install_order(archives, LIMITS)
+    shuffled = dict(data.draw(st.permutations(sorted(archives.items()))))
+    assert list(in_install_order(shuffled, LIMITS)) == list(ordered)
+    seen: set[str] = set()
+    for manifest in ordered.values():
+        assert {need.package_id for need in manifest.dependencies} <= seen
+        seen.add(manifest.package_id)
+    assert len(seen) == len(_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("archives", "said"),
+    [
+        (packages({"APPLE": ["FIG"], "FIG": ["APPLE"]}), "circle"),
+        (packages({"APPLE": ["FIG"]}), "PKG-FIG-001"),
+        (
+            {"one.tar.gz": package("APPLE", []), "two.tar.gz": package("APPLE", [])},
+            r"one\.tar\.gz and two\.tar\.gz",
+        ),
+        ({}, "no packages"),
+    ],
+)
+def test_what_cannot_be_ordered_is_refused(archives: dict[str, bytes], said: str) -> None:
+    with pytest.raises((PackageError, BootstrapError), match=said) as caught:
+        in_install_order(archives, LIMITS)
+    assert caught.value.next_step
