@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length
                      b"content-encoding", _BETA})  # fmt: skip
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _DAY_S = 86_400
-_LOOKS_NEW = b"sk-remit-"
+_VIRTUAL_KEY = "sk-remit-"
 
 
 @dataclass(slots=True)
@@ -104,6 +105,7 @@ class Authenticator:
         contract_id: the contract of calls that name none.
         new_key_wait_s: a key that another process made is known here within this time, seconds.
         on_refused: called for each request without a valid key.
+        lookup: finds the owner of a virtual key without counting a refusal.
     """
 
     def __init__(
@@ -112,11 +114,13 @@ class Authenticator:
         contract_id: str,
         new_key_wait_s: float = 0.0,
         on_refused: Callable[[], None] | None = None,
+        lookup: Callable[[str], Identity | None] | None = None,
     ) -> None:
         self._provider = provider
         self._contract_id = contract_id
         self._new_key_wait_s = new_key_wait_s
         self._on_refused = on_refused
+        self._lookup = lookup
         self._day = 0
         self._today = ""
 
@@ -135,34 +139,40 @@ class Authenticator:
             raise
 
     async def authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
-        """:meth:`authenticate_now`; an unknown virtual key is tried twice, as it may be new.
+        """:meth:`authenticate_now`; an unknown virtual key is given time, as it may be new.
 
         Raises:
             HttpError: as :meth:`authenticate_now`.
         """
-        try:
-            return self._authenticate(raw_headers)
-        except HttpError as error:
-            looks_new = any(_LOOKS_NEW in value for _, value in raw_headers)
-            if error.status == 401 and looks_new:
+        headers, token = self._read(raw_headers)
+        if self._lookup is not None and token is not None and token.startswith(_VIRTUAL_KEY):
+            with contextlib.suppress(AuthUnavailableError):  # it is raised again below
+                if (identity := self._lookup(token)) is not None:
+                    return AuthenticatedRequest(headers, identity, token)
                 await asyncio.sleep(self._new_key_wait_s)
         return self.authenticate_now(raw_headers)
 
     def _authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
-        headers = {name: value for name, value in raw_headers if name in _WANTED}
+        headers, token = self._read(raw_headers)
         if self._provider is None:
             return AuthenticatedRequest(headers, DEVELOPER)
-        authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
-        token = token_from_headers(
-            authorization.decode("latin-1") if authorization is not None else None,
-            api_key.decode("latin-1") if api_key is not None else None,
-        )
         try:
             return AuthenticatedRequest(headers, self._provider.authenticate(token), token)
         except AuthUnavailableError as error:
             raise HttpError(503, "auth_unavailable", error.message, retry_after_s=1) from error
         except RemitError as error:
             raise HttpError(401, "invalid_api_key", error.message) from error
+
+    @staticmethod
+    def _read(raw_headers: Headers) -> tuple[dict[bytes, bytes], str | None]:
+        """The headers that Remit reads, and the token in them."""
+        headers = {name: value for name, value in raw_headers if name in _WANTED}
+        authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        token = token_from_headers(
+            authorization.decode("latin-1") if authorization is not None else None,
+            api_key.decode("latin-1") if api_key is not None else None,
+        )
+        return headers, token
 
     def request(self, caller: AuthenticatedRequest, call: ClientCall) -> PromptRequest:
         """The gateway's request, in the caller's name.

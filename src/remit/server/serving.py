@@ -105,8 +105,9 @@ def application() -> Any:
     if settings.server.log_level in ("debug", "info"):
         gateway.observers.append(CallLog())
     authenticator = Authenticator(
-        provider, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key
-    )
+        provider, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key,
+        None if provider is None else keys.lookup,
+    )  # fmt: skip
 
     def close() -> None:
         keys.close()

@@ -303,7 +303,7 @@ def test_ten_thousand_keys(target: str) -> None:
 
         def write(tx: Transaction) -> None:
             for name, _, prefix, digest in made:
-                key = VirtualKey(new_key_id(), name, "agent", prefix, created=now_text())
+                key = VirtualKey(name, "agent", new_key_id(), prefix=prefix, created=now_text())
                 KeyRow(key, digest).saved(tx)
 
         ledger.transact(write)

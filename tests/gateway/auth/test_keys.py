@@ -20,7 +20,10 @@ from remit.gateway.auth import (
     VirtualKeyNotFoundError,
 )
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.server.authentication import Authenticator
+from remit.server.refusals import HttpError
 from tests.support.stores import files_hold, outside
 
 LIMITS = AuthLimits(revocation_s=0.5, stale_after_s=5, refused_log_s=60)
@@ -92,6 +95,16 @@ def test_only_the_very_key_counts(keys: KeyStore) -> None:
     assert keys.refused == len(wrong)
     assert keys.authenticate(key)
     assert keys.refused == len(wrong)
+
+
+def test_an_unknown_key_that_the_server_gives_time_counts_once(ledger: LedgerClient) -> None:
+    with KeyStore(ledger, LIMITS) as keys:
+        authenticator = Authenticator(keys, "PRC-PASSTHROUGH-001", 0.01, lookup=keys.lookup)
+        unknown = keys.create("k").key[:-1] + "~"
+        for header in (b"sk-remit-short", unknown.encode(), b"other"):
+            with pytest.raises(HttpError):
+                run_blocking(authenticator.authenticate([(b"x-api-key", header)]))
+        assert keys.refused == 3
 
 
 def test_what_a_key_leaves_on_record(keys: KeyStore, ledger: LedgerClient) -> None:

@@ -1,6 +1,5 @@
 """Authentication and permissions: virtual keys, roles, agent tokens (SPEC 6)."""
 
-from remit.gateway.auth.agent_key import agent_secret
 from remit.gateway.auth.errors import (
     AgentKeyError,
     AuthenticationError,
@@ -8,11 +7,17 @@ from remit.gateway.auth.errors import (
     VirtualKeyError,
     VirtualKeyNotFoundError,
 )
-from remit.gateway.auth.headers import token_from_headers
 from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.keys import KeyStore
-from remit.gateway.auth.tokens import AgentClaims, AgentTokenProvider, AgentTokens, ByTokenKind
+from remit.gateway.auth.tokens import (
+    AgentClaims,
+    AgentTokenProvider,
+    AgentTokens,
+    ByTokenKind,
+    agent_secret,
+    token_from_headers,
+)
 from remit.gateway.auth.virtual_key import NewKey, VirtualKey
 
 __all__ = [

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from remit.gateway.auth.errors import AuthenticationError
 from remit.kernel.errors import InvalidInputError
 
 __all__ = [
     "PERMISSIONS",
     "ROLES",
     "AuthProvider",
-    "AuthenticationError",
+    "Grant",
     "Identity",
     "LocalOperator",
 ]
@@ -32,8 +31,8 @@ PERMISSIONS: frozenset[str] = frozenset().union(*ROLES.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Someone who may call. Empty scopes exclude nothing.
+class Grant:
+    """Who may call, and what. Empty scopes exclude nothing.
 
     Attributes:
         name: who, for people to read.
@@ -46,10 +45,6 @@ class Identity:
             counts).
         agents: agent ids, exact.
         tiers: ``hot``, ``ho2``, ``ho1``.
-        expires_at: ISO 8601, UTC; empty for never.
-        session_id: the one session, and ``work_order_id`` the one order, that a token was made
-            for; empty for any.
-        within: the identity on whose behalf it acts, and whose limits hold as well.
     """
 
     name: str
@@ -61,6 +56,19 @@ class Identity:
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(Grant):
+    """Someone who calls, with the grant of their key.
+
+    Attributes:
+        expires_at: ISO 8601, UTC; empty for never.
+        session_id: the one session, and ``work_order_id`` the one order, that a token was made
+            for; empty for any.
+        within: the identity on whose behalf it acts, and whose limits hold as well.
+    """
+
     expires_at: str = ""
     session_id: str = ""
     work_order_id: str = ""
@@ -108,7 +116,7 @@ class AuthProvider(Protocol):
     """Authenticates tokens."""
 
     def authenticate(self, token: str | None) -> Identity:
-        """The identity behind ``token``, else :class:`AuthenticationError`."""
+        """The identity behind ``token``; raises ``AuthenticationError`` where there is none."""
         ...
 
 

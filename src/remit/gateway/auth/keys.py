@@ -31,6 +31,7 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction
 __all__ = ["KeyStore"]
 
 _MAX_REASON_CHARS = 500
+_OWNERS = ("user_id", "team_id", "organisation_id")
 
 _InTransaction = Callable[[Transaction, str], dict[str, Any]]
 _Keys = list[VirtualKey]  # within the class, `list` is the method
@@ -92,11 +93,8 @@ class KeyStore:
             AuthenticationError: the key is unknown, expired or revoked; which is not said.
             AuthUnavailableError: the database could not be read for ``limits.stale_after_s``.
         """
-        cache = self._require_cache()
-        if isinstance(token, str) and len(token) == KEY_CHARS and token.isascii():
-            identity = cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
-            if identity is not None:
-                return identity
+        if (identity := self.lookup(token)) is not None:
+            return identity
         self._refusals.count()
         if not token:
             raise AuthenticationError(
@@ -104,6 +102,17 @@ class KeyStore:
                 next_step="Send it as `Authorization: Bearer …` or `x-api-key: …`.",
             )
         raise _refused()
+
+    def lookup(self, token: str | None) -> Identity | None:
+        """The owner of this key; ``None`` where :meth:`authenticate` would refuse and count it.
+
+        Raises:
+            AuthUnavailableError: as :meth:`authenticate`.
+        """
+        cache = self._require_cache()
+        if isinstance(token, str) and len(token) == KEY_CHARS and token.isascii():
+            return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
+        return None
 
     def identity_of(self, key_id: str) -> Identity:
         """The owner of the valid key with this id. Raises as :meth:`authenticate`."""
@@ -295,16 +304,8 @@ def _record(
         "requested_by": requested_by,
     }
     if event == "KEY_CREATED":
-        metadata |= {
-            "role": key.role,
-            "models": [*key.models],
-            "agents": [*key.agents],
-            "tiers": [*key.tiers],
-            "expires": key.expires,
-            "user_id": key.user_id,
-            "team_id": key.team_id,
-            "organisation_id": key.organisation_id,
-        }
+        metadata |= {name: getattr(key, name) for name in ("role", "expires", *_OWNERS)}
+        metadata |= {name: [*getattr(key, name)] for name in ("models", "agents", "tiers")}
     if both := metadata.keys() & (more or {}).keys():
         raise InvalidInputError(f"The entry of a key has {', '.join(sorted(both))} already.")
     metadata |= more or {}

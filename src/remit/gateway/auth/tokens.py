@@ -1,34 +1,52 @@
-"""Signed tokens by which an agent calls in its own name, for a time (SPEC 4.1, ``auth_token``)."""
+"""Signed tokens by which an agent calls in its own name, for a time (SPEC 4.1, ``auth_token``).
+
+The secret that signs them is a file of the root, never in the database.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import hashlib
 import hmac
+import os
+import re
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Annotated
 
-import orjson
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from remit.gateway.auth.errors import AuthenticationError
-from remit.gateway.auth.headers import MAX_TOKEN_CHARS
+from remit.gateway.auth.errors import AgentKeyError, AuthenticationError
 from remit.gateway.auth.identity import AuthProvider, Identity
+from remit.gateway.auth.keys import KeyStore
 from remit.gateway.auth.virtual_key import check_text, items_of, time_text
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.root import Root
+from remit.ledger.keyfiles import write_new
 
-__all__ = ["AgentClaims", "AgentTokenProvider", "AgentTokens", "ByTokenKind", "KeyIdentities"]
+__all__ = [
+    "AgentClaims",
+    "AgentTokenProvider",
+    "AgentTokens",
+    "ByTokenKind",
+    "agent_secret",
+    "token_from_headers",
+]
+
+MAX_TOKEN_CHARS = 512
+"""No token that Remit makes is longer; what is longer is ignored."""
 
 _KIND = "rat1."
-_LEAST_SECRET = 32
+_SECRET_BYTES = 32
+_HEX = re.compile(r"[0-9a-f]{64}\n?", re.ASCII)
 _END_MS = 253_402_300_800_000  # the year 10000: no calendar goes further
-# Claims by their short names in the token: with long ones there would be less room for models.
-_TEXTS = {"sub": "agent_id", "wo": "work_order_id", "ses": "session_id",
-          "tier": "tier", "key": "key_id"}  # fmt: skip
+
+_Moment = Annotated[int, Field(ge=0, lt=_END_MS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +64,28 @@ class AgentClaims:
         expires_ms: from when on it is refused.
     """
 
-    agent_id: str
-    work_order_id: str = ""
-    session_id: str = ""
+    # With long names in the token there would be less room for models.
+    agent_id: Annotated[str, Field(alias="sub", min_length=1)]
+    work_order_id: Annotated[str, Field(alias="wo")] = ""
+    session_id: Annotated[str, Field(alias="ses")] = ""
     tier: str = ""
     models: tuple[str, ...] = ()
-    key_id: str = ""
-    issued_ms: int = 0
-    expires_ms: int = 0
+    key_id: Annotated[str, Field(alias="key")] = ""
+    issued_ms: Annotated[_Moment, Field(alias="iat")] = 0
+    expires_ms: Annotated[_Moment, Field(alias="exp")] = 0
+
+    __pydantic_config__ = ConfigDict(strict=True)
+
+
+_claims = TypeAdapter(AgentClaims)
 
 
 class AgentTokens:
     """Makes tokens and checks them; nothing is stored.
 
     A token is ``rat1.`` + base64url(RFC 8785 JSON of the claims) + ``.`` + base64url(HMAC-SHA256
-    over all before that dot), without padding, at most
-    :data:`~remit.gateway.auth.headers.MAX_TOKEN_CHARS` long.
+    over all before that dot), without padding, at most 512
+    characters long.
 
     Args:
         secret: at least 32 random bytes, see :func:`remit.gateway.auth.agent_secret`.
@@ -71,8 +95,8 @@ class AgentTokens:
     """
 
     def __init__(self, secret: bytes) -> None:
-        if len(secret) < _LEAST_SECRET:
-            raise InvalidInputError(f"A token secret needs at least {_LEAST_SECRET} bytes.")
+        if len(secret) < _SECRET_BYTES:
+            raise InvalidInputError(f"A token secret needs at least {_SECRET_BYTES} bytes.")
         self._secret = secret
 
     def issue(
@@ -97,17 +121,17 @@ class AgentTokens:
         now = time.time()
         if not ttl_s > 0 or not (now + ttl_s) * 1000 < _END_MS:
             raise InvalidInputError("A token's time to live is not a number of seconds above 0.")
-        given = {"sub": agent_id, "wo": work_order_id, "ses": session_id,
-                 "tier": tier, "key": key_id}  # fmt: skip
-        claims: dict[str, Any] = {name: value for name, value in given.items() if value != ""}
-        if allowed := items_of("models", models):
-            claims["models"] = [*allowed]
+        allowed = items_of("models", models)
         check_text("agent_id", agent_id)
-        for text in (*claims.values(), *allowed):
-            if not isinstance(text, list):
+        for text in (work_order_id, session_id, tier, key_id, *allowed):
+            if text != "" or text in allowed:
                 check_text("token's claim", text)
-        claims |= {"iat": int(now * 1000), "exp": int((now + ttl_s) * 1000)}
-        signed = _KIND + _encode(canonical_json(claims))
+        claims = AgentClaims(
+            agent_id, work_order_id, session_id, tier, allowed, key_id, int(now * 1000),
+            int((now + ttl_s) * 1000),
+        )  # fmt: skip
+        shown = _claims.dump_python(claims, by_alias=True, exclude_defaults=True)
+        signed = _KIND + _encode(canonical_json(shown))
         token = f"{signed}.{self._signature(signed)}"
         if len(token) > MAX_TOKEN_CHARS:
             raise InvalidInputError(
@@ -133,21 +157,18 @@ class AgentTokens:
         # As text: several base64 texts decode to the same bytes, and only one was issued.
         if not hmac.compare_digest(self._signature(signed), signature):
             raise _refused()
-        claims = _claims(signed[len(_KIND) :])
+        encoded = signed[len(_KIND) :]
+        try:  # another shape means that the secret signed something else
+            data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+            claims = _claims.validate_json(data)
+        except ValueError as error:
+            raise _refused() from error
         if time.time() * 1000 >= claims.expires_ms:
             raise _refused()
         return claims
 
     def _signature(self, signed: str) -> str:
         return _encode(hmac.digest(self._secret, signed.encode("ascii"), hashlib.sha256))
-
-
-class KeyIdentities(Protocol):
-    """Finds virtual keys by their id: :class:`~remit.gateway.auth.KeyStore`."""
-
-    def identity_of(self, key_id: str) -> Identity:
-        """The owner of a valid key, else :class:`AuthenticationError`."""
-        ...
 
 
 class AgentTokenProvider:
@@ -159,7 +180,7 @@ class AgentTokenProvider:
             key, and allows no more than the key does; without it such tokens are refused.
     """
 
-    def __init__(self, tokens: AgentTokens, keys: KeyIdentities | None = None) -> None:
+    def __init__(self, tokens: AgentTokens, keys: KeyStore | None = None) -> None:
         self._tokens = tokens
         self._keys = keys
 
@@ -216,23 +237,60 @@ def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
-def _claims(encoded: str) -> AgentClaims:
-    """Claims that were signed; another shape means that the secret signed something else."""
+def agent_secret(root: Root) -> bytes:
+    """The 32 secret bytes of a root's ``HOT/keys/agent.key``; made when there are none.
+
+    The file holds them in hex, mode 0600. Of several processes that make it at the same time one
+    wins, and all get the same secret. Deleting it ends every agent token.
+
+    Raises:
+        AgentKeyError: the file is readable by others, damaged, or cannot be read or made.
+    """
+    path = root.keys / "agent.key"
     try:
-        read = orjson.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
-        texts = {field: read.get(name, "") for name, field in _TEXTS.items()}
-        models = read.get("models", [])
-        times = read["iat"], read["exp"]
-    except (binascii.Error, ValueError, AttributeError, KeyError) as error:
-        raise _refused() from error
-    if (
-        type(models) is not list
-        or not all(type(text) is str for text in (*texts.values(), *models))
-        or not all(type(moment) is int and 0 <= moment < _END_MS for moment in times)
-        or not texts["agent_id"]
-    ):
-        raise _refused()
-    return AgentClaims(**texts, models=tuple(models), issued_ms=times[0], expires_ms=times[1])
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with contextlib.suppress(FileExistsError):
+                write_new(path, f"{secrets.token_hex(_SECRET_BYTES)}\n".encode(), 0o600)
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise AgentKeyError(
+                    f"The agent key {path} can be read by others.", next_step=f"chmod 600 {path}"
+                )
+            text = file.read().decode("ascii", "replace")
+    except OSError as error:
+        raise AgentKeyError(
+            f"The agent key {path} cannot be read or made: {error.strerror or error}.",
+            next_step="Check the permissions of that directory.",
+        ) from error
+    if not _HEX.fullmatch(text):
+        raise AgentKeyError(
+            f"The agent key {path} is damaged: it is not 64 hex digits.",
+            next_step="Restore it, or delete it, which ends every agent token.",
+        )
+    return bytes.fromhex(text.strip())
+
+
+def token_from_headers(authorization: str | None, x_api_key: str | None) -> str | None:
+    """The token as it was issued, or ``None`` without a usable one.
+
+    ``Authorization: Bearer TOKEN`` (RFC 6750; the scheme in any case) counts before
+    ``x-api-key: TOKEN``. A header that holds no usable token (another scheme, nothing behind it,
+    space within, a character that is not printable ASCII, more than :data:`MAX_TOKEN_CHARS`) is
+    passed over, and the other one is looked at.
+    """
+    if authorization is not None:
+        scheme, _, rest = authorization.strip(" \t").partition(" ")
+        if scheme.lower() == "bearer" and (token := _clean(rest)):
+            return token
+    return _clean(x_api_key) if x_api_key is not None else None
+
+
+def _clean(text: str) -> str | None:
+    token = text.strip(" \t")
+    if not 0 < len(token) <= MAX_TOKEN_CHARS:
+        return None
+    return token if token.isascii() and token.isprintable() and " " not in token else None
 
 
 def _refused() -> AuthenticationError:

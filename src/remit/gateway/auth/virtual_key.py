@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from remit.gateway.auth.errors import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
-from remit.gateway.auth.identity import ROLES, Identity
+from remit.gateway.auth.identity import ROLES, Grant, Identity
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Transaction
 
@@ -62,15 +62,13 @@ class NewKey:
 
 
 @dataclass(frozen=True, slots=True)
-class VirtualKey:
+class VirtualKey(Grant):
     """What may be shown of a key. Times are ISO 8601, UTC; empty where there is none.
 
+    Its ``key_id`` stays over rotations; only one key that is not revoked has its ``name``.
+
     Attributes:
-        key_id: names it for good, also over rotations.
-        name: what people call it; only one key that is not revoked has it.
-        role: a name of :data:`remit.gateway.auth.ROLES`.
         prefix: the first characters of its secret.
-        user_id: see :class:`~remit.gateway.auth.Identity`, as for the next five.
         created: when it was made.
         expires: from when on it is refused.
         rotated: when it last got a new secret.
@@ -79,16 +77,7 @@ class VirtualKey:
         revoked_entry: id of the ``KEY_REVOKED`` entry.
     """
 
-    key_id: str
-    name: str
-    role: str
-    prefix: str
-    user_id: str = ""
-    team_id: str = ""
-    organisation_id: str = ""
-    models: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    tiers: tuple[str, ...] = ()
+    prefix: str = ""
     created: str = ""
     expires: str = ""
     rotated: str = ""
@@ -106,18 +95,8 @@ class VirtualKey:
     @property
     def identity(self) -> Identity:
         """The identity of its callers."""
-        return Identity(
-            name=self.name,
-            role=self.role,
-            key_id=self.key_id,
-            user_id=self.user_id,
-            team_id=self.team_id,
-            organisation_id=self.organisation_id,
-            models=self.models,
-            agents=self.agents,
-            tiers=self.tiers,
-            expires_at=self.expires,
-        )
+        grant = {item.name: getattr(self, item.name) for item in fields(Grant)}
+        return Identity(**grant, expires_at=self.expires)
 
     def checked(self) -> VirtualKey:
         """Itself, when it can be recorded and shown as it is.
@@ -236,7 +215,7 @@ class KeyRow:
         tx.execute(
             f"INSERT INTO virtual_keys ({', '.join(_COLUMNS)}) "
             f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (key_id) DO UPDATE SET "
-            + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS[1:]),
+            + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key_id"),
             [
                 *(json.dumps(value) if isinstance(value, tuple) else value for value in values),
                 row.hash,

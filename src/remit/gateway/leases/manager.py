@@ -8,12 +8,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from remit.gateway.leases.lease import Lease, LeaseBusyError
 from remit.gateway.leases.owner import Owner
+from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient, LedgerError, Transaction
 
-__all__ = ["LeaseManager"]
+__all__ = ["Lease", "LeaseBusyError", "LeaseExpiredError", "LeaseManager"]
 
 _TAKE = (
     "INSERT INTO leases (name, owner, until_ms, stop) VALUES (?, ?, ?, 0) "
@@ -23,6 +23,59 @@ _TAKE = (
 _SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
 _POLL_S = 0.5  # how often a holder checks whether it was asked to stop
+
+
+class LeaseBusyError(RemitError):
+    """Another process holds the lease."""
+
+
+class LeaseExpiredError(RemitError):
+    """The lease ran out, and another process may have taken over the work."""
+
+
+class Lease:
+    """A lease that :meth:`remit.gateway.leases.LeaseManager.hold` took.
+
+    Attributes:
+        name: what is held.
+        owner: the holder, as the table stores it.
+        stop_requested: whether the holder was asked to stop.
+    """
+
+    def __init__(self, name: str, owner: str, lasts_s: float) -> None:
+        self.name = name
+        self.owner = owner
+        self.stop_requested = False
+        self._lasts_s = lasts_s
+        self._until = 0.0
+        self._lost = False
+        self.extended()
+
+    def check(self) -> None:
+        """Make sure that the lease is still held, before what cannot be undone.
+
+        Raises:
+            LeaseExpiredError: it is not, or that is unknown.
+        """
+        if self._lost or _now() >= self._until:
+            raise LeaseExpiredError(
+                f"The lease on {self.name} ran out while this process was suspended.",
+                next_step="Another process may have taken over the work; check before going on.",
+            )
+
+    def extended(self) -> None:
+        """Note that the lease was extended just now."""
+        self._until = _now() + self._lasts_s
+
+    def lost(self) -> None:
+        """Note that another process has it."""
+        self._lost = True
+
+
+def _now() -> float:
+    """Seconds by a clock that runs also while the machine sleeps, where there is one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class LeaseManager:

@@ -94,7 +94,7 @@ class _Application:
         self._sweep_s = revocation_s / 2
         self._guard = Guard(
             self._sessions,
-            Authenticator(provider, "", revocation_s),
+            Authenticator(provider, "", revocation_s, lookup=None if dev else self._keys.lookup),
             _refuse,
             max_body_bytes=own.max_message_bytes,
             body_timeout_s=settings.server.body_timeout_s,
