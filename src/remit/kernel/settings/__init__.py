@@ -1,7 +1,6 @@
 """``remit.toml``, its schema, and where each value came from (SPEC 13)."""
 
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
-from remit.kernel.settings.packages import GateSettings, PackageIndexSettings, PackageSettings
 from remit.kernel.settings.routing import (
     RoutedModelSettings,
     RouteSettings,
@@ -13,12 +12,15 @@ from remit.kernel.settings.settings import (
     AuthSettings,
     BudgetSettings,
     ChatSettings,
+    GateSettings,
     GatewaySettings,
     LeaseSettings,
     LedgerSettings,
     LocalModelSettings,
     McpServerSettings,
     ModelSettings,
+    PackageIndexSettings,
+    PackageSettings,
     ProviderSettings,
     ServerSettings,
     Settings,

@@ -16,8 +16,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles, shipped_file
-from remit.kernel.settings.routing import RoutedModelSettings, RouteSettings
-from remit.kernel.settings.settings import McpServerSettings, ProviderSettings, Settings
+from remit.kernel.settings.settings import Settings
 
 _log = logging.getLogger("remit.settings")
 _DEFAULTS = "HOT/config/defaults.toml"
@@ -25,14 +24,6 @@ _PREFIX = "REMIT_"
 _OTHER_VARIABLES = frozenset(
     {"REMIT_ROOT", "REMIT_DATABASE_URL", "REMIT_MODEL_TIMEOUT", "REMIT_LOG"}
 )
-_FREE_TABLES = (
-    "providers", "model.prefixes", "ledger.retention_days", "gateway.fallbacks", "mcp",
-    "routing.models", "routing.routes",
-)  # fmt: skip
-_NAMED_TABLES: dict[str, type[BaseModel]] = {
-    "routing.models.": RoutedModelSettings,
-    "routing.routes.": RouteSettings,
-}
 # Settings of earlier versions that are constants now: a root that still names one opens.
 _REMOVED = frozenset(
     f"{section}.{key}"
@@ -112,7 +103,7 @@ def load_settings(
     for name, text in sorted(variables.items()):
         if name.startswith(_PREFIX) and name not in _OTHER_VARIABLES:
             key = name[len(_PREFIX) :].lower().replace("__", ".")
-            section = next((one for one in merged if key.startswith(f"{one}_")), None)
+            section = next((name for name in merged if key.startswith(f"{name}_")), None)
             if "." not in key and section is not None:  # one underscore where two are meant
                 key = f"{section}.{key[len(section) + 1 :]}"
             if "." not in key:
@@ -155,15 +146,10 @@ def _merge(
         dotted = f"{prefix}{key}"
         if dotted in _REMOVED:
             _warn_removed(dotted, source)
-            continue
-        free = _is_free(prefix.rstrip("."))
-        if key not in into and not free and key not in (options := _options(prefix)):
-            raise _unknown(dotted, [*into, *options], source)
-        if isinstance(value, dict) and isinstance(
-            into.get(key, {} if free or prefix.startswith(("mcp.", *_NAMED_TABLES)) else None), dict
-        ):
+        elif isinstance(value, dict) and isinstance(into.get(key, {}), dict):
             if prefix == "providers." and key not in into:
                 into[key] = _provider_template(value, into)
+            sources.setdefault(dotted, source)
             _merge(into.setdefault(key, {}), value, source, sources, f"{dotted}.")
         else:
             into[key] = value
@@ -182,27 +168,6 @@ def _without_removed(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 @functools.cache  # once in a process, however often settings are loaded
 def _warn_removed(key: str, source: str) -> None:
     _log.warning("%s (%s) is no longer a setting and is ignored: take it out.", key, source)
-
-
-def _is_free(table: str) -> bool:
-    """True when users choose the keys of ``table``."""
-    if table.startswith("routing.models.") and table.endswith(".abilities"):
-        return True
-    parts = table.split(".")
-    return table in _FREE_TABLES or (parts[0] == "mcp" and parts[2:] in (["env"], ["headers"]))
-
-
-def _options(prefix: str) -> Iterable[str]:
-    """The keys that a table named by a user may have."""
-    section, _, rest = prefix.partition(".")
-    if section == "providers" and rest:
-        return ProviderSettings.model_fields
-    if section == "mcp" and rest.count(".") == 1:
-        return McpServerSettings.model_fields
-    for table, kind in _NAMED_TABLES.items():
-        if prefix.startswith(table) and prefix != table and not prefix.endswith(".abilities."):
-            return kind.model_fields
-    return ()
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,29 +197,41 @@ def _parse(key: str, text: str, merged: Mapping[str, Any]) -> Any:
         return text
 
 
-def _unknown(key: str, known: list[str], source: str) -> ConfigError:
-    last = key.rpartition(".")[2]
-    near = difflib.get_close_matches(last, known, n=1, cutoff=0.5)
-    hint = f"Did you mean {key[: len(key) - len(last)]}{near[0]}?" if near else ""
-    return ConfigError(
-        f"There is no setting {key} ({source}).",
-        next_step=hint or f"Known there: {', '.join(sorted(known))}.",
-    )
-
-
 def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) -> ConfigError:
-    first = error.errors(include_url=False, include_input=False)[0]
+    errors = error.errors(include_url=False, include_input=False)
+    unknown = [item for item in errors if item["type"] == "extra_forbidden"]
+    first = (unknown or errors)[0]
     key = ".".join(str(part) for part in first["loc"])
-    if of_root and (first["type"] == "missing" or sources.get(key) == "default"):
+    source = sources.get(key, "")
+    if of_root and (errors[0]["type"] == "missing" or source == "default"):
         return ConfigError(
             f"The installed defaults are of another version of Remit: {key}: {first['msg']}.",
             next_step="`remit init` brings the packages of this version.",
         )
-    source = sources.get(key, "")
+    where = f" ({source})" if source else ""
+    if unknown:
+        *table, last = first["loc"]
+        known = sorted(_keys_of(table))
+        near = difflib.get_close_matches(str(last), known, n=1, cutoff=0.5)
+        hint = f"Did you mean {'.'.join(map(str, [*table, near[0]]))}?" if near else ""
+        return ConfigError(
+            f"There is no setting {key}{where}.",
+            next_step=hint or f"Known there: {', '.join(known)}.",
+        )
     return ConfigError(
-        f"The setting {key} does not fit{f' ({source})' if source else ''}: {first['msg']}.",
+        f"The setting {key} does not fit{where}: {first['msg']}.",
         next_step="`remit config show` lists every setting with its meaning.",
     )
+
+
+def _keys_of(table: Iterable[int | str]) -> Iterable[str]:
+    """The keys that a table of the settings may have."""
+    kind: Any = Settings
+    for part in table:
+        inner = get_args(kind)  # of a table whose keys users choose, and of a list
+        kind = inner[-1] if inner else kind.model_fields[part].annotation
+    fields: Iterable[str] = kind.model_fields
+    return fields
 
 
 def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:

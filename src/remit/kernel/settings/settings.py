@@ -6,12 +6,11 @@ from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from remit.kernel.settings.packages import GateSettings, PackageSettings
 from remit.kernel.settings.routing import RoutingSettings
-from remit.kernel.settings.section import Section as _Section
+from remit.kernel.settings.section import Section
 
 
-class LedgerSettings(_Section):
+class LedgerSettings(Section):
     """``[ledger]``: where the record is and what of it is content."""
 
     path: str = Field(
@@ -32,7 +31,7 @@ class LedgerSettings(_Section):
     )
 
 
-class ModelSettings(_Section):
+class ModelSettings(Section):
     """``[model]``: which model answers."""
 
     default: str = Field(
@@ -43,7 +42,7 @@ class ModelSettings(_Section):
     prefixes: dict[str, str] = Field(description="model name prefix → provider id")
 
 
-class ProviderSettings(_Section):
+class ProviderSettings(Section):
     """``[providers.NAME]``: how one provider is reached."""
 
     kind: Literal["anthropic", "openai"] = Field(description="its wire format")
@@ -65,7 +64,7 @@ class ProviderSettings(_Section):
     )
 
 
-class LocalModelSettings(_Section):
+class LocalModelSettings(Section):
     """``[local]``: the model that runs in this process."""
 
     model: str = Field(description="name of a pulled model, or of one added by a file")
@@ -76,7 +75,7 @@ class LocalModelSettings(_Section):
     repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
 
 
-class GatewaySettings(_Section):
+class GatewaySettings(Section):
     """``[gateway]``: limits of a call."""
 
     timeout_ms: int = Field(gt=0, description="longest attempt")
@@ -100,7 +99,7 @@ class GatewaySettings(_Section):
     )
 
 
-class BudgetSettings(_Section):
+class BudgetSettings(Section):
     """``[budget]``: limits given to what Remit starts itself. 0 means no limit."""
 
     mode: Literal["enforce", "warn", "off"] = Field(description="what a spent budget does")
@@ -123,7 +122,7 @@ class BudgetSettings(_Section):
     )
 
 
-class LeaseSettings(_Section):
+class LeaseSettings(Section):
     """``[leases]``: who works on what, where several processes share a root."""
 
     lasts_s: float = Field(
@@ -134,7 +133,7 @@ class LeaseSettings(_Section):
     )
 
 
-class AuthSettings(_Section):
+class AuthSettings(Section):
     """``[auth]``: how fresh the view of the keys must be."""
 
     revocation_s: float = Field(
@@ -145,7 +144,7 @@ class AuthSettings(_Section):
     )
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """``[server]``: the HTTP server."""
 
     host: str = Field(description="address to listen on")
@@ -166,7 +165,7 @@ class ServerSettings(_Section):
     metrics_open: bool = Field(description="let anybody read /metrics, without a key")
 
 
-class TelemetrySettings(_Section):
+class TelemetrySettings(Section):
     """``[telemetry]``: what monitoring gets."""
 
     max_models: int = Field(ge=1, description="models with their own metrics; the rest is 'other'")
@@ -177,14 +176,14 @@ class TelemetrySettings(_Section):
     capture_content: bool = Field(description="put prompts and answers into spans")
 
 
-class SmallModelSettings(_Section):
+class SmallModelSettings(Section):
     """``[worker.small_model]``: what a model without native tools is given."""
 
     context_turns: int = Field(ge=0, description="most recent turns shown to it")
     max_tokens: int = Field(ge=1, description="longest answer: small models loop")
 
 
-class WorkerSettings(_Section):
+class WorkerSettings(Section):
     """``[worker]``: bounds of a work order."""
 
     turn_limit: int = Field(ge=1, description="most model calls of one order")
@@ -194,7 +193,7 @@ class WorkerSettings(_Section):
     small_model: SmallModelSettings
 
 
-class ToolSettings(_Section):
+class ToolSettings(Section):
     """``[tools]``: bounds of a tool."""
 
     timeout_s: float = Field(gt=0, description="longest run")
@@ -202,7 +201,7 @@ class ToolSettings(_Section):
     hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
 
 
-class McpServerSettings(_Section):
+class McpServerSettings(Section):
     """``[mcp.NAME]``: one MCP server whose tools agents may use; ``command`` or ``url``.
 
     Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the environment.
@@ -246,7 +245,7 @@ class McpServerSettings(_Section):
         return self
 
 
-class McpOfferSettings(_Section):
+class McpOfferSettings(Section):
     """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
 
     host: str = Field(description="address that `remit mcp --http` listens on")
@@ -286,13 +285,13 @@ class McpOfferSettings(_Section):
     )
 
 
-class AttentionSettings(_Section):
+class AttentionSettings(Section):
     """``[supervisor.attention]``: what a turn is shown beside the conversation itself."""
 
     tokens: int = Field(ge=0, description="most tokens of it, estimated")
 
 
-class SupervisorSettings(_Section):
+class SupervisorSettings(Section):
     """``[supervisor]``: how a turn is planned and checked."""
 
     classify: bool = Field(description="classify each message before answering")
@@ -316,7 +315,47 @@ class SupervisorSettings(_Section):
     attention: AttentionSettings
 
 
-class ChatSettings(_Section):
+class PackageIndexSettings(Section):
+    """``[packages.index]``: what indexes may cost, and how long what they sign holds."""
+
+    metadata_bytes: int = Field(ge=1, description="largest metadata file of an index")
+    root_rotations: int = Field(ge=1, description="new root versions followed in one refresh")
+    redirects: int = Field(ge=0, description="redirects followed for one file")
+    timeout_s: float = Field(gt=0, description="how long an index's server may be silent")
+    download_s: float = Field(gt=0, description="longest download of one file")
+    root_days: int = Field(ge=1, description="for publishers: days that a signed root holds")
+    targets_days: int = Field(ge=1, description="for publishers: days that a signed list holds")
+    snapshot_days: int = Field(ge=1, description="for publishers: days that a snapshot holds")
+    timestamp_days: int = Field(ge=1, description="for publishers: days that a timestamp holds")
+
+
+class PackageSettings(Section):
+    """``[packages]``: what reading, keeping and changing packages may cost."""
+
+    compressed_bytes: int = Field(ge=1, description="largest archive, as it comes")
+    unpacked_bytes: int = Field(ge=1, description="largest archive, unpacked, headers and all")
+    ratio: int = Field(ge=1, description="most unpacked bytes for each byte of the archive")
+    files: int = Field(ge=1, description="most files of a package, with its manifest")
+    file_bytes: int = Field(ge=1, description="largest file in a package")
+    envelope_bytes: int = Field(ge=1, description="largest signature file of a package")
+    lock_timeout_s: float = Field(
+        gt=0, description="how long an operation waits for another one on the same root"
+    )
+    keep_versions: int = Field(
+        ge=1, description="archives kept of one package, for rollback, the installed one included"
+    )
+    index: PackageIndexSettings
+
+
+class GateSettings(Section):
+    """``[gates]``: how much the gates read."""
+
+    full_entries: int = Field(
+        ge=0, description="a ledger of at most so many entries is always read completely"
+    )
+
+
+class ChatSettings(Section):
     """``[chat]``: the ADMIN shell."""
 
     agent_id: str = Field(description="who answers in `remit chat`")
@@ -324,7 +363,7 @@ class ChatSettings(_Section):
     history_file: str = Field(description="file of typed lines, relative to the root")
 
 
-class Settings(_Section):
+class Settings(Section):
     """All of ``remit.toml``."""
 
     ledger: LedgerSettings
