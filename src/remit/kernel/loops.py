@@ -1,4 +1,4 @@
-"""Between blocking and async code: one background loop, and daemon threads."""
+"""Between blocking and async code: one background loop, daemon threads, closing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import contextlib
 import contextvars
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from remit.kernel.errors import InvalidInputError
 
@@ -20,6 +21,26 @@ _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 _pid = 0
 _LONGEST_END_S = 10.0
+
+
+class Closeable(ABC):
+    """A context manager that closes itself at its end, also in async code."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what it holds. Closing twice is harmless."""
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar, Unpack, overload
+from typing import IO, Any, TypeVar, Unpack, overload
 
+from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import EntryNotFoundError
+from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
-from remit.ledger.imports import Importer, ImportReport
-from remit.ledger.opening import StoreAddress
+from remit.ledger.imports import Import, ImportReport
 from remit.ledger.queries import Equalities, Order, build_filter, find_orphans, pages, to_seq
 from remit.ledger.reader import EntryRow
 from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.search import TextIndex
 from remit.ledger.store import StageOpener, Transaction, Unit
+from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
 _T = TypeVar("_T")
@@ -32,7 +34,7 @@ _T = TypeVar("_T")
 _PAGE_SIZE = 500  # entries that a query fetches at once
 
 
-class LedgerClient:
+class LedgerClient(Closeable):
     """An open ledger. Safe to share between threads; open one in each process.
 
     Args:
@@ -62,10 +64,10 @@ class LedgerClient:
         verifier_key: VerifierKey | None = None,
     ) -> None:
         self._settings = settings = settings or default_settings().ledger
-        self._address = StoreAddress(str(path_or_url), settings)
+        self._reopen = functools.partial(open_store, str(path_or_url), settings, create=False)
         self._content_keys = frozenset(settings.content_keys)
         key = verifier_key if signer is None else signer.verifier_key
-        self._store = store = self._address.open(create=create)
+        self._store = store = self._reopen(create=create)
         self._index = TextIndex(store, self.transact)
         self._eraser = Eraser(store, self.transact)
         self.checkpoints = Checkpoints(store, self.transact, key, signer)
@@ -85,12 +87,6 @@ class LedgerClient:
 
     def __repr__(self) -> str:
         return f"LedgerClient({self.location!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def location(self) -> str:
@@ -323,7 +319,7 @@ class LedgerClient:
         """
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
-        verifier = Verifier(self._address, self._store, self.verifier_key, witnesses)
+        verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses)
         return verifier.verify(checkpoint, max(0, to_seq(first) or 0), jobs, deep, progress)
 
     def verify_chain(self) -> tuple[bool, list[str]]:
@@ -396,7 +392,15 @@ class LedgerClient:
             ExportFormatError: a line is malformed or does not hold.
             CheckpointError: the export is another log's.
         """
-        return Importer(self._store, self.transact, key).read(source, progress)
+        if isinstance(source, (str, Path)):
+            try:
+                with Path(source).open("rb") as file:
+                    return self.import_jsonl(file, key=key, progress=progress)
+            except OSError as error:
+                raise LedgerError(
+                    f"The export {source} cannot be read: {error.strerror or error}."
+                ) from error
+        return self.transact(lambda tx: Import(tx, self._store, key).read(source, progress))
 
     # -- erasing -----------------------------------------------------------------------
 

@@ -15,10 +15,9 @@ from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
 from remit.ledger.reader import chunks, marks
 from remit.ledger.record import is_plain_text
-from remit.ledger.search import TextIndex
+from remit.ledger.search import Run, TextIndex
 from remit.ledger.store import Store, Transaction
 
-Run = Callable[[Callable[[Transaction], Any]], Any]
 _Find = Callable[[Transaction], set[int]]  # the ids of the content to erase
 
 # A manifest too long for a record is content, and says what is installed.

@@ -37,7 +37,7 @@ def _words_of(text: str) -> list[str]:
 
 
 class TextIndex:
-    """The text index of a ledger."""
+    """The text index of a ledger; ``run`` commits a call in one transaction."""
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store

@@ -6,8 +6,9 @@ import asyncio
 import queue
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import override
 
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
@@ -21,7 +22,7 @@ from remit.agents.tools import current_call
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import run_blocking, start_background
+from remit.kernel.loops import Closeable, run_blocking, start_background
 
 __all__ = ["Conversation", "TurnEnded"]
 
@@ -33,7 +34,7 @@ class TurnEnded:
     result: TurnResult
 
 
-class Conversation:
+class Conversation(Closeable):
     """One session with an agent: say something, get a turn.
 
     A context manager: leaving the block writes ``SESSION_END``. A session can be resumed after
@@ -57,27 +58,9 @@ class Conversation:
         self._ending = ending
         self._ended = False
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    @override
+    def close(self) -> None:
         self.end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self.end)
 
     @property
     def session_id(self) -> str:

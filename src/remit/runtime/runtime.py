@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
+
+from typing_extensions import override
 
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import list_sessions
@@ -19,7 +20,7 @@ from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
 from remit.kernel.installed import InstalledFiles
-from remit.kernel.loops import run_blocking
+from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.settings import LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
@@ -38,7 +39,7 @@ __all__ = ["Runtime"]
 _RETENTION_EVERY_S = 3600.0
 
 
-class Runtime:
+class Runtime(Closeable):
     """One open root: ledger, gateway, agents. Use :meth:`open`; it is a context manager.
 
     Attributes:
@@ -135,26 +136,8 @@ class Runtime:
         # A misspelt tool shows here, not in the first turn.
         self._admin = self._agents.admin(tools, native_tools=self._has_native_tools())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    @override
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
         await asyncio.to_thread(self.close)
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError, VirtualKeyError
 from remit.gateway.auth.identity import Identity
@@ -26,6 +25,7 @@ from remit.gateway.auth.virtual_key import (
     time_text,
 )
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.loops import Closeable
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 __all__ = ["KeyStore"]
@@ -37,7 +37,7 @@ _InTransaction = Callable[[Transaction, str], dict[str, Any]]
 _Keys = list[VirtualKey]  # within the class, `list` is the method
 
 
-class KeyStore:
+class KeyStore(Closeable):
     """Makes, revokes and checks virtual keys.
 
     Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects passwords; these secrets
@@ -65,17 +65,6 @@ class KeyStore:
 
     def __repr__(self) -> str:
         return f"KeyStore({self._ledger.location!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Refuse every key from now on and end the thread. Closing twice is harmless.

@@ -3,7 +3,7 @@
 Pure functions over bytes: no database, no network, no knowledge of what a leaf means.
 """
 
-from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint
+from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint, TlogProof
 from remit.ledger.tlog.errors import (
     CheckpointError,
     KeyFormatError,
@@ -23,7 +23,6 @@ from remit.ledger.tlog.merkle import (
     verify_inclusion,
 )
 from remit.ledger.tlog.note import Note, Signer, VerifierKey
-from remit.ledger.tlog.proof import TlogProof
 from remit.ledger.tlog.tiles import (
     TILE_WIDTH,
     bundle,

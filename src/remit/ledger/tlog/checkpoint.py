@@ -1,4 +1,4 @@
-"""Checkpoints (C2SP tlog-checkpoint) and their cosignatures (C2SP tlog-cosignature)."""
+"""Checkpoints, their cosignatures and proofs (C2SP tlog-checkpoint, -cosignature, -proof)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from remit.ledger.tlog.errors import CheckpointError, NoteError
+from remit.ledger.tlog.errors import CheckpointError, NoteError, ProofError
+from remit.ledger.tlog.merkle import leaf_hash, verify_inclusion
 from remit.ledger.tlog.note import (
     COSIGNATURE,
+    MAX_NOTE_BYTES,
     Note,
     NoteSignature,
     Signer,
@@ -18,6 +20,9 @@ from remit.ledger.tlog.note import (
     parse_base64,
     parse_decimal,
 )
+
+_PROOF_HEADER = "c2sp.org/tlog-proof@v1"
+_MAX_HASHES = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +162,71 @@ class SignedCheckpoint:
 
 def _cosigned(text: str, timestamp: int) -> bytes:
     return f"cosignature/v1\ntime {timestamp}\n{text}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class TlogProof:
+    """An inclusion proof and the checkpoint it leads to.
+
+    Attributes:
+        index: of the leaf, from 0.
+        path: hashes from the leaf's sibling to the root's child.
+        signed: the checkpoint.
+        extra: opaque bytes that nothing authenticates; ``None`` when there are none.
+    """
+
+    index: int
+    path: tuple[bytes, ...]
+    signed: SignedCheckpoint
+    extra: bytes | None = None
+
+    def __str__(self) -> str:
+        lines = [_PROOF_HEADER]
+        if self.extra is not None:
+            lines.append(f"extra {base64.b64encode(self.extra).decode()}")
+        lines.append(f"index {self.index}")
+        lines.extend(base64.b64encode(item).decode() for item in self.path)
+        return "\n".join(lines) + "\n\n" + str(self.signed)
+
+    @classmethod
+    def parse(cls, data: str | bytes) -> TlogProof:
+        """Read a proof file; raises :class:`ProofError` or what the checkpoint raises."""
+        try:
+            text = data.decode() if isinstance(data, bytes) else data
+        except UnicodeDecodeError as error:
+            raise ProofError("The proof is not UTF-8.") from error
+        if len(text) > MAX_NOTE_BYTES:
+            raise ProofError("The proof is too long.")
+        head, separator, checkpoint = text.partition("\n\n")
+        header, *lines = head.split("\n")
+        if header != _PROOF_HEADER or not separator:
+            raise ProofError(
+                "This is not a proof.", next_step=f"It begins with the line {_PROOF_HEADER}."
+            )
+        extra = None
+        if lines and lines[0].startswith("extra "):
+            extra = parse_base64(lines.pop(0)[6:])
+            if extra is None:
+                raise ProofError("The proof's extra data is not base64.")
+        name, _, digits = lines.pop(0).partition(" ") if lines else ("", "", "")
+        index = parse_decimal(digits)
+        if name != "index" or index is None:
+            raise ProofError("The proof names no index.")
+        if len(lines) > _MAX_HASHES:
+            raise ProofError("The inclusion proof is too long.")
+        hashes = [item for line in lines if (item := parse_base64(line, 32)) is not None]
+        if len(hashes) != len(lines):
+            raise ProofError("A hash of the proof is not base64 of 32 bytes.")
+        return cls(index, tuple(hashes), SignedCheckpoint.parse(checkpoint), extra)
+
+    def verify(self, record: bytes, key: VerifierKey) -> Checkpoint:
+        """The checkpoint, once ``record`` is seen to be leaf ``index`` of the tree ``key`` signed.
+
+        Raises:
+            CheckpointError: the checkpoint is another log's or another key's.
+            ProofError: the record is not in that tree at that place.
+        """
+        checkpoint = self.signed.verify(key)
+        leaf = leaf_hash(record)
+        verify_inclusion(leaf, self.index, checkpoint.size, self.path, checkpoint.root)
+        return checkpoint

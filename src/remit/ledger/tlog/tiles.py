@@ -7,13 +7,10 @@ from collections.abc import Iterable
 
 from remit.ledger.tlog.errors import TileError
 
-TILE_HEIGHT = 8
-"""Levels of the tree in one tile."""
-
-TILE_WIDTH = 1 << TILE_HEIGHT
+TILE_WIDTH = 256
 """Hashes in a full tile, entries in a full bundle."""
 
-HASH_BYTES = 32
+_HASH_BYTES = 32
 _MAX_ENTRY = 65_535
 
 
@@ -61,12 +58,12 @@ def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
 
 def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
     """The ``width`` hashes of a tile; raises :class:`TileError` when they are not there."""
-    if len(data) != width * HASH_BYTES:
+    if len(data) != width * _HASH_BYTES:
         raise TileError(
-            f"The tile is {len(data)} bytes long; {width} hashes are {width * HASH_BYTES}.",
+            f"The tile is {len(data)} bytes long; {width} hashes are {width * _HASH_BYTES}.",
             next_step="It was cut off or mixed up in transit: fetch it again.",
         )
-    return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
+    return [data[start : start + _HASH_BYTES] for start in range(0, len(data), _HASH_BYTES)]
 
 
 def _index_path(index: int) -> str:

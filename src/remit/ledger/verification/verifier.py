@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from remit.ledger.checkpoints import stored_notes
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.opening import StoreAddress
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
@@ -35,16 +34,19 @@ _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes cos
 
 
 class Verifier:
-    """One verification of one ledger. Without a ``key`` signatures are not checked."""
+    """One verification of one ledger.
+
+    Without a ``key`` signatures are not checked. ``reopen`` opens the store in another process.
+    """
 
     def __init__(
         self,
-        address: StoreAddress,
+        reopen: Callable[[], Store],
         store: Store,
         key: VerifierKey | None,
         witnesses: Sequence[VerifierKey],
     ) -> None:
-        self._address = address
+        self._reopen = reopen
         self._store = store
         self._key = key
         self._witnesses = witnesses
@@ -105,7 +107,7 @@ class Verifier:
                 done = min(done + number, total)
                 progress(done, total)
 
-        with _runner(self._address, self._store, jobs if total > _WORTH_A_PROCESS else 1) as run:
+        with _runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as run:
             damage = Damage()
             for number, bad in run(check_contents, content_ranges):
                 report.contents += number
@@ -316,7 +318,7 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _runner(address: StoreAddress, store: Store, jobs: int) -> Iterator[_Run[Any]]:
+def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_Run[Any]]:
     """A runner of checks in ``jobs`` processes, each with a store of its own."""
     if jobs == 1:
         yield lambda check, ranges: (check(store, *item) for item in ranges)
@@ -325,7 +327,7 @@ def _runner(address: StoreAddress, store: Store, jobs: int) -> Iterator[_Run[Any
         jobs,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_open,
-        initargs=(address,),
+        initargs=(reopen,),
     )
 
     def run(check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
@@ -346,8 +348,8 @@ def _runner(address: StoreAddress, store: Store, jobs: int) -> Iterator[_Run[Any
 _STORE: list[Store] = []  # of a worker process
 
 
-def _open(address: StoreAddress) -> None:
-    _STORE.append(address.open(create=False))
+def _open(reopen: Callable[[], Store]) -> None:
+    _STORE.append(reopen())
 
 
 def _check(check: Callable[..., Any], item: tuple[Any, ...]) -> Any:

@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Any
 
 from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
@@ -24,7 +24,7 @@ from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.web import web_streams
 from remit.agents.tools.tool import Tool, ToolError
-from remit.kernel.loops import call_in_thread
+from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
 
@@ -37,7 +37,7 @@ _OWN_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
 
 
-class McpServer:
+class McpServer(Closeable):
     """One server of ``[mcp.NAME]``, over stdio or streamable HTTP.
 
     It starts when its tools are first asked for. One that died is started again by the next
@@ -61,12 +61,6 @@ class McpServer:
 
     def __repr__(self) -> str:
         return f"McpServer({self.name!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def tools(self) -> list[Tool]:
         """What the server offers now; it is started when it does not run. Blocks until then.

@@ -1,0 +1,45 @@
+"""Which store a path or URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from remit.kernel.settings import LedgerSettings
+from remit.ledger.errors import LedgerError
+from remit.ledger.sqlite import SqliteStore
+from remit.ledger.store import Store
+
+_COMPRESS_ABOVE_BYTES = 8192
+
+
+def open_store(target: str, settings: LedgerSettings, *, create: bool) -> Store:
+    """Open the store at a SQLite path or ``postgresql://…``.
+
+    Raises:
+        LedgerFormatError: the file or database is not a ledger.
+        LedgerError: it cannot be opened or made.
+    """
+    keys = frozenset(settings.content_keys)
+    if target.startswith(("postgresql://", "postgres://")):
+        try:
+            from remit.ledger.postgres import PostgresStore
+        except ModuleNotFoundError as error:
+            raise LedgerError(
+                "The PostgreSQL driver is not installed.",
+                next_step="pip install 'remit[postgres]'",
+            ) from error
+        return PostgresStore(
+            target, content_keys=keys, lock_timeout_s=settings.lock_timeout_s, create=create
+        )
+    if "://" in target:
+        raise LedgerError(
+            f"A ledger cannot be kept at {target.partition('://')[0]}://….",
+            next_step="Give the path of a SQLite file, or postgresql://user@host/database.",
+        )
+    return SqliteStore(
+        Path(target),
+        content_keys=keys,
+        compress_above=_COMPRESS_ABOVE_BYTES,
+        lock_timeout_s=settings.lock_timeout_s,
+        create=create,
+    )
