@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +18,6 @@ from remit.packages.verification import check_envelope
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
-    from remit.packages.shipped import ShippedPackages
-
 
 _SIGNATURE_SUFFIX = ".intoto.json"
 
@@ -94,7 +93,7 @@ def admit(
     limits: PackageSettings,
     *,
     dev: bool,
-    shipped: ShippedPackages | None = None,
+    shipped: Callable[[IncomingArchive, Archive], IncomingArchive] | None = None,
     installed: bool = False,
     threshold: int | None = None,
 ) -> Candidate:
@@ -106,7 +105,7 @@ def admit(
         limits: what the archive and its signatures may cost.
         dev: let a package pass that is not signed; its record says so. One that is signed has to
             be signed well all the same.
-        shipped: what comes with the running distribution, which the root's own key signs.
+        shipped: signs what comes with the running distribution by the root's own key.
         installed: it was let in before; only revoked keys count against it now.
         threshold: how many keys have to sign, where that is not what the policy says now.
 
@@ -118,7 +117,7 @@ def admit(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed
     )
     if not incoming.envelope and shipped is not None:
-        incoming = shipped.signed(incoming, archive)
+        incoming = shipped(incoming, archive)
     signature = {"waived": False, "keyids": [], "threshold": 0, "envelope_sha256": ""}
     try:
         signed = check_envelope(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Iterator, Sequence
 
 from remit.kernel.root import Root
@@ -17,7 +18,7 @@ from remit.packages.lock import package_lock
 from remit.packages.plan import Change, Plan, earlier_version, installing, make_plan
 from remit.packages.preconditions import check_after, check_before
 from remit.packages.registry import InstalledPackage, Registry
-from remit.packages.shipped import ShippedPackages
+from remit.packages.shipped import sign_shipped
 from remit.packages.trust import TrustPolicy, sync_trust
 
 
@@ -95,7 +96,7 @@ class PackageManager:
         """
         with self._locked() as registry:
             policy = sync_trust(self._root.path / TrustPolicy.FILE, self._ledger)
-            shipped = ShippedPackages(self._root)
+            shipped = functools.partial(sign_shipped, self._root)
             there: list[Candidate] = []
             coming: list[Candidate] = []
             for incoming in archives:

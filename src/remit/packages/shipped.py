@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from remit.packages.admission import IncomingArchive
 from remit.packages.archive import Archive
 from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
-from remit.packages.files import check_folders
+from remit.packages.files import check_folders, disk_errors
 from remit.packages.lock import package_lock
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import InstalledPackage
@@ -25,20 +26,7 @@ from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 if TYPE_CHECKING:
     from remit.packages.manager import PackageManager
 
-__all__ = [
-    "ASIDE_FOLDER",
-    "ShippedPackages",
-    "found_packages",
-    "install_shipped",
-    "is_root_key",
-    "move_aside",
-    "root_key_path",
-    "shipped_archives",
-    "shipped_ids",
-]
-
 ASIDE_FOLDER = "before-packages"
-_FOLDER = "assets/packages"
 _KEY_NAME = "root"
 
 
@@ -63,48 +51,31 @@ def root_key_path(root: Root) -> Path:
     return root.keys / "packages.pem"
 
 
-class ShippedPackages:
-    """What comes with the distribution, vouched for by the root's own key.
+def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
+    """The archive with the signature of the root's own key, when it is what the distribution ships.
 
-    The distribution's files are held against its RECORD first; of an editable install, which has
-    no hashes, the waiver in the ledger speaks.
+    The distribution's files are compared with its RECORD first; an editable install has no
+    hashes, which is waived in the ledger.
 
-    Args:
-        root: whose key signs.
+    Raises:
+        PackageError: ``distribution_changed``: it is, but the distribution's files are not
+            what was installed.
     """
-
-    def __init__(self, root: Root) -> None:
-        self._root = root
-
-    def signed(self, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
-        """The archive with the root's signature, when it is what the distribution ships.
-
-        Raises:
-            PackageError: ``distribution_changed``: it is, but the distribution's files are not
-                what was installed.
-        """
-        manifest = archive.manifest
-        shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")
-        if shipped is None or shipped.digest != archive.digest:
-            return incoming
-        key_path = root_key_path(self._root)
-        if not key_path.is_file():
-            return incoming
-        distribution = _distribution()
-        if problems := _problems():
-            raise PackageError(
-                "distribution_changed",
-                f"The installed files of Remit are not what was installed: {problems[0]}",
-                next_step="Install Remit again; `remit gate check --gate G0B` lists all changes.",
-            )
-        source = {"distribution": "remit", "version": distribution.version}
-        envelope = sign(archive.digest, manifest, PackageKey.load(key_path), source=source)
-        return IncomingArchive(
-            incoming.data,
-            envelope,
-            f"distribution remit {distribution.version}",
-            incoming.expected_id,
+    manifest = archive.manifest
+    shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")
+    key_path = root_key_path(root)
+    if shipped is None or shipped.digest != archive.digest or not key_path.is_file():
+        return incoming
+    version, problems = _distribution()
+    if problems:
+        raise PackageError(
+            "distribution_changed",
+            f"The installed files of Remit are not what was installed: {problems[0]}",
+            next_step="Install Remit again; `remit gate check --gate G0B` lists all changes.",
         )
+    source = {"distribution": "remit", "version": version}
+    envelope = sign(archive.digest, manifest, PackageKey.load(key_path), source=source)
+    return replace(incoming, envelope=envelope, source=f"distribution remit {version}")
 
 
 def found_packages(
@@ -120,23 +91,25 @@ def found_packages(
         new_ledger: the ledger was lost and begins again: trust the key that is there.
 
     Returns:
-        Whether the running code is an editable install, which has no hashes to be held against.
+        Whether the running code is an editable install, which has no hashes to compare it with.
 
     Raises:
         PackageError: ``foreign_key``: there is a key that the ledger does not know as trusted;
             or the key or ``trust.json`` cannot be written or read.
     """
-    root_key_path(root).parent.mkdir(mode=0o700, exist_ok=True)
-    file = root.path / TrustPolicy.FILE
+    place, file = root_key_path(root), root.path / TrustPolicy.FILE
+    place.parent.mkdir(mode=0o700, exist_ok=True)
     with package_lock(root.path, wait_s):
         first = new_ledger and not recorded_trust(ledger)
-        key, made = _root_key(root, ledger, adopt=first)
-        if first:
-            _forget_unrecorded(file, key)
+        key, made = _root_key(place, None if first else read_trust(file, ledger))
+        if first and file.exists():
+            # A list that says no more than is recorded now is no other's.
+            policy = TrustPolicy.load(file)
+            if policy.threshold == 1 and [one.key_id for one in policy.keys] == [key.key_id]:
+                file.unlink()
         change_trust(file, ledger, lambda policy: _with(policy, key), by)
-        if made is not None:
-            # Only a key on record gets the name: killed before, the next time makes another.
-            made.replace(root_key_path(root))
+        # Only a key on record gets the name: killed before, the next time makes another.
+        made.replace(place)
     distribution = Distribution.current()
     if distribution.editable and not waived(ledger, EDITABLE_INSTALL):
         record_waiver(
@@ -149,52 +122,39 @@ def found_packages(
     return distribution.editable
 
 
-def _root_key(root: Root, ledger: LedgerClient, *, adopt: bool) -> tuple[PackageKey, Path | None]:
-    """The root's own key; and where it is while it does not have its name yet."""
-    place = root_key_path(root)
-    policy = read_trust(root.path / TrustPolicy.FILE, ledger) if not adopt else TrustPolicy()
+def _root_key(place: Path, policy: TrustPolicy | None) -> tuple[PackageKey, Path]:
+    """The root's own key and its file; without a policy, any key that is there is taken."""
     if os.path.lexists(place):
         key = PackageKey.load(place)
-        if not adopt and not is_root_key(policy, key):
+        if policy is not None and not is_root_key(policy, key):
+            known = policy.get(key.key_id)
             raise PackageError(
                 "foreign_key",
                 f"{place} is not a key that the ledger knows: {key.key_id[:16]}… is "
-                f"{_status(policy, key)}.",
+                f"{known.status if known else 'not on record'}.",
                 next_step="Move it away, and `remit init` makes a new one. If the ledger was "
                 "lost: `remit init --new-ledger`.",
             )
-        return key, None
+        return key, place
     beside = place.with_name(f"{place.name}.new")
     if os.path.lexists(beside):
-        if is_root_key(policy, key := PackageKey.load(beside)):
+        key = PackageKey.load(beside)
+        if policy is not None and is_root_key(policy, key):
             return key, beside  # killed between the record and the name
         beside.unlink()
     return PackageKey.create(beside, _KEY_NAME), beside
-
-
-def _status(policy: TrustPolicy, key: PackageKey) -> str:
-    known = policy.get(key.key_id)
-    return "not on record" if known is None else known.status
-
-
-def _forget_unrecorded(file: Path, key: PackageKey) -> None:
-    """Where the ledger is new, take away a list that says no more than this makes again."""
-    if file.exists():
-        policy = TrustPolicy.load(file)
-        if policy.threshold == 1 and [one.key_id for one in policy.keys] == [key.key_id]:
-            file.unlink()
 
 
 def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
     """The key trusted for what ships, and for what it was trusted for before."""
     known = policy.get(key.key_id)
     ships = [name for name in shipped_ids() if known is None or not known.may_sign(name)]
-    if known is not None:
-        if not ships:
-            return policy
-        return policy.with_key(key.public, known.name, packages=[*known.packages, *ships])
-    # Another root's own key may be trusted here too: of a ledger that was imported.
-    return policy.with_key(key.public, f"{_KEY_NAME} {key.key_id[:8]}", packages=ships)
+    if known is None:
+        # Another root's own key may be trusted here too: of a ledger that was imported.
+        return policy.with_key(key.public, f"{_KEY_NAME} {key.key_id[:8]}", packages=ships)
+    if not ships:
+        return policy
+    return policy.with_key(key.public, known.name, packages=[*known.packages, *ships])
 
 
 def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
@@ -202,7 +162,7 @@ def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
     return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 
 
-def move_aside(root: Path) -> list[str]:
+def move_aside(root: Path) -> None:
     """Move files in the way of shipped ones below ``before-packages/``; none is lost.
 
     Only for a root in which nothing was ever installed: one of a version before packages.
@@ -210,53 +170,31 @@ def move_aside(root: Path) -> list[str]:
     Args:
         root: the root's directory.
 
-    Returns:
-        Paths of what was moved.
-
     Raises:
         PackageError: ``unwritable``, or ``linked_folder``.
     """
-    moved = []
     files = {path: data for one in _shipped().values() for path, data in one.files.items()}
-    try:
+    with disk_errors():
         for path, data in files.items():
             check_folders(root, path)
-            file = root / path
+            file, target = root / path, root / ASIDE_FOLDER / path
             if not os.path.lexists(file) or (not file.is_symlink() and file.read_bytes() == data):
                 continue
-            target = root / ASIDE_FOLDER / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists():
-                continue  # an earlier try; installing says that the file is in the way
-            os.replace(file, target)
-            moved.append(path)
-    except OSError as error:
-        raise PackageError(
-            "unwritable",
-            f"{error.filename or root} cannot be moved: {error.strerror or error}.",
-            next_step="Make the root writable for this user.",
-        ) from error
-    return moved
+            if not target.exists():  # else of an earlier try; installing says what is in the way
+                file.replace(target)
 
 
 @functools.cache
 def _shipped() -> dict[str, Archive]:
     """The packages by ``ID-VERSION``: read once in a process, as the files do not change."""
-    found = {}
-    with resources.as_file(resources.files("remit").joinpath(_FOLDER)) as folder:
-        for directory in sorted(folder.iterdir()):
-            if directory.joinpath("manifest.json").is_file():
-                archive = Archive.from_directory(directory)
-                found[f"{archive.manifest.package_id}-{archive.manifest.version}"] = archive
-    return found
+    with resources.as_file(resources.files("remit").joinpath("assets/packages")) as folder:
+        archives = [Archive.from_directory(file.parent) for file in folder.glob("*/manifest.json")]
+    return {f"{one.manifest.package_id}-{one.manifest.version}": one for one in archives}
 
 
 @functools.cache
-def _distribution() -> Distribution:
-    return Distribution.current()
-
-
-@functools.cache
-def _problems() -> tuple[str, ...]:
-    distribution = _distribution()
-    return () if distribution.editable else tuple(distribution.problems())
+def _distribution() -> tuple[str, list[str]]:
+    """The version that runs, and what is wrong with its files where they have hashes."""
+    distribution = Distribution.current()
+    return distribution.version, [] if distribution.editable else distribution.problems()

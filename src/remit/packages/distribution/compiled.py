@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["compiled_problems"]
-
 # Constants of PEP 552.
 _HEAD = 16
 _HASH_BASED = 0b01

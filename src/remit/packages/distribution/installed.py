@@ -21,8 +21,6 @@ from urllib.parse import unquote, urlsplit
 
 from remit.packages.distribution.compiled import compiled_problems
 
-__all__ = ["PACKAGE", "Distribution", "project_of", "record_row"]
-
 PACKAGE = "remit"
 _NEEDED = ("METADATA", "WHEEL", "entry_points.txt")
 _INFO = re.compile(rf"{PACKAGE}-([0-9][^-/]*)\.dist-info")

@@ -19,8 +19,6 @@ from remit.packages.distribution.installed import (
     record_row,
 )
 
-__all__ = ["DistributionError", "repack_wheel"]
-
 _TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP can state
 _UNIX = 3
 _FILE = 0o100644 << 16

@@ -37,8 +37,6 @@ from remit.packages.index.fetcher import IndexFetcher, parse_location
 from remit.packages.index.listing import ARCHIVE, ENVELOPE, Listed, list_packages, target_path
 from remit.packages.lock import file_lock
 
-__all__ = ["IndexState", "PackageIndex", "find_in_indexes", "open_indexes", "remove_index"]
-
 _FOLDER = "indexes"
 _CONFIG = "index.json"
 _TRUSTED = "trusted-root.json"

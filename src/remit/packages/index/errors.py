@@ -21,8 +21,6 @@ from remit.packages.errors import PackageIndexError
 if TYPE_CHECKING:
     from remit.packages.index.fetcher import IndexFetcher
 
-__all__ = ["index_error", "translate_errors"]
-
 _NEXT_STEPS = {
     "index_bad_signature": "Do not use it before you know why: the file was changed, it is a page "
     "of another server, or the keys are others than those you trust. Get root metadata from who "

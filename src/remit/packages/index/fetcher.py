@@ -22,8 +22,6 @@ from typing_extensions import override
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import PackageIndexSettings
 
-__all__ = ["IndexFetcher", "parse_location"]
-
 _CHUNK = 1 << 16
 _MOVED = (301, 302, 303, 307, 308)
 _NOT_FOUND = 404

@@ -15,8 +15,6 @@ from tuf.api.metadata import TargetFile
 
 from remit.packages.versions import precedence
 
-__all__ = ["ARCHIVE", "ENVELOPE", "Listed", "list_packages", "target_path"]
-
 ARCHIVE = "tar.gz"
 ENVELOPE = "intoto.json"
 

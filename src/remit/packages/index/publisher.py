@@ -37,8 +37,6 @@ from remit.packages.lock import file_lock
 from remit.packages.package_key import PackageKey
 from remit.packages.signatures import read_envelope
 
-__all__ = ["IndexPublisher"]
-
 _KINDS: tuple[type[Any], ...] = (Root, Targets, Snapshot, Timestamp)
 _ROLES = tuple(kind.type for kind in _KINDS)
 _PUBLIC, _PRIVATE = 0o644, 0o600  # modes of files
