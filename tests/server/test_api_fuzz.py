@@ -74,11 +74,10 @@ def test_an_operator_never_breaks_it(served: Served, mode: GenerationMode) -> No
         assert response.status_code != 401
         assert response.status_code < 500
 
-    served.each(mode, 12, check)
+    served.each(mode, 6, check)
 
 
-@MODES
-def test_nobody_gets_in_without_a_key(served: Served, mode: GenerationMode) -> None:
+def test_nobody_gets_in_without_a_key(served: Served) -> None:
     before = served.runtime.ledger.count()
 
     def check(case: Case) -> None:
@@ -87,5 +86,5 @@ def test_nobody_gets_in_without_a_key(served: Served, mode: GenerationMode) -> N
         assert response.status_code == 401
         assert response.json()["error"]["code"] == "invalid_api_key"
 
-    served.each(mode, 3, check)
+    served.each(GenerationMode.POSITIVE, 1, check)
     assert served.runtime.ledger.count() == before

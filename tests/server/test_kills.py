@@ -12,5 +12,5 @@ from benchmarks.kills import kills
 
 def test_servers_killed_again_and_again_under_load(target: str, tmp_path: Path) -> None:
     database = target if target.startswith("postgresql://") else ""
-    report = kills(tmp_path / "root", number=6, database=database)
+    report = kills(tmp_path / "root", number=3, database=database)
     assert report.problems == [], str(report)

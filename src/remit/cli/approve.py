@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from remit.agents.approvals import Approval
     from remit.ledger import LedgerClient
 
-__all__ = ["approve", "ask_person", "print_waiting"]
 
 _LONGEST_LINE = 100
 

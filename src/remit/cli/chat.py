@@ -1,4 +1,4 @@
-"""``remit chat``: the ADMIN shell."""
+"""``remit chat``, the ADMIN shell, and ``remit ask``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, note, say, whoami
+from remit.cli.shared import common, echo_json, note, reads, say, whoami
 
 if TYPE_CHECKING:
     from remit.agents.approvals import Approval
     from remit.agents.supervisor import TurnResult
     from remit.runtime import Conversation, Runtime
 
-__all__ = ["Shell", "chat", "run_chat"]
 
 _HELP = """\
 /session   this session's id               /cost       what it has used
@@ -28,9 +27,15 @@ _HELP = """\
 /exit      end the session"""
 
 
+def _which(function: Any) -> Any:
+    """``--model`` and ``--session``."""
+    about = "Which model answers: auto, a provider, a model, provider/model."
+    session = click.option("--session", "session_id", help="Go on with this session.")
+    return click.option("--model", help=about)(session(function))
+
+
 @click.command()
-@click.option("--model", help="Which model answers: auto, a provider, a model, provider/model.")
-@click.option("--session", "session_id", help="Go on with this session.")
+@_which
 @click.option("--agent", "agent_id", help="Talk to this agent, which a package brought.")
 @common
 def chat(
@@ -58,6 +63,44 @@ def run_chat(
             if session_id is not None:
                 shell.pick_up()
             shell.talk()
+
+
+@click.command()
+@click.argument("message", nargs=-1, required=True)
+@_which
+@reads
+def ask(
+    root: Path | None,
+    as_json: bool,
+    message: tuple[str, ...],
+    session_id: str | None,
+    model: str | None,
+) -> None:
+    """One message, one answer.
+
+    Exit 1 when no answer passed the quality gate, or when a tool waits for a person.
+    """
+    from remit.agents.supervisor import TurnPendingError
+    from remit.cli.turns import TurnPrinter, turn_data
+    from remit.runtime import Runtime
+
+    with Runtime.open(root, model=model, create=True) as runtime:
+        runtime.require_model()
+        with runtime.session(session_id) as conversation:
+            printer = TurnPrinter(quiet=as_json)
+            try:
+                result = conversation.turn(" ".join(message), on_event=printer)
+            except TurnPendingError as pending:
+                if as_json:
+                    echo_json({"session_id": session_id, "waiting_for": [*pending.request_ids]})
+                raise
+            printer.finish(result)
+    if as_json:
+        echo_json(turn_data(result))
+    else:
+        note(f"session {result.session_id}, {result.cost_summary['total_tokens']} tokens")
+    answered = result.quality_gate_passed or result.degraded
+    raise SystemExit(0 if answered and not result.waiting else 1)
 
 
 class Shell:

@@ -1,67 +1,22 @@
-"""``remit key``."""
+"""``remit key``: virtual keys."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.budget import limits_of
 from remit.cli.shared import emit, note, open_ledger, reads, table, whoami
 
 if TYPE_CHECKING:
     from remit.gateway.auth import KeyStore, NewKey, VirtualKey
-    from remit.ledger import LedgerClient, Transaction
+    from remit.ledger import LedgerClient
 
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_NOT_AGAIN = "It is not stored and will not be shown again."
 _COLUMNS = ("key_id", "name", "role", "state", "prefix", "expires", "models")
-
-
-def _usd(ctx: click.Context, param: click.Parameter, value: str | None) -> Decimal | None:
-    """An amount of US dollars, exact."""
-    try:
-        amount = None if value is None else Decimal(value)
-    except InvalidOperation:
-        amount = Decimal(-1)
-    if amount is not None and not (amount.is_finite() and amount >= 0):
-        raise click.BadParameter(f"{value!r} is not an amount of dollars from 0 on.")
-    return amount
-
-
-def _expiry(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """A duration from now, or an ISO date or time; without a zone it is UTC."""
-    if value is None:
-        return None
-    try:
-        if _DURATION.fullmatch(value):
-            return datetime.now(UTC) + _duration(ctx, param, value)
-        moment = datetime.fromisoformat(value)
-    except OverflowError as error:
-        raise click.BadParameter(f"{value!r} is beyond all calendars.") from error
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{value!r} is neither 30d or 12h nor a date such as 2027-01-31."
-        ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _duration(ctx: click.Context, param: click.Parameter, value: str) -> timedelta:
-    """``30d``, ``12h``, ``15m``, ``90s``."""
-    found = _DURATION.fullmatch(value)
-    if found is None:
-        raise click.BadParameter(f"{value!r} is not a time such as 30d, 12h, 15m or 90s.")
-    try:
-        return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
-    except OverflowError as error:
-        raise click.BadParameter(f"{value!r} is beyond all calendars.") from error
+_LIMITS = {"budget_usd": "usd", "budget_tokens": "tokens", "rpm": "rpm", "tpm": "tpm"}
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -80,57 +35,34 @@ def key() -> None:
 @key.command()
 @click.option("--name", required=True, help="What people call it.")
 @click.option(
-    "--role",
-    type=click.Choice(["admin", "operator", "agent", "auditor"]),
-    default="agent",
+    "--role", type=click.Choice(["admin", "operator", "agent", "auditor"]), default="agent",
     show_default=True,
-)
-@click.option(
-    "--budget-usd", callback=_usd, metavar="USD", help="Most US dollars that it may spend."
-)
+)  # fmt: skip
+@click.option("--budget-usd", metavar="USD", help="Most US dollars that it may spend.")
 @click.option("--budget-tokens", type=click.IntRange(min=0), help="Most tokens.")
 @click.option("--rpm", type=click.IntRange(min=1), help="Most requests a minute.")
 @click.option("--tpm", type=click.IntRange(min=1), help="Most tokens a minute.")
 @click.option("--models", callback=_names, metavar="A,B", help="Only these; gpt-4o* is a pattern.")
 @click.option("--agents", callback=_names, metavar="A,B", help="Only in the name of these agents.")
 @click.option("--tiers", callback=_names, metavar="A,B", help="Only in these: hot, ho2, ho1.")
-@click.option("--expires", callback=_expiry, help="30d, 12h, or a date (its beginning, UTC).")
-@click.option("--user", default="", help="Id of the user it is for.")
-@click.option("--team", default="", help="Id of the team.")
-@click.option("--organisation", default="", help="Id of the organisation.")
+@click.option("--expires", help="30d, 12h, or a date (its beginning, UTC).")
+@click.option("--user", "user_id", default="", help="Id of the user it is for.")
+@click.option("--team", "team_id", default="", help="Id of the team.")
+@click.option("--organisation", "organisation_id", default="", help="Id of the organisation.")
 @reads
-def create(
-    root: Path | None,
-    as_json: bool,
-    budget_usd: Decimal | None,
-    budget_tokens: int | None,
-    rpm: int | None,
-    tpm: int | None,
-    user: str,
-    team: str,
-    organisation: str,
-    **scopes: Any,
-) -> None:
+def create(root: Path | None, as_json: bool, name: str, expires: str | None, **scopes: Any) -> None:
     """Make a key. It is shown this once."""
-    given = {"usd": budget_usd, "tokens": budget_tokens, "rpm": rpm, "tpm": tpm}
-    limits = limits_of(given)
-    from remit.gateway.budget import BudgetScope, TokenBudgeter
+    from remit.gateway.auth import expiry_of
+    from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
+    limits = BudgetLimits.of(**{limit: scopes.pop(option) for option, limit in _LIMITS.items()})
     with _keys(root) as (client, keys):
-        budgeter = TokenBudgeter(client)
-
-        def set_limits(tx: Transaction, key_id: str) -> dict[str, Any]:
-            budgeter.allocate(BudgetScope(key_id=key_id), limits=limits, tx=tx)
-            return {}
-
         made = keys.create(
-            scopes.pop("name"),
+            name,
             **scopes,
-            user_id=user,
-            team_id=team,
-            organisation_id=organisation,
+            expires=expiry_of(expires) if expires is not None else None,
             requested_by=whoami(),
-            in_transaction=set_limits,
+            in_transaction=TokenBudgeter(client).for_new_key(limits),
         )
     _show_new(made, as_json)
 
@@ -143,7 +75,7 @@ def list_all(root: Path | None, as_json: bool, everything: bool) -> None:
     with _keys(root, signing=False) as (_, keys):
         found = keys.list(include_revoked=everything)
     rows = [[_cell(item, column) for column in _COLUMNS] for item in found]
-    emit(as_json, {"keys": [_plain(item) for item in found]}, table(_COLUMNS, rows))
+    emit(as_json, {"keys": [item.to_dict() for item in found]}, table(_COLUMNS, rows))
 
 
 @key.command()
@@ -162,14 +94,15 @@ def revoke(root: Path | None, as_json: bool, name_or_id: str, reason: str) -> No
 
 @key.command()
 @click.argument("name_or_id")
-@click.option(
-    "--grace", callback=_duration, default="0s", help="The old secret counts for so long: 24h, 15m."
-)
+@click.option("--grace", default="0s", help="The old secret counts for so long: 24h, 15m.")
 @reads
-def rotate(root: Path | None, as_json: bool, name_or_id: str, grace: timedelta) -> None:
+def rotate(root: Path | None, as_json: bool, name_or_id: str, grace: str) -> None:
     """Give a key a new secret; its id, scopes, budget and history stay."""
+    from remit.gateway.auth import duration_of
+
+    grace_s = duration_of(grace).total_seconds()
     with _keys(root) as (_, keys):
-        made = keys.rotate(name_or_id, grace_s=grace.total_seconds(), requested_by=whoami())
+        made = keys.rotate(name_or_id, grace_s=grace_s, requested_by=whoami())
     _show_new(made, as_json)
 
 
@@ -184,14 +117,8 @@ def _keys(root: Path | None, *, signing: bool = True) -> Iterator[tuple[LedgerCl
 def _show_new(made: NewKey, as_json: bool) -> None:
     """The secret alone on standard output, so that a script can take it."""
     emit(as_json, {"id": made.key_id, "name": made.name, "key": made.key}, [made.key])
-    note(f"This is the key {made.name} ({made.key_id}). {_NOT_AGAIN}")
-
-
-def _plain(item: VirtualKey) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    given = asdict(item)
-    return {"id": given.pop("key_id"), "name": given.pop("name"), "state": item.state, **given}
+    note(f"This is the key {made.name} ({made.key_id}). It is not stored and will not be shown "
+         "again.")  # fmt: skip
 
 
 def _cell(item: VirtualKey, column: str) -> str:

@@ -1,4 +1,4 @@
-"""``remit ledger``."""
+"""``remit ledger``: reading the record, and erasing content from it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import itertools
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli import erasure, proofs
+from remit.cli import proofs
 from remit.cli.shared import (
+    common,
     cut,
     echo_json,
     echo_json_line,
     emit,
+    note,
     open_ledger,
     open_settings,
     print_json_list,
     progress,
     reads,
     say,
+    whoami,
 )
+from remit.kernel.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from remit.ledger import ErasureReport
 
 # fmt: off
 _FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent-id", "tier",
@@ -39,7 +46,6 @@ def ledger() -> None:
 
 for _command in (
     proofs.verify, proofs.key, proofs.checkpoint, proofs.prove, proofs.export, proofs.import_,
-    erasure.erase, erasure.retain, erasure.compact,
 ):  # fmt: skip
     ledger.add_command(_command)
 
@@ -152,26 +158,91 @@ def recover(root: Path | None, as_json: bool) -> None:
     emit(as_json, {"settled": settled, "waiting": waiting}, [line])
 
 
-_SHOWN = {
-    "EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms"),
-}
-"""The metadata that a line shows, where it is not what comes first."""
+@ledger.command()
+@click.argument("entry_id", required=False)
+@click.option("--session", "session_id", help="Erase all content of a session.")
+@click.option("--subject", "subject_id", help="Erase all content that belongs to a person.")
+@click.option("--reason", help="Stays on record: name the request, not the person.")
+@click.option("--yes", is_flag=True, help="Do it. Without it, only say what would go.")
+@reads
+def erase(
+    root: Path | None, as_json: bool, reason: str | None, yes: bool, **which: str | None
+) -> None:
+    """Erase content for good; records, chain and old proofs stay valid.
+
+    By entry, what the entry shows goes wherever its session shows it, and so does whatever
+    quotes a longer text of it there.
+    """
+    if yes and not reason:
+        raise InvalidInputError("An erasure needs --reason: it stays on record.")
+    with open_ledger(root, signing=True) as client:
+        report = client.erase(**which, reason=reason or "-", requested_by=whoami(), dry_run=not yes)
+    _show_erasures([report], as_json, done=yes)
+
+
+@ledger.command()
+@click.option("--yes", is_flag=True, help="Do it. Without it, only say what would go.")
+@reads
+def retain(root: Path | None, as_json: bool, yes: bool) -> None:
+    """Erase content that is older than [ledger.retention_days] allows for its class of event."""
+    with open_ledger(root, signing=True) as client:
+        reports = client.retain(requested_by=whoami(), dry_run=not yes)
+    _show_erasures(reports, as_json, done=yes)
+
+
+@ledger.command()
+@common
+def compact(root: Path | None) -> None:
+    """Make erased bytes leave the files, where an erasure could not do it at once."""
+    with open_ledger(root) as client:
+        left = client.compact()
+    note(left or "Nothing that was erased is left in the files.")
+
+
+def _show_erasures(reports: list[ErasureReport], as_json: bool, *, done: bool) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "erased": done,
+            "erasure_id": report.erasure_id or None,
+            "values": report.values,
+            "entries": report.entries,
+            "sessions": report.sessions,
+            "remainder": report.remainder or None,
+        }
+        for report in reports
+    ]
+    lines = [] if rows else ["nothing to erase"]
+    for row in rows:
+        what = f"{row['values']} content values first shown by {row['entries']} entries"
+        under = f"erased {what}, under {row['erasure_id']}"
+        lines += [
+            under if done else f"would erase {what}; --yes does it",
+            *(f"  in {session}" for session in row["sessions"]),
+        ]
+    emit(as_json, rows[0] if len(rows) == 1 else {"erasures": rows}, lines)
+    for row in () if as_json else rows:
+        if row["remainder"]:
+            note(row["remainder"])
+
+
+# The metadata that a line shows, where it is not what comes first.
+_SHOWN = {"EXCHANGE": ("model_id", "input_tokens", "output_tokens", "cost_usd", "latency_ms")}
 
 
 def _line(entry: Any) -> str:
     metadata = entry.metadata
-    keys = _SHOWN.get(entry.event_type) or metadata
-    plain = (key for key in keys if _is_plain(metadata.get(key)))
-    most = len(keys) if entry.event_type in _SHOWN else 3
-    shown = [
-        f"{key}={cut(str(metadata[key]), _LINE_CHARS // 3)}"
-        for key in itertools.islice(plain, most)
+    keys = _SHOWN.get(entry.event_type)
+    plain = [
+        key
+        for key in keys or metadata
+        if isinstance(value := metadata.get(key), (str, int, float))
+        and not isinstance(value, bool)
+        and value != ""
     ]
+    shown = (
+        f"{key}={cut(str(metadata[key]), _LINE_CHARS // 3)}" for key in plain[: None if keys else 3]
+    )
     text = (
         f"{entry.id}  {entry.timestamp}  {entry.event_type:<18} {entry.reason}  {' '.join(shown)}"
     )
     return text if len(text) <= 2 * _LINE_CHARS else text[: 2 * _LINE_CHARS - 1] + "…"
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != ""

@@ -12,15 +12,13 @@ import click
 from remit._version import __version__
 from remit.kernel.errors import InvalidInputError, RemitError
 
-__all__ = ["main"]
-
 _COMMANDS = {
     "init": "remit.cli.setup:init",
     "doctor": "remit.cli.setup:doctor",
     "chat": "remit.cli.chat:chat",
-    "ask": "remit.cli.ask:ask",
+    "ask": "remit.cli.chat:ask",
     "serve": "remit.cli.serve:serve",
-    "mcp": "remit.cli.mcp:mcp",
+    "mcp": "remit.cli.serve:mcp",
     "key": "remit.cli.key:key",
     "budget": "remit.cli.budget:budget",
     "ledger": "remit.cli.ledger:ledger",
@@ -34,7 +32,7 @@ _COMMANDS = {
     "package": "remit.cli.package:package",
     "gate": "remit.cli.gate:gate",
     "bootstrap": "remit.cli.bootstrap:bootstrap",
-    "config": "remit.cli.config:config",
+    "config": "remit.cli.setup:config",
 }
 
 

@@ -28,7 +28,6 @@ from remit.kernel.errors import InvalidInputError, RemitError
 if TYPE_CHECKING:
     from remit.ledger import VerificationReport
 
-__all__ = ["checkpoint", "export", "import_", "key", "prove", "verify"]
 
 _FETCH_S = 10
 _MAX_CHECKPOINT = 1_000_000

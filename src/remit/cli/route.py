@@ -12,7 +12,6 @@ from remit.cli.shared import emit, note, open_ledger, reads, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["route"]
 
 _DECISION = "DEC-… | LED-…"
 

@@ -20,29 +20,6 @@ if TYPE_CHECKING:
     from remit.kernel.settings import LoadedSettings, Settings
     from remit.ledger import LedgerClient
 
-__all__ = [
-    "FILE",
-    "FOLDER",
-    "common",
-    "cut",
-    "debuggable",
-    "echo_json",
-    "echo_json_line",
-    "emit",
-    "note",
-    "open_ledger",
-    "open_root",
-    "open_settings",
-    "print_json_list",
-    "progress",
-    "reads",
-    "say",
-    "settings_of",
-    "show_step",
-    "table",
-    "whoami",
-    "write_file",
-]
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)

@@ -17,8 +17,6 @@ from remit.cli.shared import note, open_ledger, print_json_list, reads
 from remit.ledger import LedgerClient
 from remit.views import journey_text, open_journey, page_parts
 
-__all__ = ["print_trace", "trace"]
-
 _COLUMNS = (120, 24)  # where the output is no terminal
 
 

@@ -20,8 +20,6 @@ from remit.agents.workorders import (
 from remit.cli.shared import cut, note, say, table
 from remit.views.wording import dollars, json_text, visible
 
-__all__ = ["TurnPrinter", "call_text", "cost_text", "turn_data"]
-
 _MAX_ROWS = 60
 _CELL = 44
 _WIDE = 100

@@ -13,7 +13,6 @@ from remit.cli.shared import FOLDER, debuggable, emit, note
 if TYPE_CHECKING:
     from remit.ledger.tlog import VerifierKey
 
-__all__ = ["witness"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

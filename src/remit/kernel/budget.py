@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
+from typing import Any
 from urllib.parse import unquote
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -12,6 +13,13 @@ from remit.kernel.errors import InvalidInputError
 
 NANO = 1_000_000_000
 """Nano-dollars in a dollar: money is counted in whole nano-dollars (SPEC 5)."""
+
+USD_NAMES = {
+    "nano_limit": "limit_usd",
+    "spent_nano": "spent_usd",
+    "reserved_nano": "reserved_usd",
+}
+"""How a scope's sums of money are named where people read them, in dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,23 @@ class BudgetLimits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        usd: float | str | Decimal | None = None,
+        tokens: int | None = None,
+        turns: int | None = None,
+        rpm: int | None = None,
+        tpm: int | None = None,
+    ) -> BudgetLimits:
+        """Limits as people state them, with money in dollars.
+
+        Raises:
+            InvalidInputError: one of them cannot be a limit.
+        """
+        return cls(tokens, None if usd is None else nano_of(usd), turns, rpm, tpm)
+
     def __post_init__(self) -> None:
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
                   self.tokens_per_minute)  # fmt: skip
@@ -241,6 +266,14 @@ class BudgetStatus:
     minute_requests: int = 0
     minute_tokens: int = 0
     closed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same by name, with money in dollars (``limit_usd``, ``spent_usd``, …)."""
+        shown = asdict(self) | {"closed": bool(self.closed)}
+        for name, usd_name in USD_NAMES.items():
+            nano = shown.pop(name)
+            shown[usd_name] = None if nano is None else usd_of(nano)
+        return shown
 
     @property
     def remaining(self) -> int | None:

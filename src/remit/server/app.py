@@ -19,8 +19,6 @@ from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json
 from remit.server.telemetry import CallMetrics, context_from_headers, with_parent
 
-__all__ = ["App"]
-
 _log = logging.getLogger("remit.server")
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]

@@ -27,8 +27,6 @@ from remit.providers.dialects.call import ClientCall
 from remit.runtime import Runtime
 from remit.server.refusals import HttpError
 
-__all__ = ["DEVELOPER", "AuthenticatedRequest", "Authenticator", "key_provider", "open_keys"]
-
 Headers = list[tuple[bytes, bytes]]
 
 DEVELOPER = Identity("developer", "operator", key_id="dev")

@@ -24,8 +24,6 @@ from remit.server.refusals import HttpError, Shape, status_of
 from remit.server.relay import Relay
 from remit.server.replies import Headers, Receive, Scope, Send, read_body, reply_error, reply_json
 
-__all__ = ["ModelCalls", "call_headers"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:

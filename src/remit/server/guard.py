@@ -9,8 +9,6 @@ from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, read_body
 
-__all__ = ["IDENTITY", "TOKEN", "Guard"]
-
 IDENTITY = "remit.identity"
 """Key of a request's scope: the caller's :class:`~remit.gateway.auth.Identity`."""
 
@@ -31,7 +29,7 @@ class Guard:
     Args:
         app: the guarded application; an :class:`HttpError` that it raises is answered here.
         authenticator: authenticates each request.
-        refuse: answers a request that ended with an error.
+        refusal: the answer to a request that ended with an error.
         max_body_bytes: longest body.
         body_timeout_s: longest time for the body to arrive, seconds.
         open_path: a path that needs no authentication.
@@ -41,7 +39,7 @@ class Guard:
         self,
         app: _App,
         authenticator: Authenticator,
-        refuse: Callable[[Scope, Send, HttpError], Awaitable[None]],
+        refusal: Callable[[Scope, HttpError], _App],
         *,
         max_body_bytes: int,
         body_timeout_s: float,
@@ -49,7 +47,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._authenticator = authenticator
-        self._refuse = refuse
+        self._refusal = refusal
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
         self._open_path = open_path
@@ -77,7 +75,7 @@ class Guard:
             await self._app(scope, _replayed(body, receive), marked)
         except HttpError as error:
             if not last:
-                await self._refuse(scope, marked, error)
+                await self._refusal(scope, error)(scope, receive, marked)
             elif last != "http.response.body":  # a stream whose key was revoked
                 await marked({"type": "http.response.body", "body": b""})
 

@@ -12,8 +12,6 @@ from remit.kernel.settings import ServerSettings
 if TYPE_CHECKING:
     from uvicorn import Config
 
-__all__ = ["ServerError", "http_config", "listen", "require_loopback", "url_of"]
-
 
 class ServerError(RemitError):
     """The server cannot start."""

@@ -11,8 +11,6 @@ from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError, Shape
 from remit.server.replies import Receive, Scope, Send, reply_error, reply_json
 
-__all__ = ["ModelListing"]
-
 
 class ModelListing:
     """The models that can be named here by who asks.

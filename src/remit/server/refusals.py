@@ -8,8 +8,6 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers.dialects.anthropic import messages_error
 from remit.providers.dialects.openai import chat_error
 
-__all__ = ["HttpError", "error_body", "status_of"]
-
 Shape = Literal["openai", "anthropic"]
 
 # What Remit itself refused.

@@ -27,8 +27,6 @@ from remit.providers.dialects.openai import ChatStream
 from remit.server.refusals import Shape, status_of
 from remit.server.replies import Send
 
-__all__ = ["Relay"]
-
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),

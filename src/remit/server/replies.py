@@ -10,8 +10,6 @@ import orjson
 
 from remit.server.refusals import HttpError, Shape, error_body
 
-__all__ = ["Receive", "Scope", "Send", "read_body", "reply", "reply_error", "reply_json"]
-
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

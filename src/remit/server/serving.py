@@ -13,9 +13,7 @@ from typing import Any
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.listening import ServerError, http_config, listen, require_loopback, url_of
-
-__all__ = ["ServerError", "application", "serve"]
+from remit.server.listening import http_config, listen, require_loopback, url_of
 
 _OPTIONS = "REMIT_SERVE_OPTIONS"
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"

@@ -1,4 +1,8 @@
-"""The MCP inspector's command line, a client of another make, over both transports."""
+"""The MCP inspector's command line, a client of another make, over both transports.
+
+Each look of the inspector is a process of Node's, and over stdio one of Remit's: over HTTP every
+tool is called, over stdio those that show that the transport carries both directions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,6 @@ from tests.support.upstream import upstream
 
 PACKAGE = "@modelcontextprotocol/inspector@2.12.0"
 REMIT = (sys.executable, "-m", "remit")
-Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -42,81 +44,70 @@ def inspector(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(place / "node_modules" / ".bin" / "mcp-inspector")
 
 
-@pytest.fixture(scope="module")
-def routed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A root, and the environment in which its router has a model to ask."""
-    root = new_root(tmp_path_factory.mktemp("inspected") / "root")
-    with upstream() as running:
-        yield root, {"OPENAI_BASE_URL": f"{running.url}/v1", "OPENAI_API_KEY": "sk-upstream"}
+def ask(inspector: str, before: list[str], method: str, *arguments: str, after: list[str]) -> Any:
+    """Run the inspector once; what it printed."""
+    done = subprocess.run(
+        [inspector, "--cli", *before, "--method", method, *arguments, *after],
+        env=variables(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip().startswith("{"), (done.stdout, done.stderr)
+    return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module", params=["stdio", "http"])
-def ask(
-    request: pytest.FixtureRequest, inspector: str, routed: tuple[Path, dict[str, str]]
-) -> Iterator[Ask]:
-    """Runs the inspector once, and gives what it printed."""
-    root, env = routed
-
-    def run(where: list[str], more: list[str], method: str, *arguments: str) -> Any:
-        done = subprocess.run(
-            [inspector, "--cli", *where, "--method", method, *arguments, *more],
-            env=variables(env), capture_output=True, text=True, timeout=120, check=False,
+def test_every_tool_over_http(inspector: str, tmp_path: Path) -> None:
+    root = new_root(tmp_path / "root")
+    with (
+        upstream() as provider,
+        serving(
+            root,
+            command=REMIT,
+            env={"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "sk-upstream"},
+        ) as served,
+    ):
+        made = subprocess.run(
+            [*REMIT, "key", "create", "--root", str(root), "--name", "inspector", "--role",
+             "operator", "--budget-usd", "5", "--json"],
+            env=variables(), check=True, capture_output=True, text=True,
         )  # fmt: skip
-        assert done.stdout.strip().startswith("{"), (done.stdout, done.stderr)
-        return json.loads(done.stdout)
+        header = f"Authorization: Bearer {json.loads(made.stdout)['key']}"
+        after = ["--transport", "http", "--header", header]
 
-    if request.param == "stdio":
-        named = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
-        command = [*named, *REMIT, "mcp", "--root", str(root)]
-        yield lambda *asked: run(command, [], *asked)
-        return
-    with serving(root, command=REMIT, env=env) as served:
-        key = json.loads(
-            subprocess.run(
-                [*REMIT, "key", "create", "--root", str(root), "--name", "inspector", "--role",
-                 "operator", "--budget-usd", "5", "--json"],
-                env=variables(), check=True, capture_output=True, text=True,
-            ).stdout
-        )["key"]  # fmt: skip
-        header = ["--transport", "http", "--header", f"Authorization: Bearer {key}"]
-        yield lambda *asked: run([served.url], header, *asked)
+        def call(name: str, **arguments: Any) -> dict[str, Any]:
+            pairs = [word for key, value in arguments.items()
+                     for word in ("--tool-arg", f"{key}={value}")]  # fmt: skip
+            called = ("tools/call", "--tool-name", name, *pairs)
+            answer = ask(inspector, [served.url], *called, after=after)
+            assert not answer.get("isError"), answer
+            found: dict[str, Any] = answer["structuredContent"]
+            assert json.loads(answer["content"][0]["text"]) == found
+            return found
+
+        recorded = call("thought_record", type="decision", task_id="inspected", content="It works.")
+        thoughts = call("thought_record_list", task_id="inspected", limit=100)["thoughts"]
+        assert thoughts[-1]["hash"] == recorded["hash"]
+        assert call("thought_verify")["verified"] is True
+        scored = call("router_score", prompt="Say hello.")
+        routed = call("router_route", prompt="Say hello.", max_tokens=20)
+        assert routed["model_id"] in scored["chain"]
+        assert routed["response"]
+        assert "auto" in [route["name"] for route in call("router_status")["routes"]]
+        explained = call("router_explain", decision=routed["decision_id"])
+        assert explained["chosen_model_id"] == routed["model_id"]
+        entries = call("query_ledger", event_type="EXCHANGE", max_entries=1)["entries"]
+        assert entries[0]["id"] == routed["exchange_entry_id"]
+        assert call("list_sessions")["status"] == "ok"
+        traced = call("trace_prompt_journey", entry_id=routed["exchange_entry_id"])
+        assert routed["exchange_entry_id"] in json.dumps(traced)
 
 
-def test_every_tool(ask: Ask) -> None:
-    listed = ask("tools/list")["tools"]
+def test_the_list_and_a_mistake_over_stdio(inspector: str, tmp_path: Path) -> None:
+    command = [*REMIT, "mcp", "--root", str(new_root(tmp_path / "root"))]
+    listed = ask(inspector, command, "tools/list", after=[])["tools"]
     assert [tool["name"] for tool in listed] == TOOLS
     assert all(tool["annotations"]["destructiveHint"] is False for tool in listed)
-
-    def call(name: str, **arguments: Any) -> dict[str, Any]:
-        pairs = [word for key, value in arguments.items()
-                 for word in ("--tool-arg", f"{key}={value}")]  # fmt: skip
-        answer = ask("tools/call", "--tool-name", name, *pairs)
-        assert not answer.get("isError"), answer
-        told: dict[str, Any] = answer["structuredContent"]
-        assert json.loads(answer["content"][0]["text"]) == told
-        return told
-
-    made = call("thought_record", type="decision", task_id="inspected", content="It works.")
-    thoughts = call("thought_record_list", task_id="inspected", limit=100)["thoughts"]
-    assert thoughts[-1]["hash"] == made["hash"]
-    assert call("thought_verify")["verified"] is True
-    scored = call("router_score", prompt="Say hello.")
-    routed = call("router_route", prompt="Say hello.", max_tokens=20)
-    assert routed["model_id"] in scored["chain"]
-    assert routed["response"]
-    assert "auto" in [route["name"] for route in call("router_status")["routes"]]
-    explained = call("router_explain", decision=routed["decision_id"])
-    assert explained["chosen_model_id"] == routed["model_id"]
-    entries = call("query_ledger", event_type="EXCHANGE", max_entries=1)["entries"]
-    assert entries[0]["id"] == routed["exchange_entry_id"]
-    sessions = call("list_sessions")
-    assert sessions["status"] == "ok"
-    traced = call("trace_prompt_journey", entry_id=routed["exchange_entry_id"])
-    assert routed["exchange_entry_id"] in json.dumps(traced)
-
-
-def test_a_mistake(ask: Ask) -> None:
-    answer = ask("tools/call", "--tool-name", "thought_record", "--tool-arg", "type=dream",
-                 "--tool-arg", "task_id=t", "--tool-arg", "content=x")  # fmt: skip
+    answer = ask(
+        inspector, command, "tools/call", "--tool-name", "thought_record", "--tool-arg",
+        "type=dream", "--tool-arg", "task_id=t", "--tool-arg", "content=x", after=[],
+    )  # fmt: skip
     assert answer["isError"] is True
     assert "'dream' is not one of" in answer["content"][0]["text"]

@@ -18,7 +18,7 @@ from remit.gateway.auth.tokens import (
     agent_secret,
     token_from_headers,
 )
-from remit.gateway.auth.virtual_key import NewKey, VirtualKey
+from remit.gateway.auth.virtual_key import NewKey, VirtualKey, duration_of, expiry_of
 
 __all__ = [
     "PERMISSIONS",
@@ -40,5 +40,7 @@ __all__ = [
     "VirtualKeyError",
     "VirtualKeyNotFoundError",
     "agent_secret",
+    "duration_of",
+    "expiry_of",
     "token_from_headers",
 ]

@@ -24,6 +24,7 @@ from remit.gateway.auth.virtual_key import (
     now_text,
     time_text,
 )
+from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
@@ -191,6 +192,20 @@ class KeyStore(Closeable):
             VirtualKeyNotFoundError: there is none.
         """
         return KeyRow.find(self._ledger.select, name_or_id).key
+
+    def budget_scope(self, owner: str, name: str) -> BudgetScope:
+        """The scope of a ``key`` (by name or id), ``session``, ``user``, ``team`` or
+        ``organisation``.
+
+        Raises:
+            VirtualKeyNotFoundError: there is no such key.
+        """
+        if owner == "session":
+            return BudgetScope(name)
+        if owner == "key" and name != "dev":  # dev mode's own is no virtual key
+            name = self.find(name).key_id
+        ids: dict[str, Any] = {f"{owner}_id": name}
+        return BudgetScope(**ids)
 
     def revoke(self, name_or_id: str, reason: str = "", *, requested_by: str = "operator") -> str:
         """End a key for good; returns the id of its ``KEY_REVOKED`` entry.

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import json
 import math
+import re
 import secrets
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.gateway.auth.errors import AuthUnavailableError, VirtualKeyError, VirtualKeyNotFoundError
@@ -24,6 +25,8 @@ __all__ = [
     "NewKey",
     "VirtualKey",
     "check_text",
+    "duration_of",
+    "expiry_of",
     "items_of",
     "new_key_id",
     "new_secret",
@@ -41,9 +44,42 @@ _MAX_CHARS = 128
 _TIERS = ("hot", "ho2", "ho1")
 _ID_PREFIX = "KEY-"
 _ID_CHARS = 16
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 KEY_CHARS = len(_PREFIX) + 43
 """Every key's length: the prefix, and 32 bytes as base64url without padding."""
+
+
+def duration_of(text: str) -> timedelta:
+    """``30d``, ``12h``, ``15m``, ``90s``.
+
+    Raises:
+        InvalidInputError: it is none of these.
+    """
+    if (found := _DURATION.fullmatch(text)) is None:
+        raise InvalidInputError(
+            f"{text!r} is not a duration.", next_step="Write 30d, 12h, 15m or 90s."
+        )
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+
+
+def expiry_of(text: str) -> datetime:
+    """A duration from now, or an ISO date or time; without a zone it is UTC.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    try:
+        if _DURATION.fullmatch(text):
+            return datetime.now(UTC) + duration_of(text)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            f"{text!r} is not a time at which a key can expire.",
+            next_step="Write 30d or 12h, or a date such as 2027-01-31T00:00:00Z.",
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +120,11 @@ class VirtualKey(Grant):
     old_until: str = ""
     revoked: str = ""
     revoked_entry: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same by name, with its ``state``; the id is ``id``."""
+        shown = asdict(self)
+        return {"id": shown.pop("key_id"), "state": self.state, **shown}
 
     @property
     def state(self) -> str:

@@ -5,6 +5,7 @@ from remit.gateway.budget.audit import BudgetAudit, Difference, audit_budgets
 from remit.gateway.budget.budgeter import TokenBudgeter
 from remit.gateway.budget.errors import BudgetError, BudgetRefusedError
 from remit.kernel.budget import (
+    USD_NAMES,
     Amount,
     BudgetCheckResult,
     BudgetLimits,
@@ -18,6 +19,7 @@ from remit.kernel.budget import (
 )
 
 __all__ = [
+    "USD_NAMES",
     "Accounts",
     "Amount",
     "BudgetAudit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -210,6 +210,15 @@ class TokenBudgeter:
             )
 
         return self._ledger.transact(call)
+
+    def for_new_key(self, limits: BudgetLimits) -> Callable[[Transaction, str], dict[str, Any]]:
+        """Gives a new key its limits: ``in_transaction`` of :meth:`KeyStore.create`."""
+
+        def allocate(tx: Transaction, key_id: str) -> dict[str, Any]:
+            self.allocate(BudgetScope(key_id=key_id), limits=limits, tx=tx)
+            return {}
+
+        return allocate
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
         """Every account on the path, widest first."""

@@ -1,34 +1,39 @@
-"""The application of everything under ``/api``."""
+"""The application of everything under ``/api``, and its errors in one shape."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from remit import __version__
-from remit.gateway.auth import KeyStore
-from remit.kernel.errors import RemitError
+from remit.agents.approvals import ApprovalError
+from remit.agents.sessions.manager import SessionNotFoundError
+from remit.gateway.auth import (
+    AuthUnavailableError,
+    KeyStore,
+    VirtualKeyError,
+    VirtualKeyNotFoundError,
+)
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.ledger import EntryNotFoundError, LedgerClosedError, LedgerWriteError, NoSignerError
 from remit.runtime import Runtime
-from remit.server.api.access import allow, failures
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
-from remit.server.api.errors import error_answer, error_body, refuse
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
 from remit.server.api.ledger import ledger_routes
-from remit.server.api.pages import answer
 from remit.server.api.responses import Health
+from remit.server.api.routes import Routes, answer
 from remit.server.api.sessions import session_routes
 from remit.server.authentication import Authenticator
 from remit.server.guard import Guard
 from remit.server.refusals import HttpError
-
-__all__ = ["api_application"]
+from remit.server.replies import Scope
 
 _OPENAPI = "/api/openapi.json"
 _MAX_BODY_BYTES = 64 * 1024
@@ -36,6 +41,20 @@ _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A virtual key."},
     "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
+
+# The first that matches.
+_STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
+    (EntryNotFoundError, 404, "not_found"),
+    (VirtualKeyNotFoundError, 404, "not_found"),
+    (SessionNotFoundError, 404, "not_found"),
+    (VirtualKeyError, 409, "conflict"),
+    (ApprovalError, 409, "conflict"),
+    (AuthUnavailableError, 503, "unavailable"),
+    (LedgerWriteError, 503, "unavailable"),
+    (LedgerClosedError, 503, "unavailable"),
+    (NoSignerError, 503, "unavailable"),
+    (InvalidInputError, 400, "invalid_input"),
+)
 
 
 def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> Guard:
@@ -77,34 +96,29 @@ def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticat
     return Guard(
         app,
         authenticator,
-        refuse,
+        _answer_of,
         max_body_bytes=min(_MAX_BODY_BYTES, settings.max_body_bytes),
         body_timeout_s=settings.body_timeout_s,
         open_path=_OPENAPI,
     )
 
 
-def _health_routes(runtime: Runtime, keys: KeyStore) -> APIRouter:
-    routes = APIRouter(prefix="/api/health", tags=["health"])
+def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
+    routes = Routes("health")
     gateway = runtime.gateway
 
-    @routes.get(
-        "", response_model=Health, responses=failures(), dependencies=[allow("read")],
-        summary="Breakers, calls that are out, version",
-    )  # fmt: skip
-    def health() -> Response:
+    @routes.add("GET", "/health", "Breakers, calls in flight, version", needs="read", shape=Health)
+    def health() -> dict[str, Any]:
         """How this process is, and the models that it shares with others."""
-        return answer(
-            {
-                "version": __version__,
-                "in_flight": gateway.in_flight.count(),
-                "refused": keys.refused,
-                "breakers": [
-                    {"provider_id": provider, "model_id": model, "state": breaker.state}
-                    for (provider, model), breaker in sorted(gateway.breakers.items())
-                ],
-            }
-        )
+        return {
+            "version": __version__,
+            "in_flight": gateway.in_flight.count(),
+            "refused": keys.refused,
+            "breakers": [
+                {"provider_id": provider, "model_id": model, "state": breaker.state}
+                for (provider, model), breaker in sorted(gateway.breakers.items())
+            ],
+        }
 
     return routes
 
@@ -123,11 +137,7 @@ class _Application(FastAPI):
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, (HttpError, RemitError))
-    status, body, headers = error_answer(error)
-    response = answer(body, status)
-    for name, value in headers:
-        response.headers[name.decode()] = value.decode()
-    return response
+    return _answer_of(request.scope, error)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -136,7 +146,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     place, *names = (str(part) for part in first["loc"])
     param = ".".join(names) if names and first["type"] != "json_invalid" else place
     message = str(first["msg"]).removeprefix("Value error, ")
-    return answer(error_body("invalid_input", f"{param}: {message}.", param=param), 400)
+    return _error(400, "invalid_input", f"{param}: {message}.", param=param)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -145,15 +155,14 @@ async def _http(request: Request, error: Exception) -> Response:
     code = HTTPStatus(status).name.lower()
     if status == 404:
         next_step = f"{_OPENAPI} lists what there is."
-        return answer(error_body(code, "There is nothing here.", next_step), 404)
+        return _error(404, code, "There is nothing here.", next_step)
     if status == 405:
-        message = f"This path does not take {request.method[:16]}."
-        response = answer(error_body(code, message), 405)
+        response = _error(405, code, f"This path does not take {request.method[:16]}.")
         response.headers["allow"] = ", ".join(_methods(request))
         return response
     if status == 400:
-        return answer(error_body("invalid_input", "The body cannot be read as JSON."), 400)
-    return answer(error_body(code, f"{error.detail}."), status)
+        return _error(400, "invalid_input", "The body cannot be read as JSON.")
+    return _error(status, code, f"{error.detail}.")
 
 
 def _methods(request: Request) -> list[str]:
@@ -170,4 +179,32 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return answer(error_body("internal_error", "Remit failed; see its log."), 500)
+    return _error(500, "internal_error", "Remit failed; see its log.")
+
+
+def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:
+    """The answer that says what went wrong."""
+    cause = error.__cause__
+    if isinstance(cause, AuthUnavailableError):  # the key may be valid
+        error = cause
+    if isinstance(error, RemitError):
+        status, code = next(
+            ((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)),
+            (500, "internal_error"),
+        )
+        return _error(status, code, error.message, error.next_step)
+    next_step = cause.next_step if isinstance(cause, RemitError) else ""
+    response = _error(error.status, error.code, error.message, next_step, error.param)
+    if error.status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    if error.close:
+        response.headers["connection"] = "close"
+    return response
+
+
+def _error(
+    status: int, code: str, message: str, next_step: str = "", param: str | None = None
+) -> Response:
+    """``{"error": {"code", "message", "next_step"?, "param"?}}``."""
+    body = {"code": code, "message": message, "next_step": next_step, "param": param}
+    return answer({"error": {name: value for name, value in body.items() if value}}, status)

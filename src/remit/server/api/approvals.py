@@ -3,53 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
 from remit.agents.approvals import Approval, ApprovalError, ApprovalQueue
 from remit.ledger import LedgerClient
-from remit.server.api.access import Caller, allow, failures, name_of
-from remit.server.api.pages import Listed, answer, page_of
 from remit.server.api.requests import ApprovalQuery, Decision
 from remit.server.api.responses import ApprovalPage, ApprovalShape
+from remit.server.api.routes import Caller, Listed, Routes, name_of, page_of
 from remit.server.refusals import HttpError
 
-__all__ = ["approval_routes"]
 
-
-def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> APIRouter:
+def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
     """Requests for approval in ``ledger``, decided through ``queue``."""
-    routes = APIRouter(prefix="/api/approvals", tags=["approvals"])
+    routes = Routes("approvals")
 
-    @routes.get(
-        "", response_model=ApprovalPage, responses=failures(), dependencies=[allow("read")],
-        summary="List approvals",
-    )  # fmt: skip
-    def approvals(query: Annotated[ApprovalQuery, Query()]) -> Response:
+    @routes.add("GET", "/approvals", "List approvals", needs="read", shape=ApprovalPage)
+    def approvals(query: Annotated[ApprovalQuery, Query()]) -> dict[str, Any]:
         """Tool calls that wait for a person, the oldest first; others with `state`."""
-        return answer(page_of(_listed(ledger, queue, query), query.limit, "approvals"))
+        return page_of(_listed(ledger, queue, query), query.limit, "approvals")
 
-    @routes.get(
-        "/{request_id}", response_model=ApprovalShape, responses=failures(404),
-        dependencies=[allow("read")], summary="One approval",
-    )  # fmt: skip
-    def approval(request_id: str) -> Response:
+    @routes.add("GET", "/approvals/{request_id}", "One approval", needs="read", shape=ApprovalShape)
+    def approval(request_id: str) -> dict[str, Any]:
         """A request as it stands, and what became of it."""
-        return answer(_found(queue, request_id).to_dict())
+        return _found(queue, request_id).to_dict()
 
-    @routes.post(
-        "/{request_id}", response_model=ApprovalShape, responses=failures(404, 409),
-        dependencies=[allow("manage_keys")], summary="Decide an approval",
+    @routes.add(
+        "POST", "/approvals/{request_id}", "Decide an approval",
+        needs="manage_keys", shape=ApprovalShape, fails=[409],
     )  # fmt: skip
-    def decide(request_id: str, decision: Decision, caller: Caller) -> Response:
+    def decide(request_id: str, decision: Decision, caller: Caller) -> dict[str, Any]:
         """Grant or deny, once and for all. Operators only; the key that decides is on record.
 
         The order goes on when its session is resumed.
         """
         _found(queue, request_id)
         queue.decide(request_id, granted=decision.grant, by=name_of(caller), reason=decision.reason)
-        return answer(queue.get(request_id).to_dict())
+        return queue.get(request_id).to_dict()
 
     return routes
 

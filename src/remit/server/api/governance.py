@@ -5,63 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
 from remit.ledger import LedgerClient
 from remit.packages import InstalledPackage, Registry
 from remit.packages.gates import GATES, GateContext, check_gates
-from remit.server.api.access import Caller, allow, failures, name_of
-from remit.server.api.pages import answer, slice_of
 from remit.server.api.requests import GateRequest, Page
 from remit.server.api.responses import GateReportShape, GateStates, PackagePage, PackageShape
+from remit.server.api.routes import Caller, Routes, name_of, slice_of
 from remit.server.refusals import HttpError
 
-__all__ = ["governance_routes"]
 
-
-def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) -> APIRouter:
+def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) -> Routes:
     """Packages and gates of a root; ``context`` is what its gates check."""
-    routes = APIRouter(prefix="/api", tags=["governance"])
+    routes = Routes("governance")
 
-    @routes.get(
-        "/packages", response_model=PackagePage, responses=failures(),
-        dependencies=[allow("read")], summary="List packages",
-    )  # fmt: skip
-    def packages(query: Annotated[Page, Query()]) -> Response:
+    @routes.add("GET", "/packages", "List packages", needs="read", shape=PackagePage)
+    def packages(query: Annotated[Page, Query()]) -> dict[str, Any]:
         """The installed packages, by id."""
         installed = list(Registry.from_ledger(ledger).packages.values())
         names = (package.package_id for package in installed)
         part, more = slice_of(installed, names, query.cursor, query.limit)
-        return answer({"packages": [_plain(package) for package in part], "next_cursor": more})
+        return {"packages": [_plain(package) for package in part], "next_cursor": more}
 
-    @routes.get(
-        "/packages/{package_id}", response_model=PackageShape, responses=failures(404),
-        dependencies=[allow("read")], summary="One package",
-    )  # fmt: skip
-    def package(package_id: str) -> Response:
+    @routes.add("GET", "/packages/{package_id}", "One package", needs="read", shape=PackageShape)
+    def package(package_id: str) -> dict[str, Any]:
         """An installed package: what it is, where it came from, what it may do."""
         found = Registry.from_ledger(ledger).packages.get(package_id)
         if found is None:
             raise HttpError(404, "not_found", f"{package_id} is not installed.")
-        return answer(_plain(found))
+        return _plain(found)
 
-    @routes.get(
-        "/gates", response_model=GateStates, responses=failures(), dependencies=[allow("read")],
-        summary="What the gates said last",
-    )  # fmt: skip
-    def gates() -> Response:
-        """Of every gate the newest result on record; looks at nothing anew."""
-        return answer({"gates": [_newest(ledger, gate) for gate in GATES]})
+    @routes.add("GET", "/gates", "Latest results of the gates", needs="read", shape=GateStates)
+    def gates() -> dict[str, Any]:
+        """The latest result of every gate on record; nothing is checked again."""
+        return {"gates": [_newest(ledger, gate) for gate in GATES]}
 
-    @routes.post(
-        "/gates", response_model=GateReportShape, responses=failures(),
-        dependencies=[allow("manage_keys")], summary="Check gates",
-    )  # fmt: skip
-    def check(wanted: GateRequest, caller: Caller) -> Response:
-        """Look through gates now; the results go on record."""
+    @routes.add("POST", "/gates", "Check gates", needs="manage_keys", shape=GateReportShape)
+    def check(wanted: GateRequest, caller: Caller) -> dict[str, Any]:
+        """Check gates now; the results go on record."""
         chosen = wanted.gates or None
         report = check_gates(context(), chosen, full=wanted.full, by=name_of(caller))
-        return answer(report.to_dict())
+        return report.to_dict()
 
     return routes
 

@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
-from remit.gateway.auth import ROLES, Identity, KeyStore, NewKey, VirtualKey
-from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_of
-from remit.kernel.errors import InvalidInputError
-from remit.ledger import Transaction
-from remit.server.api.access import Caller, allow, failures
-from remit.server.api.pages import answer, slice_of
+from remit.gateway.auth import ROLES, Identity, KeyStore, NewKey, expiry_of
+from remit.gateway.budget import BudgetLimits, TokenBudgeter
 from remit.server.api.requests import KeyQuery, KeyRequest, Rotation
 from remit.server.api.responses import KeyMade, KeyPage, KeyRevoked
+from remit.server.api.routes import Caller, Routes, slice_of
 from remit.server.refusals import HttpError
 
-__all__ = ["key_routes"]
-
-_MANAGE = [allow("manage_keys")]
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _WILD = re.compile(r"[*?\[]")
 
 
-def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
+def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> Routes:
     """Makes, lists, revokes and rotates virtual keys."""
-    routes = APIRouter(prefix="/api/keys", tags=["keys"])
+    routes = Routes("keys")
 
-    @routes.get(
-        "", response_model=KeyPage, responses=failures(), dependencies=[allow("read")],
-        summary="List keys",
-    )  # fmt: skip
-    def listed(query: Annotated[KeyQuery, Query()]) -> Response:
+    @routes.add("GET", "/keys", "List keys", needs="read", shape=KeyPage)
+    def listed(query: Annotated[KeyQuery, Query()]) -> dict[str, Any]:
         """Virtual keys by name, without their secrets."""
         # A key that was revoked meanwhile still marks the place of a cursor.
         shown = [
@@ -45,27 +32,17 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
             if query.revoked or not key.revoked or key.key_id == query.cursor
         ]
         part, more = slice_of(shown, (key.key_id for key in shown), query.cursor, query.limit)
-        return answer({"keys": [_plain(key) for key in part], "next_cursor": more})
+        return {"keys": [key.to_dict() for key in part], "next_cursor": more}
 
-    @routes.post(
-        "", response_model=KeyMade, responses=failures(409), dependencies=_MANAGE,
-        status_code=201, summary="Make a key",
-    )  # fmt: skip
-    def create(wanted: KeyRequest, caller: Caller) -> Response:
+    @routes.add(
+        "POST", "/keys", "Make a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]
+    )
+    def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
         """Make a key that may do no more than yours. Its secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
-        limits = BudgetLimits(
-            wanted.budget_tokens,
-            None if wanted.budget_usd is None else nano_of(wanted.budget_usd),
-            None,
-            wanted.rpm,
-            wanted.tpm,
+        limits = BudgetLimits.of(
+            usd=wanted.budget_usd, tokens=wanted.budget_tokens, rpm=wanted.rpm, tpm=wanted.tpm
         )
-
-        def set_limits(tx: Transaction, key_id: str) -> dict[str, Any]:
-            budgeter.allocate(BudgetScope(key_id=key_id), limits=limits, tx=tx)
-            return {}
-
         made = keys.create(
             wanted.name,
             role=wanted.role,
@@ -75,38 +52,37 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> APIRouter:
             user_id=wanted.user or "",
             team_id=wanted.team or "",
             organisation_id=wanted.organisation or "",
-            expires=None if wanted.expires is None else _moment(wanted.expires),
+            expires=None if wanted.expires is None else expiry_of(wanted.expires),
             requested_by=_who(caller),
-            in_transaction=set_limits,
+            in_transaction=budgeter.for_new_key(limits),
         )
-        return answer(_made(made), 201)
+        return _made(made)
 
-    @routes.post(
-        "/{name_or_id:path}/rotate", response_model=KeyMade, responses=failures(404, 409),
-        dependencies=_MANAGE, summary="Renew a key's secret",
+    @routes.add(
+        "POST", "/keys/{name_or_id:path}/rotate", "Renew a key's secret",
+        needs="manage_keys", shape=KeyMade, fails=[409],
     )  # fmt: skip
-    def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> Response:
+    def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> dict[str, Any]:
         """Give a key a new secret, which is in the answer, this once; all else of it stays."""
         key = keys.find(name_or_id)
         # Whoever rotates a key holds it: that must not be a way to more permissions.
         _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
         grace_s = how.grace_s if how is not None else 0.0
         made = keys.rotate(key.key_id, grace_s=grace_s, requested_by=_who(caller))
-        return answer(_made(made))
+        return _made(made)
 
-    @routes.delete(
-        "/{name_or_id:path}", response_model=KeyRevoked, responses=failures(404),
-        dependencies=_MANAGE, summary="Revoke a key",
-    )  # fmt: skip
+    @routes.add(
+        "DELETE", "/keys/{name_or_id:path}", "Revoke a key", needs="manage_keys", shape=KeyRevoked
+    )
     def revoke(
         name_or_id: str,
         caller: Caller,
         reason: Annotated[str, Query(description="why; stays on record")] = "",
-    ) -> Response:
+    ) -> dict[str, Any]:
         """End a key for good, everywhere within a second. Doing it twice changes nothing."""
         key = keys.find(name_or_id)
         entry_id = keys.revoke(key.key_id, reason, requested_by=_who(caller))
-        return answer({"id": key.key_id, "name": key.name, "entry": entry_id})
+        return {"id": key.key_id, "name": key.name, "entry": entry_id}
 
     return routes
 
@@ -151,22 +127,3 @@ def _who(caller: Identity) -> str:
 
 def _made(made: NewKey) -> dict[str, str]:
     return {"id": made.key_id, "name": made.name, "key": made.key}
-
-
-def _plain(key: VirtualKey) -> dict[str, Any]:
-    shown = asdict(key)
-    return {"id": shown.pop("key_id"), "state": key.state, **shown}
-
-
-def _moment(text: str) -> datetime:
-    """A duration from now, or an ISO date or time; without a zone it is UTC."""
-    try:
-        if found := _DURATION.fullmatch(text):
-            return datetime.now(UTC) + timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
-        moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            f"expires is {text!r}, which is no time.",
-            next_step="Write 30d or 12h, or a date such as 2027-01-31T00:00:00Z.",
-        ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -8,20 +8,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from remit.gateway import MAX_ID_CHARS
 
-__all__ = [
-    "ApprovalQuery",
-    "BudgetChange",
-    "Decision",
-    "EntryQuery",
-    "Flag",
-    "GateRequest",
-    "KeyQuery",
-    "KeyRequest",
-    "Page",
-    "PrefixQuery",
-    "Rotation",
-]
-
 _DEFAULT_LIMIT = 50
 _MOST = 500
 _MAX_REASON = 2000

@@ -6,29 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "ApprovalPage",
-    "ApprovalShape",
-    "Audit",
-    "BudgetPage",
-    "BudgetSet",
-    "EntryPage",
-    "EntryShape",
-    "Error",
-    "GateReportShape",
-    "GateStates",
-    "Health",
-    "KeyMade",
-    "KeyPage",
-    "KeyRevoked",
-    "PackagePage",
-    "PackageShape",
-    "SessionDetail",
-    "SessionPage",
-    "Stats",
-    "Trace",
-]
-
 
 class ErrorDetail(BaseModel):
     """What went wrong."""

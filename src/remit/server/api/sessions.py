@@ -5,20 +5,16 @@ from __future__ import annotations
 import heapq
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query
 
 from remit.agents.sessions import session_overview
 from remit.agents.sessions.manager import SessionNotFoundError
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.server.api.access import allow, failures
-from remit.server.api.pages import Listed, answer, page_of
 from remit.server.api.requests import Page
 from remit.server.api.responses import SessionDetail, SessionPage, Trace
+from remit.server.api.routes import Listed, Routes, page_of
 from remit.server.refusals import HttpError
 
-__all__ = ["session_routes"]
-
-_READ = [allow("read")]
 # fmt: off
 _OF_EXCHANGE = ("model_id", "provider_id", "outcome", "input_tokens", "output_tokens", "cost_usd",
                 "cost_certainty", "latency_ms", "finish_reason", "agent_id", "work_order_id",
@@ -31,14 +27,12 @@ _STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "
 # fmt: on
 
 
-def session_routes(ledger: LedgerClient) -> APIRouter:
+def session_routes(ledger: LedgerClient) -> Routes:
     """Conversations and traces in ``ledger``."""
-    routes = APIRouter(prefix="/api", tags=["sessions"], dependencies=_READ)
+    routes = Routes("sessions")
 
-    @routes.get(
-        "/sessions", response_model=SessionPage, responses=failures(), summary="List sessions"
-    )
-    def sessions(page: Annotated[Page, Query()]) -> Response:
+    @routes.add("GET", "/sessions", "List sessions", needs="read", shape=SessionPage)
+    def sessions(page: Annotated[Page, Query()]) -> dict[str, Any]:
         """Sessions that were begun as such, the latest first.
 
         Calls without a session of their own have one for each key and day, which is read by its
@@ -49,13 +43,12 @@ def session_routes(ledger: LedgerClient) -> APIRouter:
             with_content=False,
         )  # fmt: skip
         listed = ((entry.id, "sessions", _overview(ledger, entry.submission_id)) for entry in begun)
-        return answer(page_of(listed, page.limit, "sessions"))
+        return page_of(listed, page.limit, "sessions")
 
-    @routes.get(
-        "/sessions/{session_id:path}", response_model=SessionDetail, responses=failures(404),
-        summary="One session",
-    )  # fmt: skip
-    def session(session_id: str, page: Annotated[Page, Query()]) -> Response:
+    @routes.add(
+        "GET", "/sessions/{session_id:path}", "One session", needs="read", shape=SessionDetail
+    )
+    def session(session_id: str, page: Annotated[Page, Query()]) -> dict[str, Any]:
         """A session: both sides of its turns, and its model calls in a line each."""
         overview = _overview(ledger, session_id)
         merged = heapq.merge(
@@ -67,27 +60,24 @@ def session_routes(ledger: LedgerClient) -> APIRouter:
             key=_seq,
         )  # fmt: skip
         found = page_of(map(_of_session, merged), page.limit, "turn_list", "exchanges")
-        return answer({**overview, **found})
+        return {**overview, **found}
 
-    @routes.get(
-        "/traces/{work_order_id:path}", response_model=Trace, responses=failures(404),
-        summary="Trace of a work order",
-    )  # fmt: skip
-    def trace(work_order_id: str, page: Annotated[Page, Query()]) -> Response:
+    @routes.add(
+        "GET", "/traces/{work_order_id:path}", "Trace of a work order", needs="read", shape=Trace
+    )
+    def trace(work_order_id: str, page: Annotated[Page, Query()]) -> dict[str, Any]:
         """What happened in a work order, step by step, with entry ids."""
         first = next(ledger.query(work_order_id=work_order_id, limit=1, with_content=False), None)
         if first is None:
             raise HttpError(404, "not_found", "The ledger has no such work order.")
         steps = ledger.query(work_order_id=work_order_id, after=page.cursor)
         listed = ((entry.id, "steps", _step(entry)) for entry in steps)
-        return answer(
-            {
-                "work_order_id": work_order_id,
-                "session_id": _own(first, "session_id"),
-                "state": _state(ledger, work_order_id),
-                **page_of(listed, page.limit, "steps"),
-            }
-        )
+        return {
+            "work_order_id": work_order_id,
+            "session_id": _own(first, "session_id"),
+            "state": _state(ledger, work_order_id),
+            **page_of(listed, page.limit, "steps"),
+        }
 
     return routes
 

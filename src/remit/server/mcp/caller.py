@@ -10,8 +10,6 @@ import orjson
 from remit.gateway.auth import Identity
 from remit.kernel.errors import RemitError
 
-__all__ = ["LOCAL", "Caller", "NotAllowedError", "calling", "current_caller"]
-
 LOCAL = Identity("local-operator", "operator", key_id="local", user_id="local-operator")
 """The caller over stdio, who started ``remit mcp``; the user id lets a budget be set."""
 

@@ -12,6 +12,7 @@ from mcp import MCPError
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import INVALID_REQUEST
+from starlette.responses import JSONResponse
 
 from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import RemitError
@@ -24,10 +25,8 @@ from remit.server.mcp.caller import Caller
 from remit.server.mcp.server import Context, all_tools, mcp_server
 from remit.server.mcp.sessions import SessionGuard
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply_json
+from remit.server.replies import Receive, Scope, Send
 from remit.server.telemetry import set_up_logging
-
-__all__ = ["serve_http"]
 
 _PATH = "/mcp"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -95,7 +94,7 @@ class _Application:
         self._guard = Guard(
             self._sessions,
             Authenticator(provider, "", revocation_s, lookup=None if dev else self._keys.lookup),
-            _refuse,
+            _refusal,
             max_body_bytes=own.max_message_bytes,
             body_timeout_s=settings.server.body_timeout_s,
         )
@@ -104,7 +103,7 @@ class _Application:
         if scope["type"] == "lifespan":
             await self._run(receive, send)
         elif (error := _misdirected(scope)) is not None:
-            await _refuse(scope, send, error)
+            await _refusal(scope, error)(scope, receive, send)
         else:
             try:
                 await self._guard(scope, receive, send)
@@ -149,22 +148,22 @@ def _misdirected(scope: Scope) -> HttpError | None:
     return None
 
 
-async def _refuse(scope: Scope, send: Send, error: HttpError) -> None:
+def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
     """OAuth's shape of an error; with 401 the challenge of RFC 6750, section 3."""
-    code, headers = error.code, []
+    code, cause = error.code, error.__cause__
+    headers = {}
     if error.status == 401:
         code = "invalid_token"
         named = {name: value.decode("latin-1") for name, value in scope["headers"]}
         shown = token_from_headers(named.get(b"authorization"), named.get(b"x-api-key"))
-        challenge = b'Bearer realm="remit"' + b', error="invalid_token"' * (shown is not None)
-        headers.append((b"www-authenticate", challenge))
+        challenge = 'Bearer realm="remit"'
+        headers["www-authenticate"] = challenge + ', error="invalid_token"' * (shown is not None)
     if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        headers["retry-after"] = f"{error.retry_after_s:.0f}"
     if error.close:
-        headers.append((b"connection", b"close"))
-    cause = error.__cause__
+        headers["connection"] = "close"
     why = str(cause) if isinstance(cause, RemitError) else error.message
-    await reply_json(send, {"error": code, "error_description": why}, error.status, headers)
+    return JSONResponse({"error": code, "error_description": why}, error.status, headers)
 
 
 def _security(own: McpOfferSettings) -> TransportSecuritySettings:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["CallSlots", "RateLimit", "TooManyCallsError"]
-
 _MINUTE_S = 60.0
 
 

@@ -8,8 +8,6 @@ from remit.ledger import EntryNotFoundError, LedgerClient, Transaction
 from remit.routing.trail import ThoughtRecord
 from remit.server.mcp.caller import Caller, NotAllowedError
 
-__all__ = ["TaskOwners"]
-
 # Under ids of this form the runtime itself records thoughts, such as routing decisions.
 _RESERVED = ("SES-", "WO-", "DEC-", "LED-")
 _WRITER = "recorded_by"

@@ -13,8 +13,6 @@ from remit.agents.tools import Tool
 from remit.runtime import Runtime
 from remit.server.mcp.tools import McpTool, object_schema
 
-__all__ = ["record_tools"]
-
 _STATUS = {"const": "ok"}
 _COUNT = {"type": "integer"}
 _ENTRIES = {"type": "array", "items": {"type": "object"}}

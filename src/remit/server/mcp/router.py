@@ -13,8 +13,6 @@ from remit.routing.router import Router
 from remit.server.mcp.caller import current_caller
 from remit.server.mcp.tools import Name, SessionId, mcp_tool
 
-__all__ = ["RouterTools"]
-
 _MAX_NAME = 128
 _MAX_TOKENS = 10_000_000
 

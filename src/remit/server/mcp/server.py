@@ -31,8 +31,6 @@ from remit.server.mcp.router import RouterTools
 from remit.server.mcp.thoughts import ThoughtTools
 from remit.server.mcp.tools import McpTool, tools_of
 
-__all__ = ["ToolRunner", "all_tools", "mcp_server"]
-
 _INSTRUCTIONS = (
     "Remit is an accountable runtime for LLM agents. Record what you plan, find, decide and learn "
     "with thought_record, under one task_id for each task; read it back with thought_record_list. "

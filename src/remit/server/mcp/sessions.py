@@ -23,8 +23,6 @@ from remit.server.mcp.caller import Caller
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
 
-__all__ = ["SessionGuard"]
-
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"  # versions later than those of the handshake have no sessions
 _log = logging.getLogger("remit.mcp")

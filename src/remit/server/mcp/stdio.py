@@ -38,8 +38,6 @@ from remit.server.listening import ServerError
 from remit.server.mcp.caller import LOCAL, Caller
 from remit.server.mcp.server import all_tools, mcp_server
 
-__all__ = ["serve_stdio"]
-
 _CHUNK = 65536
 _CANCELLED = "notifications/cancelled"
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]

@@ -24,8 +24,6 @@ from remit.server.mcp.limits import RateLimit
 from remit.server.mcp.owners import TaskOwners
 from remit.server.mcp.tools import Name, SessionId, mcp_tool, object_schema
 
-__all__ = ["ThoughtTools"]
-
 _MAX_THOUGHTS = 100
 _MAX_PROBLEMS = 10
 _MAX_OFFSET = 2**53 - 1  # JSON readers have integers up to it exactly

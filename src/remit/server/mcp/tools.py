@@ -19,8 +19,6 @@ from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import Settings
 from remit.server.mcp.caller import Caller
 
-__all__ = ["McpTool", "Name", "SessionId", "mcp_tool", "object_schema", "tools_of"]
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]

@@ -6,8 +6,6 @@ from typing import Any
 
 from remit.gateway import MAX_ID_CHARS
 
-__all__ = ["name_of", "one_line"]
-
 # What ends a line somewhere, moves a terminal's cursor, or changes the direction of writing.
 _HARMFUL = (
     *range(0x20),

@@ -21,8 +21,6 @@ from remit.kernel.exchange import RouteOutcome
 from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry._text import name_of, one_line
 
-__all__ = ["CallLog", "SecretFilter", "set_up_logging"]
-
 _NAME = "remit"
 _SIMPLE = re.compile(r"[\w.:/@+%\[\]-]+", re.ASCII)
 _STANDARD = frozenset(

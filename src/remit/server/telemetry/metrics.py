@@ -22,8 +22,6 @@ from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
 from remit.server.telemetry._text import name_of
 
-__all__ = ["CallMetrics"]
-
 _log = logging.getLogger("remit.telemetry")
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["context_from_headers", "set_up_tracing", "tracing_observer", "with_parent"]
 
 _log = logging.getLogger("remit.telemetry")
 

@@ -1,0 +1,179 @@
+"""How a route is declared: its permission, its failures, and its answer page by page."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel
+
+from remit.gateway.auth import Identity
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import Erased, LedgerEntry
+from remit.server.api.responses import Error
+from remit.server.guard import IDENTITY
+from remit.server.refusals import HttpError
+
+_FULL_BYTES = 8 * 1024 * 1024
+_MEANINGS = {
+    400: "The request cannot be understood.",
+    401: "The key is missing, unknown, expired or revoked.",
+    403: "The key's role may not do this.",
+    404: "There is no such thing.",
+    409: "It cannot be done as things stand, such as when a name is taken.",
+}
+_FORMATS = {"text/plain": {"type": "string"},
+            "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
+
+_T = TypeVar("_T")
+_Route = TypeVar("_Route", bound=Callable[..., Any])
+
+Listed = tuple[str, str, Any]
+"""A cursor, the list that the item belongs to, and the item."""
+
+
+async def _caller(request: Request) -> Identity:
+    identity: Identity = request.scope[IDENTITY]
+    return identity
+
+
+Caller = Annotated[Identity, Depends(_caller)]
+"""The authenticated caller."""
+
+
+class Routes(APIRouter):
+    """Routes under ``/api`` that share a tag of the OpenAPI document."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(prefix="/api", tags=[tag])
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        *,
+        needs: str,
+        shape: type[BaseModel] | None = None,
+        media_type: str = "text/plain",
+        status: int = 200,
+        fails: Iterable[int] = (),
+    ) -> Callable[[_Route], _Route]:
+        """Add a function as a route; what it returns is the answer's body.
+
+        Args:
+            method: of HTTP.
+            path: below ``/api``.
+            summary: for the OpenAPI document.
+            needs: the permission that a caller needs, of :data:`remit.gateway.auth.PERMISSIONS`.
+            shape: of a JSON body; the body is text or bytes of ``media_type`` when left out.
+            media_type: of a body without a shape.
+            status: of success.
+            fails: its failures, besides those of every route, and 404 of a path with parameters.
+        """
+        statuses = {400, 401, 403, *fails, *([404] if "{" in path else [])}
+        responses: dict[int | str, dict[str, Any]] = {
+            code: {"model": Error, "description": _MEANINGS[code]} for code in sorted(statuses)
+        }
+        # Such as a body too long or too slow, or a database that does not answer.
+        responses["default"] = {"model": Error, "description": "Anything else that went wrong."}
+        if shape is None:
+            content = {media_type: {"schema": _FORMATS[media_type]}}
+            responses[status] = {"description": "The exact bytes.", "content": content}
+
+        def decorate(function: _Route) -> _Route:
+            @functools.wraps(function)
+            def answered(*args: Any, **kwargs: Any) -> Response:
+                value = function(*args, **kwargs)
+                if shape is None:
+                    return Response(value, status, media_type=media_type)
+                return answer(value, status)
+
+            self.add_api_route(
+                path,
+                answered,
+                methods=[method],
+                summary=summary,
+                status_code=status,
+                response_model=shape,
+                response_class=Response,
+                responses=responses,
+                dependencies=[Depends(_allowing(needs))],
+            )
+            return function
+
+        return decorate
+
+
+def _allowing(permission: str) -> Callable[..., Any]:
+    async def check(request: Request, caller: Caller) -> None:
+        if not caller.may(permission):
+            why = f"The role {caller.role} may not {permission.replace('_', ' ')}."
+            raise HttpError(403, "forbidden", why)
+        names = [name for name, _ in request.query_params.multi_items()]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise HttpError(400, "invalid_input", f"{twice} is given twice.", param=twice)
+
+    return check
+
+
+def name_of(identity: Identity) -> str:
+    """The caller for the record: name and id, as a revoked key's name may be used again."""
+    return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """A JSON answer; entries and erased content as the command line shows them."""
+    return Response(_dump(value), status, media_type="application/json")
+
+
+def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
+    """The first ``limit`` items, in their lists, and the cursor to go on from.
+
+    A page ends earlier when it has grown large: prompts can be megabytes each. It has at least
+    one item, so that paging comes to an end.
+    """
+    page: dict[str, Any] = {name: [] for name in lists}
+    size, last, number = 0, "", 0
+    for cursor, name, item in found:
+        if number == limit or size >= _FULL_BYTES:
+            return {**page, "next_cursor": last}
+        encoded = _dump(item)
+        page[name].append(orjson.Fragment(encoded))
+        size, last, number = size + len(encoded), cursor, number + 1
+    return {**page, "next_cursor": None}
+
+
+def slice_of(
+    items: Sequence[_T], cursors: Iterable[str], cursor: str | None, limit: int
+) -> tuple[list[_T], str | None]:
+    """The items after ``cursor``, and the cursor of the next page.
+
+    Raises:
+        InvalidInputError: the list has no such cursor.
+    """
+    places = list(cursors)
+    first = 0
+    if cursor is not None:
+        if cursor not in places:
+            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+        first = places.index(cursor) + 1
+    end = first + limit
+    more = places[end - 1] if end < len(places) else None
+    return list(islice(items, first, end)), more
+
+
+def _dump(value: Any) -> bytes:
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Erased):
+        return {"$erased": value.erasure_id}
+    if isinstance(value, LedgerEntry):
+        return value.to_dict()
+    raise TypeError(type(value).__name__)
