@@ -19,10 +19,10 @@ run: $(VENV)/.run  ## a conversation through the whole stack
 
 test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	@$(BIN)/remit model pull smollm2-135m || echo "Tests that need the local model will be skipped."
-	$(BIN)/coverage erase
+	@rm -f .coverage*
 	@status=0; \
 	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist worksteal || status=$$?; \
-	$(BIN)/coverage combine --quiet && $(BIN)/coverage report || status=$$(( status ? status : 1 )); \
+	$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --skip-covered || status=$$(( status ? status : 1 )); \
 	exit $$status
 
 test-live: $(VENV)/.dev  ## the acceptance conversation against the real Anthropic API
