@@ -102,7 +102,7 @@ def test_what_is_not_there_is_not_added(served: Path) -> None:
         index.add(root_json(served))
     assert [one.name for one in (served / "root" / "indexes").iterdir()] == [".team.lock"]
     for attempt in (index.refresh, index.known, index.search):
-        with fails("index_not_added"):
+        with fails("index_damaged"):
             attempt()
     with fails("index_not_added"):
         PackageIndex.open(served / "root", "team", SETTINGS)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root
 from tuf.ngclient import Updater, UpdaterConfig
@@ -56,6 +56,12 @@ class IndexState:
     packages: dict[str, list[Listed]]
     expires: datetime
     root_version: int
+
+
+class _Config(BaseModel):
+    name: str
+    location: str
+    insecure_http: bool = False
 
 
 class PackageIndex:
@@ -99,17 +105,16 @@ class PackageIndex:
         Raises:
             PackageIndexError: ``index_not_added``, ``index_damaged``.
         """
-        config = _directory(root_dir, name) / _CONFIG
         try:
-            found = json.loads(config.read_bytes())
-            location, insecure = found["location"], found.get("insecure_http") is True
-            if found["name"] != name or not isinstance(location, str):
-                raise _damaged(name, f"{_CONFIG} describes {found['name']!r}")
+            data = (_directory(root_dir, name) / _CONFIG).read_bytes()
+            config = _Config.model_validate_json(data)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise _not_added(name) from error
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValidationError) as error:
             raise _damaged(name, f"{_CONFIG} cannot be read") from error
-        return cls(root_dir, name, location, settings, insecure_http=insecure)
+        if config.name != name:
+            raise _damaged(name, f"{_CONFIG} describes {config.name!r}")
+        return cls(root_dir, name, config.location, settings, insecure_http=config.insecure_http)
 
     def add(self, root_json: bytes) -> Root:
         """Trusts the index from now on, by the given root metadata, and fetches its state.
@@ -123,23 +128,17 @@ class PackageIndex:
             PackageIndexError: ``index_exists``, ``index_bad_signature``, or as
                 :meth:`refresh`.
         """
-        config: dict[str, Any] = {"name": self.name, "location": self.location}
-        if self._insecure_http:
-            config["insecure_http"] = True
+        config = _Config(name=self.name, location=self.location, insecure_http=self._insecure_http)
         with _locked(self._directory, self._settings.lock_timeout_s, self._fetcher):
             if self._is_added:
-                raise index_error(
-                    "index_exists",
-                    f"There is an index {self.name} already.",
-                )
+                raise index_error("index_exists", f"There is an index {self.name} already.")
             shutil.rmtree(self._directory, ignore_errors=True)  # left by a killed process
             try:
                 self._directory.mkdir()
                 replace_file(self._directory / _TRUSTED, root_json)
                 self._update(root_json)
-                replace_file(
-                    self._directory / _CONFIG, json.dumps(config, indent=2).encode() + b"\n"
-                )
+                text = config.model_dump_json(indent=2, exclude_defaults=True)
+                replace_file(self._directory / _CONFIG, f"{text}\n".encode())
             except BaseException:
                 shutil.rmtree(self._directory, ignore_errors=True)
                 raise
@@ -150,12 +149,9 @@ class PackageIndex:
 
         Raises:
             PackageIndexError: ``index_unreachable``, ``index_expired``, ``index_rolled_back``,
-                ``index_mixed``, ``index_bad_signature``, ``index_not_added``,
-                ``index_damaged``.
+                ``index_mixed``, ``index_bad_signature``, ``index_damaged``.
             PackageError: ``busy``.
         """
-        if not self._is_added:
-            raise _not_added(self.name)
         with _locked(self._directory, self._settings.lock_timeout_s, self._fetcher):
             self._update((self._directory / _TRUSTED).read_bytes())
         return self.known()
@@ -164,10 +160,8 @@ class PackageIndex:
         """What was last fetched; it may have expired, and is not verified again.
 
         Raises:
-            PackageIndexError: ``index_not_added``, ``index_damaged``.
+            PackageIndexError: ``index_damaged``.
         """
-        if not self._is_added:
-            raise _not_added(self.name)
         try:
             # Not root.json, a link that tuf deletes and makes again.
             roots = (self._state / "root_history").iterdir()
@@ -229,8 +223,10 @@ class PackageIndex:
         listed = self.find(package_id, version)
         if listed is None:
             raise _not_in_index(package_id, version, f"not in the index {self.name}")
-        data = self._download(listed, ARCHIVE)
-        envelope = self._download(listed, ENVELOPE) if listed.signed else b""
+        data = self._download(target_path(package_id, listed.version, ARCHIVE))
+        envelope = b""
+        if listed.signed:
+            envelope = self._download(target_path(package_id, listed.version, ENVELOPE))
         manifest = read_archive(io.BytesIO(data), self._settings, expected_id=package_id).manifest
         if manifest.version != listed.version:
             raise index_error(
@@ -267,18 +263,16 @@ class PackageIndex:
         updater.refresh()
         self._updater = updater
 
-    def _download(self, listed: Listed, ending: str) -> bytes:
+    def _download(self, path: str) -> bytes:
         assert self._updater is not None, "find() has refreshed"
-        target = self._updater.get_targetinfo(
-            target_path(listed.package_id, listed.version, ending)
-        )
+        target = self._updater.get_targetinfo(path)
         if target is None:  # another process refreshed in between
-            where = f"not in the index {self.name} any more"
-            raise _not_in_index(listed.package_id, listed.version, where)
+            problem = f"{path} is not in the index {self.name} any more."
+            raise index_error("package_not_in_index", problem)
         if target.length > self._settings.compressed_bytes:
             raise index_error(
                 "index_too_large",
-                f"{target.path} in the index {self.name} has {target.length} bytes, more than the "
+                f"{path} in the index {self.name} has {target.length} bytes, more than the "
                 f"{self._settings.compressed_bytes} allowed.",
             )
         with (

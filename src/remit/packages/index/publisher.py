@@ -34,17 +34,14 @@ from remit.packages.files import replace_file
 from remit.packages.index.errors import index_error
 from remit.packages.index.listing import ARCHIVE, ENVELOPE, Listed, list_packages, target_path
 from remit.packages.lock import file_lock
+from remit.packages.manifest import Manifest
 from remit.packages.package_key import PackageKey
 from remit.packages.signatures import read_envelope
 
 _KINDS: tuple[type[Any], ...] = (Root, Targets, Snapshot, Timestamp)
-_ROLES = tuple(kind.type for kind in _KINDS)
+_ROLES = tuple(kind.type for kind in _KINDS)  # each is vouched for by those after it
 _PUBLIC, _PRIVATE = 0o644, 0o600  # modes of files
 _SHORT = 12  # characters of a key's id in its file's name
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class IndexPublisher:
@@ -55,9 +52,9 @@ class IndexPublisher:
     verified by the root metadata beside the keys before anything is signed on top of it: whoever
     can write to the web server cannot have their packages signed.
 
-    All keys of a role that are there sign, whether they count yet or not; which of them count, the
-    root metadata says. So a key can be made before it counts. A role's file may be elsewhere as
-    long as it is not needed: that of ``root`` is needed for ``rotate`` and ``renew --all`` alone.
+    All keys of a role that are there sign; which of them count, the root metadata says. So a key
+    can be made before it counts, and one that is not needed can be elsewhere: that of ``root`` is
+    needed for ``rotate`` and ``renew --all`` alone.
 
     Args:
         directory: what is served.
@@ -66,8 +63,8 @@ class IndexPublisher:
         clock: the present, in UTC.
 
     Raises:
-        InvalidInputError: the keys are in what is served.
-        PackageIndexError: by each method: ``index_key``, ``index_not_added``, ``index_damaged``.
+        InvalidInputError: the keys are in what is served; by methods: there is no such role.
+        PackageIndexError: by methods: ``index_key``, ``index_not_added``, ``index_damaged``.
     """
 
     def __init__(
@@ -76,7 +73,7 @@ class IndexPublisher:
         keys: Path,
         settings: PackageSettings,
         *,
-        clock: Callable[[], datetime] = _now,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if keys.resolve().is_relative_to(directory.resolve()):
             raise InvalidInputError(
@@ -102,10 +99,9 @@ class IndexPublisher:
             The root metadata, which clients have to be given on a way that they trust.
 
         Raises:
-            InvalidInputError: there is no such role, or it would need no key.
             PackageIndexError: ``index_exists``.
         """
-        needed = thresholds or {}
+        needed = dict.fromkeys(_ROLES, 1) | dict(thresholds or {})
         for role, threshold in needed.items():
             if role not in _ROLES or threshold < 1:
                 raise InvalidInputError(
@@ -121,14 +117,13 @@ class IndexPublisher:
             if self._pinned.exists() and not first.exists():
                 raise index_error("index_exists", f"{self._keys} holds the keys of another index.")
             self._parts = {kind.type: Metadata(kind()) for kind in _KINDS}
-            root = self._root
-            for role, part in self._parts.items():
-                part.signed.version = 0  # _write() increments it
-                threshold = root.roles[role].threshold = needed.get(role, 1)
+            for role, threshold in needed.items():
+                self._parts[role].signed.version = 0  # _write() increments it
+                self._root.roles[role].threshold = threshold
                 signers = list(self._signers(role).values())
                 signers += [self._make_key(role) for _ in range(threshold - len(signers))]
                 for signer in signers:
-                    root.add_key(signer.public_key, role)
+                    self._root.add_key(signer.public_key, role)
             self._write_from("root")
             return first
 
@@ -154,8 +149,8 @@ class IndexPublisher:
             published: list[tuple[str, str]] = []
             new: dict[str, bytes] = {}
             for archive in archives:
-                package_id, version, files = self._read(archive)
-                published.append((package_id, version))
+                manifest, files = self._read(archive)
+                published.append((manifest.package_id, manifest.version))
                 for target, data in files:
                     before = targets.get(target.path)
                     if before is not None and before.hashes == target.hashes:
@@ -163,7 +158,8 @@ class IndexPublisher:
                     if before is not None and target.path.endswith(ARCHIVE):
                         raise index_error(
                             "index_exists",
-                            f"{package_id} {version} is in the index with other content.",
+                            f"{manifest.package_id} {manifest.version} is in the index with other "
+                            "content.",
                         )
                     targets[target.path] = target
                     new[target.path] = data
@@ -174,11 +170,12 @@ class IndexPublisher:
                     place.parent.mkdir(parents=True, exist_ok=True)
                     replace_file(place, data, _PUBLIC)
                 self._write_from("targets")
-            listed = list_packages(targets)
-            return [
-                next(item for item in listed[package_id] if item.version == version)
-                for package_id, version in published
-            ]
+        listed = {
+            (item.package_id, item.version): item
+            for versions in list_packages(targets).values()
+            for item in versions
+        }
+        return [listed[each] for each in published]
 
     def withdraw(self, package_id: str, version: str) -> None:
         """Takes a version out of the index; its files stay, for clients that are fetching it.
@@ -225,34 +222,30 @@ class IndexPublisher:
 
         Returns:
             The files of the old keys, which are renamed.
-
-        Raises:
-            InvalidInputError: there is no such role.
         """
         if role not in _ROLES:
             raise InvalidInputError(f"There is no role {role}.", next_step=", ".join(_ROLES))
         with self._changing():
             self._load()
-            root = self._root
             # The keys of a role that is rotated may be lost, but for those of root.
             others = _ROLES[_ROLES.index(role) + 1 :] if role != "root" else ()
             self._check_keys(("root", *others))
             # New ones even if an unused key is there: it may be an old one.
-            made = [self._make_key(role) for _ in range(root.roles[role].threshold)]
+            made = [self._make_key(role) for _ in range(self._root.roles[role].threshold)]
             if role != "root":
                 self._write_from(role)
-            for keyid in list(root.roles[role].keyids):
-                root.revoke_key(keyid, role)
+            for keyid in list(self._root.roles[role].keyids):
+                self._root.revoke_key(keyid, role)
             for signer in made:
-                root.add_key(signer.public_key, role)
+                self._root.add_key(signer.public_key, role)
             self._write("root")
-            retired = []
-            for file, signer in self._signers(role).items():
-                keyid = signer.public_key.keyid
-                if keyid not in root.roles[role].keyids:
-                    name = f"{role}-{keyid[:_SHORT]}.pem.retired"
-                    retired.append(file.rename(file.with_name(name)))
-            return retired
+            return [
+                file.rename(
+                    file.with_name(f"{role}-{signer.public_key.keyid[:_SHORT]}.pem.retired")
+                )
+                for file, signer in self._signers(role).items()
+                if signer.public_key.keyid not in self._root.roles[role].keyids
+            ]
 
     @property
     def _root(self) -> Root:
@@ -263,8 +256,8 @@ class IndexPublisher:
     def _exists(self) -> bool:
         return (self._metadata / "timestamp.json").exists()
 
-    def _read(self, archive: Path) -> tuple[str, str, list[tuple[TargetFile, bytes]]]:
-        """Id and version of a package, and its targets with their bytes."""
+    def _read(self, archive: Path) -> tuple[Manifest, list[tuple[TargetFile, bytes]]]:
+        """A package's manifest, and its targets with their bytes."""
         incoming = IncomingArchive.from_file(archive, self._settings.compressed_bytes)
         found = read_archive(io.BytesIO(incoming.data), self._settings)
         manifest = found.manifest
@@ -272,22 +265,22 @@ class IndexPublisher:
         if IncomingArchive.envelope_file(archive).exists():
             signed = read_envelope(incoming.envelope, self._settings.envelope_bytes)
             if signed.statement().archive_digest != found.digest:
-                raise index_error(
-                    "index_mixed", f"The signature beside {archive} is of another archive."
-                )
+                problem = f"The signature beside {archive} is of another archive."
+                raise index_error("index_mixed", problem)
             files[ENVELOPE] = incoming.envelope
+        custom = {
+            "package_id": manifest.package_id,
+            "version": manifest.version,
+            "title": manifest.title,
+            "manifest_sha256": manifest.digest,
+        }
         targets = []
         for ending, data in files.items():
             path = target_path(manifest.package_id, manifest.version, ending)
             target = TargetFile.from_data(path, data, ["sha256"])
-            target.unrecognized_fields["custom"] = {
-                "package_id": manifest.package_id,
-                "version": manifest.version,
-                "title": manifest.title,
-                "manifest_sha256": manifest.digest,
-            }
+            target.unrecognized_fields["custom"] = custom
             targets.append((target, data))
-        return manifest.package_id, manifest.version, targets
+        return manifest, targets
 
     def _make_key(self, role: str) -> CryptoSigner:
         signer = CryptoSigner.generate_ed25519()
