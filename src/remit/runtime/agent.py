@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +11,7 @@ from remit.agents.supervisor import (
     HO2Supervisor,
     Planner,
     PlanStep,
-    SingleOrders,
-    SupervisorJournal,
     TurnResult,
-    consolidate,
 )
 from remit.agents.tools import ToolDispatcher
 from remit.agents.worker import HO1Executor
@@ -152,35 +148,25 @@ class Agent:
             )
         else:
             session.require()
-        wait_s = shared.settings.leases.session_wait_s
-        tokens_per_order = shared.settings.budget.work_order_tokens
         supervisor = HO2Supervisor(
             self._worker,
             ledger,
             session,
             shape.supervisor,
             shared.leases,
-            session_wait_s=wait_s,
+            session_wait_s=shared.settings.leases.session_wait_s,
             answer=shape.answer,
             context=self._context,
             fallback=shared.gateway,
             planner=shape.planner,
             model=shape.model,
             repeatable=self._is_repeatable,
-            work_order_tokens=tokens_per_order,
+            work_order_tokens=shared.settings.budget.work_order_tokens,
             agent_id=shape.agent_id,
             agent_class=shape.agent_class,
             starting=starting,
         )
-        journal = SupervisorJournal(ledger, session.session_id, shape.agent_id, shape.agent_class)
-        orders = SingleOrders(
-            self._worker, journal, shared.leases, wait_s, tokens_per_order, starting
-        )
-        ending = None
-        if shape.supervisor.consolidate:
-            turns = shape.supervisor.context_turns
-            ending = functools.partial(consolidate, orders, journal, session, turns)
-        return Conversation(session, supervisor, orders, shape.answer, shared.leases, ending)
+        return Conversation(session, supervisor, shape.answer, shared.leases)
 
     def run(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """One message, one answer, in a session of its own."""

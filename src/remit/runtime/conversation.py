@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     HO2Supervisor,
     PlanStep,
-    SingleOrders,
     TurnResult,
     UnfinishedTurn,
 )
@@ -45,17 +44,13 @@ class Conversation(Closeable):
         self,
         session: SessionManager,
         supervisor: HO2Supervisor,
-        orders: SingleOrders,
         step: PlanStep,
         leases: LeaseManager,
-        ending: Callable[[], Coroutine[Any, Any, Any]] | None = None,
     ) -> None:
         self._session = session
         self._supervisor = supervisor
-        self._orders = orders
         self._step = step
         self._leases = leases
-        self._ending = ending
         self._ended = False
 
     @override
@@ -180,7 +175,7 @@ class Conversation(Closeable):
         """:meth:`work` for callers with an event loop; many may run at once."""
         context = {"user_input": task} if isinstance(task, str) else dict(task)
         step = self._step if contract is None else replace(self._step, contract_id=contract)
-        return await self._orders.arun(
+        return await self._supervisor.orders.arun(
             step, context, key=key, on_event=on_event, retry_failed=retry_failed
         )
 
@@ -190,11 +185,11 @@ class Conversation(Closeable):
 
     async def aresume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
         """:meth:`resume_work` for callers with an event loop."""
-        return await self._orders.aresume(wo_id, self._step, on_event=on_event)
+        return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
         """End an order by itself that will not be continued."""
-        return run_blocking(self._orders.acancel(wo_id))
+        return run_blocking(self._supervisor.orders.acancel(wo_id))
 
     def cost(self) -> dict[str, Any]:
         """What the session has used, from the ledger."""
@@ -208,8 +203,7 @@ class Conversation(Closeable):
         if not self._ended:
             self._ended = True
             self._session.refresh()
-            if self._ending is not None:
-                run_blocking(self._ending())
+            run_blocking(self._supervisor.aconsolidate())
             self._session.end()
 
     def _refuse_inner_turn(self) -> None:

@@ -32,6 +32,11 @@ class Turn:
     timestamp: str
     entry_id: str
 
+    @property
+    def said(self) -> dict[str, str]:
+        """Both sides, as a template is given them."""
+        return {"user_message": self.user_message, "response": self.response}
+
 
 def new_session_id() -> str:
     """``SES-`` and 16 random upper-case letters and digits (80 bits)."""

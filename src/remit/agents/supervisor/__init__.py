@@ -1,15 +1,13 @@
 """HO2, the supervisor: plans a turn, has it worked on, checks it, delivers (SPEC 9.1)."""
 
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.supervisor.consolidation import consolidate
-from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
+from remit.agents.supervisor.orders import SingleOrders
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import check_criteria
-from remit.agents.supervisor.single import SingleOrders
 from remit.agents.supervisor.supervisor import HO2Supervisor
 from remit.agents.supervisor.threads import open_threads, thread_tools
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
-from remit.agents.supervisor.unfinished import UnfinishedTurn, unfinished_turn
 
 __all__ = [
     "Candidate",
@@ -18,14 +16,12 @@ __all__ = [
     "PlanStep",
     "Planner",
     "SingleOrders",
-    "SupervisorJournal",
     "TurnCancelledError",
     "TurnContext",
     "TurnPendingError",
     "TurnResult",
     "UnfinishedTurn",
     "check_criteria",
-    "consolidate",
     "open_threads",
     "thread_tools",
     "unfinished_turn",

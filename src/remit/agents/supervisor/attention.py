@@ -67,10 +67,7 @@ class Attention:
     def context(self) -> dict[str, Any]:
         """As a template is given it."""
         return {
-            "turns": [
-                {"user_message": turn.user_message, "response": turn.response}
-                for turn in self.turns
-            ],
+            "turns": [turn.said for turn in self.turns],
             "pushed": [
                 {"kind": one.kind, "text": one.text} for one in self.chosen if one.kind != "thread"
             ],

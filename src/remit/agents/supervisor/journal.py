@@ -1,8 +1,10 @@
-"""The supervisor's ledger entries: tier ``ho2``, never the worker's."""
+"""The supervisor's ledger entries: tier ``ho2``, never the worker's; written and read back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from typing_extensions import override
@@ -10,15 +12,18 @@ from typing_extensions import override
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.workorders import (
     Journal,
+    OrderHistory,
     WorkOrder,
     WorkOrderConstraints,
+    WorkOrderState,
     plan_of,
+    recorded_order,
     trace_hash,
     work_order_id,
 )
 from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
 
-__all__ = ["SupervisorJournal"]
+__all__ = ["RecordedOrder", "SupervisorJournal", "UnfinishedTurn", "latest_plan", "unfinished_turn"]
 
 
 class SupervisorJournal(Journal):
@@ -37,33 +42,20 @@ class SupervisorJournal(Journal):
         super().__init__(ledger, "ho2", session_id, agent_id, agent_class)
         self._held: list[LedgerEntry] = []
 
-    def latest_plan(self) -> LedgerEntry | None:
-        """The session's latest ``WO_PLANNED``, without its content."""
-        return next(
-            self.ledger.query(
-                session_id=self.session_id, event_type="WO_PLANNED", order="desc", limit=1,
-                with_content=False,
-            ),
-            None,
-        )  # fmt: skip
-
     def last_number(self, latest: LedgerEntry | None) -> int:
         """The number of the session's latest numbered work order; 0 when there is none.
 
         Args:
-            latest: what :meth:`latest_plan` gives: nearly always it is that one.
+            latest: what :func:`latest_plan` gives: nearly always it is that one.
         """
         if latest is None:
             return 0
-        if (number := self._number_of(latest)) is not None:
-            return number
-        for entry in self.ledger.query(
+        earlier = self.ledger.query(
             session_id=self.session_id, event_type="WO_PLANNED", order="desc", after=latest.id,
             with_content=False,
-        ):  # fmt: skip
-            if (number := self._number_of(entry)) is not None:
-                return number
-        return 0
+        )  # fmt: skip
+        numbers = map(self._number_of, chain([latest], earlier))
+        return next((number for number in numbers if number is not None), 0)
 
     def _number_of(self, plan: LedgerEntry) -> int | None:
         """The number of an order of a turn; ``None`` of an order by itself."""
@@ -73,9 +65,12 @@ class SupervisorJournal(Journal):
             return int(number)
         return None
 
-    def order_id(self, number: int) -> str:
-        """The id of the session's order with that number."""
-        return work_order_id(self.session_id, number)
+    def next_number(self, number: int) -> int:
+        """The number after that which no entry names: one can name an order never planned."""
+        number += 1
+        while self._any(work_order_id=work_order_id(self.session_id, number)):
+            number += 1
+        return number
 
     def order(
         self,
@@ -133,12 +128,12 @@ class SupervisorJournal(Journal):
         transaction with it: see :meth:`take_held`.
         """
         trace = {"work_order_ids": ids, "trace_hash": trace_hash(self.ledger, ids)}
-        chain = {**trace, "cost": cost, "outcome": str(last.state)}
-        verdict = "reject" if reasons else "accept"
-        gate = {**trace, "verdict": verdict, "reasons": reasons, "attempt": attempt}
+        verdict = {"verdict": "reject" if reasons else "accept", "reasons": reasons}
         entries = [
-            self.entry("WO_CHAIN_COMPLETE", last.wo_id, **chain),
-            self.entry("WO_QUALITY_GATE", last.wo_id, **gate),
+            self.entry(
+                "WO_CHAIN_COMPLETE", last.wo_id, **trace, cost=cost, outcome=str(last.state)
+            ),
+            self.entry("WO_QUALITY_GATE", last.wo_id, **trace, **verdict, attempt=attempt),
             *further,
         ]
         if reasons:
@@ -158,29 +153,155 @@ class SupervisorJournal(Journal):
 
     def has(self, event_type: str, submission_id: str) -> bool:
         """Whether an entry of that type is on record."""
-        return any(
-            True
-            for _ in self.ledger.query(
-                submission_id=submission_id, event_type=event_type, limit=1, with_content=False
-            )
-        )
+        return self._any(submission_id=submission_id, event_type=event_type)
 
-    def is_taken(self, wo_id: str) -> bool:
-        """Whether the record speaks of an order with that id already."""
-        return any(
-            True for _ in self.ledger.query(work_order_id=wo_id, limit=1, with_content=False)
-        )
+    def _any(self, **which: Any) -> bool:
+        return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def direct_answer(self, after: str) -> str:
         """The answer of a direct call made since an entry; empty where there is none."""
+        of_session: dict[str, Any] = {"session_id": self.session_id, "limit": 1}
         for degraded in self.ledger.query(
-            session_id=self.session_id, event_type="DEGRADATION", after=after, limit=1,
-            with_content=False,
-        ):  # fmt: skip
+            **of_session, event_type="DEGRADATION", after=after, with_content=False
+        ):
             for exchange in self.ledger.query(
-                session_id=self.session_id, event_type="EXCHANGE", tier="ho2",
-                after=degraded.id, outcome="success", limit=1,
+                **of_session, event_type="EXCHANGE", tier="ho2", after=degraded.id,
+                outcome="success",
             ):  # fmt: skip
                 answer = exchange.metadata["response"]
                 return "" if isinstance(answer, Erased) else str(answer)
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOrder:
+    """An order of a turn, in its present state.
+
+    Attributes:
+        step: the name of its step in the plan.
+        attempt: which attempt of that step it is, from 1.
+        depends_on: names of the steps that it waits for.
+        planned: the ``WO_PLANNED``.
+    """
+
+    order: WorkOrder
+    step: str
+    attempt: int
+    depends_on: tuple[str, ...]
+    planned: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedTurn:
+    """What is on record of a turn that has no ``TURN_RECORDED``.
+
+    Attributes:
+        message: what the user said; empty where it was erased.
+        orders: in the order in which they were planned.
+        verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
+        requests: the ``APPROVAL_REQUESTED`` entries that a person has not decided yet.
+        idle: whether it waits for people only, who decided nothing since it was last resumed.
+        erased: what it began with was erased: it can be ended, not gone on with.
+    """
+
+    turn_number: int
+    message: str
+    orders: tuple[RecordedOrder, ...]
+    verdicts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    requests: tuple[LedgerEntry, ...] = ()
+    idle: bool = False
+    erased: bool = False
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Ids of the requests that it waits for."""
+        return tuple(entry.id for entry in self.requests)
+
+    def find(self, step: str, attempt: int) -> RecordedOrder | None:
+        """The order of that step and attempt."""
+        return next((o for o in self.orders if (o.step, o.attempt) == (step, attempt)), None)
+
+
+def latest_plan(ledger: LedgerPort, session_id: str) -> LedgerEntry | None:
+    """The session's latest ``WO_PLANNED``, without its content."""
+    return next(
+        ledger.query(
+            session_id=session_id, event_type="WO_PLANNED", order="desc", limit=1,
+            with_content=False,
+        ),
+        None,
+    )  # fmt: skip
+
+
+def unfinished_turn(
+    ledger: LedgerPort,
+    session_id: str,
+    turns_recorded: int,
+    latest: LedgerEntry | None = None,
+) -> UnfinishedTurn | None:
+    """The session's turn that has not ended, if there is one.
+
+    Args:
+        ledger: a handle that sees the supervisor's and the worker's entries.
+        session_id: whose.
+        turns_recorded: how many turns have ended.
+        latest: the session's latest ``WO_PLANNED``, where the caller has read it.
+    """
+    number = turns_recorded + 1
+    latest = latest or latest_plan(ledger, session_id)
+    if latest is None or latest.metadata.get("turn_number") not in (None, number):
+        return None  # nearly always
+    planned: list[str] = []
+    for entry in ledger.query(
+        session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
+    ):
+        of_turn = entry.metadata.get("turn_number")
+        if of_turn == number:
+            planned.append(entry.id)
+        elif of_turn is not None:  # None: an order by itself, of no turn
+            break
+    if not planned:
+        return None
+    orders = [_recorded(ledger, ledger.read(entry_id)) for entry_id in reversed(planned)]
+    said = (one.order.input_context.get("user_input") for one in orders)
+    message = next(filter(None, said), "")
+    verdicts = {
+        gate.submission_id: _reasons(gate.metadata["reasons"])
+        for one in orders
+        for gate in ledger.query(work_order_id=one.order.wo_id, event_type="WO_QUALITY_GATE")
+    }
+    requests: list[LedgerEntry] = []
+    idle = True
+    for one in orders:
+        if one.order.state is WorkOrderState.EXECUTING:
+            history = OrderHistory(ledger, one.order.wo_id, session_id)
+            requests += history.undecided
+            idle = idle and history.waits
+        else:
+            idle = idle and one.order.state is not WorkOrderState.DISPATCHED
+    return UnfinishedTurn(
+        number,
+        "" if isinstance(message, Erased) else str(message),
+        tuple(orders),
+        verdicts,
+        tuple(requests),
+        idle,
+        any(isinstance(one.planned.metadata["input_context"], Erased) for one in orders),
+    )
+
+
+def _recorded(ledger: LedgerPort, planned: LedgerEntry) -> RecordedOrder:
+    order = recorded_order(ledger, planned.submission_id, allow_erased=True)
+    assert order is not None  # it was planned
+    data = planned.metadata
+    return RecordedOrder(
+        order,
+        str(data.get("step", "")),
+        int(data.get("attempt", 1)),
+        tuple(data.get("depends_on", ())),
+        planned,
+    )
+
+
+def _reasons(recorded: Any) -> tuple[str, ...]:
+    return ("its reasons were erased",) if isinstance(recorded, Erased) else tuple(recorded)

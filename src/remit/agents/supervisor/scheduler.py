@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
 from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, held_to
-from remit.agents.supervisor.ports import WorkerPort
-from remit.agents.supervisor.quality import QualityGate
-from remit.agents.supervisor.unfinished import RecordedOrder, UnfinishedTurn
+from remit.agents.supervisor.services import Services
 from remit.agents.workorders import (
     Actor,
     EventSink,
@@ -22,6 +20,7 @@ from remit.agents.workorders import (
     WorkOrder,
     WorkOrderCost,
     WorkOrderState,
+    work_order_id,
 )
 from remit.ledger import LedgerEntry, utc_now
 
@@ -42,38 +41,26 @@ class Scheduler:
     """Runs the work orders of one turn, as soon as the orders that they wait for are done.
 
     Args:
-        worker: executes the orders.
-        journal: where they are planned.
-        turn_number: whose orders these are.
-        work_order_tokens: token budget of an order whose step names none.
+        services: of the session's supervisor.
         guard: raises when the turn is no longer this process's.
         before: what is on record of the turn already.
-        first_number: the number before that of the first new order.
-        gate: looks at steps with criteria of their own, before others build on them.
-        agent: what its agent may use; orders from the record are held to it.
+        last_number: the number of the session's latest order.
     """
 
     def __init__(
         self,
-        worker: WorkerPort,
-        journal: SupervisorJournal,
-        turn_number: int,
-        work_order_tokens: int,
+        services: Services,
         guard: Callable[[], None],
         before: UnfinishedTurn | None,
-        first_number: int,
-        gate: QualityGate,
-        agent: PlanStep,
+        last_number: int,
     ) -> None:
-        self._worker = worker
-        self._journal = journal
-        self._turn_number = turn_number
-        self._tokens = work_order_tokens
+        self._services = services
+        self._worker = services.worker
+        self._journal = services.journal
+        self._turn_number = services.session.turn_count + 1
         self._guard = guard
         self._before = before
-        self._number = first_number
-        self._gate = gate
-        self._agent = agent
+        self._number = last_number
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
         self._new: set[str] = set()
@@ -108,7 +95,6 @@ class Scheduler:
         self,
         step: PlanStep,
         context: Mapping[str, Any],
-        *,
         attempt: int = 1,
         listen: EventSink | None = None,
     ) -> WorkOrder:
@@ -122,10 +108,8 @@ class Scheduler:
         step: PlanStep,
         rejected: WorkOrder,
         context: Mapping[str, Any],
-        repeatable: Callable[[str], bool],
-        *,
         attempt: int,
-        listen: EventSink | None = None,
+        listen: EventSink,
     ) -> WorkOrder:
         """Another attempt at a step, with what tools returned to the rejected one.
 
@@ -135,21 +119,21 @@ class Scheduler:
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         if done := history.tool_results():
             used = {str(result["tool_id"]) for result in done}
+            repeatable = self._services.repeatable
             tools = tuple(id_ for id_ in step.tools if id_ not in used or repeatable(id_))
             approve = tuple(id_ for id_ in step.approve if id_ in tools)
             step = replace(step, tools=tools, approve=approve)
             prior = {"step": f"{step.name}, rejected", "wo_id": rejected.wo_id,
                      "output": {"tool_results": done}}  # fmt: skip
             context = {**context, "prior_results": [prior]}
-        return await self.run(step, context, attempt=attempt, listen=listen)
+        return await self.run(step, context, attempt, listen)
 
     async def run_plan(
         self,
         plan: Plan,
         context: Mapping[str, Any],
-        *,
-        listen: EventSink | None = None,
-        attention: Mapping[str, Any] | None = None,
+        listen: EventSink,
+        attention: Mapping[str, Any] | None,
     ) -> WorkOrder:
         """All steps of a plan, independent ones side by side. Returns the answering order."""
         entries: list[LedgerEntry] = []
@@ -164,7 +148,7 @@ class Scheduler:
         if len(plan.steps) > 1 and entries:
             self._journal.submit(*entries)
             entries = []
-        others = None if listen is None else functools.partial(_without_text, listen)
+        others = functools.partial(_without_text, listen)
         answering = plan.answering.name
         running: dict[asyncio.Task[WorkOrder], str] = {}
         try:
@@ -194,7 +178,7 @@ class Scheduler:
     def _failed(self, order: WorkOrder) -> bool:
         """Whether the orders that wait for this one cannot start any more."""
         if order.state is WorkOrderState.COMPLETED and order.acceptance_criteria:
-            return bool(self._gate.reasons(order))
+            return bool(self._services.gate.reasons(order))
         return order.state is WorkOrderState.FAILED
 
     async def _work(
@@ -266,15 +250,14 @@ class Scheduler:
         """The order of a step, and what has to be written for it where it is a new one."""
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
-            order, entries = held_to(known.order, self._agent), []
+            order, entries = held_to(known.order, self._services.answer), []
         else:
-            self._number += 1
-            while self._journal.is_taken(self._journal.order_id(self._number)):
-                self._number += 1  # an entry names an order that was not planned
-            wo_id = self._journal.order_id(self._number)
+            self._number = self._journal.next_number(self._number)
+            wo_id = work_order_id(self._journal.session_id, self._number)
             self._new.add(wo_id)
             parent = next(iter(self._orders), None)
-            order = self._journal.order(wo_id, step, context, self._tokens, parent)
+            tokens = self._services.work_order_tokens
+            order = self._journal.order(wo_id, step, context, tokens, parent)
             if step.depends_on:
                 about["depends_on"] = list(step.depends_on)
             entries = [

@@ -1,42 +1,28 @@
-"""One turn: scope, assemble, plan, dispatch, verify, deliver."""
+"""The turns of one session, one at a time: begun, resumed, cancelled, recorded."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.degradation import (
-    LOOP_FAILURES,
-    LoopFailedError,
-    as_loop_failure,
-    direct_answer,
+from remit.agents.supervisor.journal import (
+    SupervisorJournal,
+    UnfinishedTurn,
+    latest_plan,
+    unfinished_turn,
 )
-from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.loop import TurnLoop
+from remit.agents.supervisor.orders import SingleOrders
 from remit.agents.supervisor.plan import Planner, PlanStep
-from remit.agents.supervisor.planning import Planning
-from remit.agents.supervisor.ports import ContextPort, Lease, LeasePort, WorkerPort
 from remit.agents.supervisor.quality import QualityGate
-from remit.agents.supervisor.review import Review
 from remit.agents.supervisor.scheduler import Scheduler
-from remit.agents.supervisor.turn import (
-    TurnCancelledError,
-    TurnInProgress,
-    TurnPendingError,
-    TurnResult,
-)
-from remit.agents.supervisor.unfinished import UnfinishedTurn, unfinished_turn
-from remit.agents.workorders import (
-    AnswerRejected,
-    Degraded,
-    EventSink,
-    OrderRecordError,
-    TurnResumed,
-    WorkOrderState,
-    WorkOrderType,
-)
+from remit.agents.supervisor.services import ContextPort, Lease, LeasePort, Services
+from remit.agents.supervisor.threads import consolidate
+from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
+from remit.agents.worker import HO1Executor
+from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
@@ -46,14 +32,6 @@ from remit.ledger import LedgerEntry, LedgerError, LedgerPort
 __all__ = ["HO2Supervisor"]
 
 _T = TypeVar("_T")
-
-_CLASSIFY = "PRC-CLASSIFY-001"
-
-_HOPELESS = frozenset(
-    {"budget_exhausted", "turn_limit_exceeded", "cancelled", "tool_outcome_unknown",
-     "record_erased"}
-)  # fmt: skip
-"""Failures that another attempt cannot fix."""
 
 _CANCELLED = "(The turn was cancelled before there was an answer.)"
 _ABANDONED = "(The turn was interrupted before there was an answer.)"
@@ -79,11 +57,14 @@ class HO2Supervisor:
         agent_id: who answers.
         agent_class: of what class.
         starting: waits for the write that begins the session, where it is still under way.
+
+    Attributes:
+        orders: work of the session that is no turn.
     """
 
     def __init__(
         self,
-        worker: WorkerPort,
+        worker: HO1Executor,
         ledger: LedgerPort,
         session: SessionManager,
         config: SupervisorSettings,
@@ -95,36 +76,40 @@ class HO2Supervisor:
         fallback: GatewayPort | None = None,
         planner: Planner | None = None,
         model: tuple[str, str] | None = None,
-        repeatable: Callable[[str], bool] | None = None,
+        repeatable: Callable[[str], bool] = lambda _: False,
         work_order_tokens: int = 0,
         agent_id: str = "admin-001",
         agent_class: str = "ADMIN",
         starting: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._worker = worker
         self._ledger = ledger
         self._session = session
-        self._config = config
         self._leases = leases
         self._wait_s = session_wait_s
-        self._answer = answer
-        self._fallback = fallback
-        self._model = model
         self._starting = starting
         self._latest: LedgerEntry | None = None
-        self._repeatable = repeatable or (lambda _: False)
-        self._tokens = work_order_tokens
-        self._agent_class = agent_class
-        self._journal = SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
-        gate = QualityGate(config.error_markers, config.claim_patterns)
-        self._gate = gate
-        self._planning = Planning(ledger, session, config, answer, context, planner)
-        self._review = Review(
-            gate,
+
+        def journal() -> SupervisorJournal:
+            return SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
+
+        self._journal = journal()
+        self._services = Services(
+            worker,
             self._journal,
             session,
-            self._planning.known_threads,
-            second_opinion=config.verify,
+            config,
+            QualityGate(config.error_markers, config.claim_patterns),
+            answer,
+            context,
+            fallback,
+            planner,
+            model,
+            repeatable,
+            work_order_tokens,
+            agent_class,
+        )
+        self.orders = SingleOrders(
+            worker, journal(), leases, session_wait_s, work_order_tokens, starting
         )
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
@@ -190,11 +175,9 @@ class HO2Supervisor:
             if on_event is not None:
                 on_event(TurnResumed(before.message))
             if before.idle and before.requests:
-                turn = TurnInProgress(
-                    before.message, self._scheduler(before, lease), before, on_event
-                )
+                turn = self._loop(before.message, before, lease, on_event)
                 turn.restore(before)
-                return turn.result(self._session.session_id, before.turn_number, "")
+                return turn.result("", before.turn_number)
             return await self._turn(before.message, before, lease, on_event)
 
         return await self._alone(work)
@@ -215,6 +198,11 @@ class HO2Supervisor:
 
         return await self._alone(work)
 
+    async def aconsolidate(self) -> None:
+        """Find what the session leaves open, where ``[supervisor] consolidate`` says so."""
+        if self._services.config.consolidate:
+            await consolidate(self._services, self.orders)
+
     def unfinished(self) -> UnfinishedTurn | None:
         """The session's turn that has not ended, as it is on record now."""
         return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
@@ -225,13 +213,16 @@ class HO2Supervisor:
         """Do ``work`` while no other process works on the session."""
         task = asyncio.current_task()
         assert task is not None
-        stop = functools.partial(_cancel, task)
+
+        def stop() -> None:
+            task.cancel()
+
         name = f"session:{self._session.session_id}"
         async with self._leases.hold(name, wait_s=self._wait_s, on_stop=stop) as lease:
             if self._starting is not None:
                 await self._starting()  # the lease was taken behind it
             self._session.refresh()
-            self._latest = self._journal.latest_plan()
+            self._latest = latest_plan(self._ledger, self._session.session_id)
             try:
                 return await work(lease)
             except asyncio.CancelledError:
@@ -259,17 +250,18 @@ class HO2Supervisor:
             lease.check()
             self._journal.check()
 
-        return Scheduler(
-            self._worker,
-            self._journal,
-            self._session.turn_count + 1,
-            self._tokens,
-            guard,
-            before,
-            self._journal.last_number(self._latest),
-            self._gate,
-            self._answer,
-        )
+        number = self._journal.last_number(self._latest)
+        return Scheduler(self._services, guard, before, number)
+
+    def _loop(
+        self,
+        message: str,
+        before: UnfinishedTurn | None,
+        lease: Lease,
+        on_event: EventSink | None,
+    ) -> TurnLoop:
+        scheduler = self._scheduler(before, lease)
+        return TurnLoop(self._services, message, scheduler, before, on_event)
 
     async def _turn(
         self,
@@ -279,15 +271,15 @@ class HO2Supervisor:
         on_event: EventSink | None,
     ) -> TurnResult:
         self._journal.reset()
-        turn = TurnInProgress(message, self._scheduler(before, lease), before, on_event)
+        turn = self._loop(message, before, lease, on_event)
         try:
             try:
-                await self._loop(turn)
+                await turn.run()
             except LedgerError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user still gets an answer, and why
                 lease.check()  # unless the turn is another's now
-                await self._degrade(turn, as_loop_failure(error))
+                await turn.degrade(error)
             if not turn.waiting:
                 await turn.scheduler.end_all()
         except asyncio.CancelledError:
@@ -295,13 +287,12 @@ class HO2Supervisor:
             await turn.scheduler.end_all()
             await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled")
             raise
-        entry_id = ""
-        if not turn.waiting:
-            entry_id = await self._recorded(turn, lease)
-        number = self._session.turn_count + turn.waiting
-        return turn.result(self._session.session_id, number, entry_id)
+        if turn.waiting:
+            return turn.result("", self._session.turn_count + 1)
+        entry_id = await self._recorded(turn, lease)
+        return turn.result(entry_id, self._session.turn_count)
 
-    async def _recorded(self, turn: TurnInProgress, lease: Lease) -> str:
+    async def _recorded(self, turn: TurnLoop, lease: Lease) -> str:
         """Record the turn; a request to stop comes too late then."""
         await self._journal.flush()
         lease.check()
@@ -317,84 +308,3 @@ class HO2Supervisor:
                 raise
             task.uncancel()
             return entry_id
-
-    async def _loop(self, turn: TurnInProgress) -> None:
-        plan = turn.scheduler.recorded_plan()
-        attention = None
-        if self._config.classify:
-            turn.classification = await self._classify(turn)
-        if plan is None:
-            attention = self._planning.attend()
-            plan = await self._planning.plan(turn, attention)
-        context = self._planning.input(turn, attention, plan)
-        reasons: list[str] = []
-        for attempt in range(1, self._config.max_retries + 2):
-            if attempt == 1:
-                order = await turn.scheduler.run_plan(
-                    plan, context, listen=turn.listen,
-                    attention=attention.record if attention else None,
-                )  # fmt: skip
-            else:
-                again = {**context, "rejected_because": reasons}
-                order = await turn.scheduler.retry(
-                    plan.answering, order, again, self._repeatable,
-                    attempt=attempt, listen=turn.listen,
-                )  # fmt: skip
-            requests = turn.scheduler.waiting_for()
-            if requests and order.state is not WorkOrderState.FAILED:
-                turn.park(requests)
-                return
-            code = (order.error or {}).get("code", "")
-            if code in LOOP_FAILURES:
-                raise LoopFailedError(code, (order.error or {}).get("message", ""))
-            reasons = await self._review.check(turn, order, attempt)
-            if not reasons:
-                turn.deliver(order)
-                return
-            again_left = attempt <= self._config.max_retries and code not in _HOPELESS
-            turn.listen(AnswerRejected(tuple(reasons), again_left))
-            if not again_left:
-                break
-        last = turn.scheduler.ids()[-1]
-        if turn.before is None or not self._journal.has("ESCALATION", last):
-            await self._journal.write(
-                "ESCALATION", last, reasons=reasons, work_order_ids=turn.scheduler.ids()
-            )
-        turn.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
-
-    async def _classify(self, turn: TurnInProgress) -> Mapping[str, Any] | None:
-        """What kind of message it is. A failure costs the label, not the turn."""
-        step = PlanStep("scope", _CLASSIFY, WorkOrderType.CLASSIFY)
-        order = await turn.scheduler.run(step, {"user_input": turn.message})
-        return order.output_result if order.state is WorkOrderState.COMPLETED else None
-
-    async def _degrade(self, turn: TurnInProgress, failed: LoopFailedError) -> None:
-        """One direct call answers, and the record says why it had to."""
-        turn.degraded = True
-        if turn.before is not None and (known := self._journal.direct_answer(turn.before.first)):
-            turn.response = known  # it was asked for and paid for before the turn was interrupted
-            return
-        ids = turn.scheduler.ids()
-        await self._journal.write(
-            "DEGRADATION",
-            ids[-1] if ids else "",
-            error_code=failed.code,
-            error_message=failed.message,
-        )
-        turn.listen(Degraded(f"{failed.code}: {failed.message}"))
-        turn.response = await direct_answer(
-            self._fallback,
-            failed,
-            turn.message,
-            self._planning.recent_turns(),
-            self._journal,
-            self._config.degraded_max_tokens,
-            self._answer.contract_id,
-            self._agent_class,
-            self._model,
-            turn.listen,
-        )
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()

@@ -1,7 +1,8 @@
 """Threads: what a conversation leaves open, known to later turns and to other sessions.
 
 A model opens and closes them by tools that only return what they were asked: the supervisor
-writes the entries itself, once the order that asked has ended.
+writes the entries itself, once the order that asked has ended. At a session's end another model
+call, under PRC-CONSOLIDATE-001, finds what it leaves open.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from remit.agents.supervisor.attention import Candidate
+from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.orders import SingleOrders
+from remit.agents.supervisor.plan import PlanStep
+from remit.agents.supervisor.services import Services
 from remit.agents.tools import Tool, tool
-from remit.ledger import Erased, LedgerPort
+from remit.agents.workorders import WorkOrder, WorkOrderState, recorded_order
+from remit.ledger import Erased, LedgerEntry, LedgerPort
 
-__all__ = ["is_date", "open_threads", "proposals", "thread_tools"]
+__all__ = ["consolidate", "open_threads", "proposed_entries", "thread_tools"]
 
 COMMITMENTS: Mapping[str, float] = {"agent": 1.0, "user": 0.7, "none": 0.3}
 """How binding a thread is: the agent promised, the user promised, neither did."""
 
 _MAX_LOOKED_AT = 200
+_CONSOLIDATE = PlanStep("consolidate", "PRC-CONSOLIDATE-001")
 
 
 @tool(on_unknown="retry")
@@ -51,35 +58,49 @@ def thread_tools() -> list[Tool]:
     return [open_thread, close_thread]
 
 
-def proposals(
-    tool_results: Sequence[Mapping[str, Any]], session_id: str, turn_number: int
-) -> list[tuple[str, dict[str, Any]]]:
-    """What an order's tools asked for: event types and metadata of the entries."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    for number, result in enumerate(tool_results):
+def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
+    """The entries that an order's tools asked for; none for threads that it cannot know of."""
+    journal, turn_number = services.journal, services.session.turn_count + 1
+    entries: list[LedgerEntry] = []
+    known: set[str] | None = None
+    for number, result in enumerate(order.tool_results):
         output = result.get("output")
         if result.get("status") != "ok" or not isinstance(output, Mapping):
             continue
         if result["tool_id"] == open_thread.tool_id:
-            thread: dict[str, Any] = {
-                "thread_id": f"THR-{session_id}-{turn_number:03d}-{number}",
-                "title": str(output["opened"]),
-                "commitment": str(output["commitment"]),
-            }
-            if is_date(output.get("due")):
-                thread["due"] = str(output["due"])
-            found.append(("THREAD_OPENED", thread))
+            thread_id = f"THR-{journal.session_id}-{turn_number:03d}-{number}"
+            entries.append(_opened(journal, thread_id, output["opened"], output))
         elif result["tool_id"] == close_thread.tool_id:
-            found.append(("THREAD_CLOSED", {"thread_id": str(output["closed"])}))
-    return found
+            known = _known(services) if known is None else known
+            if output["closed"] in known:
+                entries.append(journal.entry("THREAD_CLOSED", thread_id=str(output["closed"])))
+    return entries
 
 
-def is_date(text: Any) -> bool:
+def _opened(
+    journal: SupervisorJournal, thread_id: str, title: Any, about: Mapping[str, Any]
+) -> LedgerEntry:
+    due = {"due": str(about["due"])} if _is_date(about.get("due")) else {}
+    commitment = str(about["commitment"])
+    return journal.entry(
+        "THREAD_OPENED", thread_id=thread_id, title=str(title), commitment=commitment, **due
+    )
+
+
+def _is_date(text: Any) -> bool:
     """Whether a text is an ISO 8601 date or time: nothing else goes on record as one."""
     try:
         return bool(text) and datetime.fromisoformat(str(text)) is not None
     except ValueError:
         return False
+
+
+def _known(services: Services) -> set[str]:
+    """Ids of the open threads that this session may know of, and so may close."""
+    session_id = services.session.session_id
+    known = open_threads(services.journal.ledger, session_id=session_id)
+    pushed = services.context.pushed(session_id) if services.context else ()
+    return {one.ref for one in (*known, *pushed)}
 
 
 def open_threads(
@@ -127,3 +148,52 @@ def open_threads(
         if (data := entry.metadata)["thread_id"] not in closed
         and not isinstance(data["title"], Erased)
     ]
+
+
+async def consolidate(services: Services, orders: SingleOrders) -> WorkOrder | None:
+    """Have the session's turns read, and what they leave open put on record as threads.
+
+    Done once for a state of the session; a failure leaves the threads as they are.
+
+    Returns:
+        The order; ``None`` when there is nothing to read.
+    """
+    session, journal = services.session, services.journal
+    turns = session.recent_turns(services.config.context_turns)
+    if not turns:
+        return None
+    key = f"consolidate-{session.turn_count}"
+    before = recorded_order(journal.ledger, orders.order_id(key), allow_erased=True)
+    if before is not None and before.ended:
+        return before
+    known = open_threads(journal.ledger, session_id=session.session_id)
+    context = {
+        "turns": [turn.said for turn in turns],
+        "open_threads": [{"id": one.ref, "title": one.text} for one in known],
+    }
+    order = await orders.arun(_CONSOLIDATE, context, key=key, same_input=False)
+    if order.state is WorkOrderState.COMPLETED:
+        await _record(journal, order.output_result, session.turn_count, known)
+    return order
+
+
+async def _record(
+    journal: SupervisorJournal,
+    found: Mapping[str, Any],
+    turn_count: int,
+    known: Sequence[Candidate],
+) -> None:
+    named = {one.text: one.ref for one in known} | {one.ref: one.ref for one in known}
+    prefix = f"THR-{journal.session_id}-{turn_count:03d}-end"
+    entries = [
+        _opened(journal, f"{prefix}-{number}", thread["title"], thread)
+        for number, thread in enumerate(found["open_threads"])
+        if thread["title"] not in named  # else it is open already
+    ]
+    entries += [
+        journal.entry("THREAD_CLOSED", thread_id=named[name])
+        for name in found["closed_threads"]
+        if name in named
+    ]
+    if entries:
+        await journal.write_all(entries)

@@ -145,6 +145,12 @@ class WorkOrder:
         """Whether it is completed or failed."""
         return self.state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
 
+    @property
+    def tool_results(self) -> list[Mapping[str, Any]]:
+        """What its tools gave, as its result says."""
+        result = self.output_result
+        return list(result.get("tool_results", ())) if isinstance(result, Mapping) else []
+
     def with_input(self, further: Mapping[str, Any]) -> WorkOrder:
         """The order with more in its ``input_context``."""
         return dataclasses.replace(self, input_context={**self.input_context, **further})

@@ -9,7 +9,8 @@ from typing import Any
 
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import PlanStep, held_to
-from remit.agents.supervisor.ports import Lease, LeasePort, WorkerPort
+from remit.agents.supervisor.services import Lease, LeasePort
+from remit.agents.worker import HO1Executor
 from remit.agents.workorders import (
     Actor,
     EventSink,
@@ -39,7 +40,7 @@ class SingleOrders:
 
     def __init__(
         self,
-        worker: WorkerPort,
+        worker: HO1Executor,
         journal: SupervisorJournal,
         leases: LeasePort,
         wait_s: float,

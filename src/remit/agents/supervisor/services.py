@@ -1,34 +1,22 @@
-"""What the supervisor needs of others."""
+"""What the supervisor of one session works with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from remit.agents.sessions import SessionManager
 from remit.agents.supervisor.attention import Candidate
-from remit.agents.workorders import EventSink, WorkOrder
+from remit.agents.supervisor.journal import SupervisorJournal
+from remit.agents.supervisor.plan import Planner, PlanStep
+from remit.agents.supervisor.quality import QualityGate
+from remit.agents.worker import HO1Executor
+from remit.kernel.exchange import GatewayPort
+from remit.kernel.settings import SupervisorSettings
 
-__all__ = ["ContextPort", "Lease", "LeasePort", "WorkerPort"]
-
-
-class WorkerPort(Protocol):
-    """Executes work orders."""
-
-    async def aexecute(
-        self,
-        work_order: WorkOrder,
-        *,
-        on_event: EventSink | None = None,
-        guard: Callable[[], None] | None = None,
-        fresh: bool = False,
-    ) -> WorkOrder:
-        """Do the work of an order, or resume it."""
-        ...
-
-    async def acancel(self, work_order: WorkOrder) -> WorkOrder:
-        """End an order that will not be resumed."""
-        ...
+__all__ = ["ContextPort", "Lease", "LeasePort", "Services"]
 
 
 class Lease(Protocol):
@@ -64,3 +52,22 @@ class ContextPort(Protocol):
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
         """What a contract's ``required_context`` asks for; empty when it asks for nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a supervisor uses; see :class:`remit.agents.supervisor.HO2Supervisor`."""
+
+    worker: HO1Executor
+    journal: SupervisorJournal
+    session: SessionManager
+    config: SupervisorSettings
+    gate: QualityGate
+    answer: PlanStep
+    context: ContextPort | None
+    fallback: GatewayPort | None
+    planner: Planner | None
+    model: tuple[str, str] | None
+    repeatable: Callable[[str], bool]
+    work_order_tokens: int
+    agent_class: str

@@ -1,0 +1,380 @@
+"""One turn: scope, assemble, plan, dispatch, verify, deliver; or, where that fails, degrade."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from remit.agents.sessions import Turn
+from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.journal import UnfinishedTurn
+from remit.agents.supervisor.plan import Plan, PlanStep, TurnContext
+from remit.agents.supervisor.quality import answer_text
+from remit.agents.supervisor.scheduler import Scheduler, total_cost
+from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.threads import open_threads, proposed_entries
+from remit.agents.supervisor.turn import TurnResult
+from remit.agents.workorders import (
+    AnswerRejected,
+    ApprovalNeeded,
+    Degraded,
+    EventSink,
+    TextDelta,
+    TurnEvent,
+    WorkOrder,
+    WorkOrderState,
+    WorkOrderType,
+)
+from remit.contracts import ContractError
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.exchange import PromptRequest, RouteOutcome, conversation
+from remit.kernel.loops import call_in_thread
+
+__all__ = ["TurnLoop"]
+
+_log = logging.getLogger("remit.supervisor")
+
+_CLASSIFY = PlanStep("scope", "PRC-CLASSIFY-001", WorkOrderType.CLASSIFY)
+_VERIFY = PlanStep("verify", "PRC-VERIFY-001")
+
+_HOPELESS = frozenset(
+    {"budget_exhausted", "turn_limit_exceeded", "cancelled", "tool_outcome_unknown",
+     "record_erased"}
+)  # fmt: skip
+"""Failures that another attempt cannot fix."""
+
+_LOOP_FAILURES = frozenset(
+    {"contract_not_found", "contract_schema_invalid", "prompt_pack_not_found",
+     "input_schema_invalid"}
+)  # fmt: skip
+"""Failures of the machinery around the model: a direct call can still answer."""
+
+
+class _LoopFailedError(RemitError):
+    """The machinery of a turn failed, not the model."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TurnLoop:
+    """A turn in progress, and what it has come to so far.
+
+    Args:
+        services: of the session's supervisor.
+        message: what the user said.
+        scheduler: runs its orders.
+        before: what was on record of it when this process took it up.
+        on_event: receives events.
+
+    Attributes:
+        message: what the user said.
+        scheduler: runs its orders.
+        response: the text for the user.
+        waiting: whether it waits for a person.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        message: str,
+        scheduler: Scheduler,
+        before: UnfinishedTurn | None,
+        on_event: EventSink | None,
+    ) -> None:
+        self._services = services
+        self._config = services.config
+        self._journal = services.journal
+        self._session = services.session
+        self.message = message
+        self.scheduler = scheduler
+        self._before = before
+        self._on_event = on_event
+        self._asked: dict[str, ApprovalNeeded] = {}
+        self._classification: Mapping[str, Any] | None = None
+        self.response = ""
+        self.waiting = False
+        self._degraded = False
+        self._delivered: WorkOrder | None = None
+
+    async def run(self) -> None:
+        """Answer the message, or leave the turn waiting for a person."""
+        plan = self.scheduler.recorded_plan()
+        attention = None
+        if self._config.classify:  # a failure costs the label, not the turn
+            order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
+            done = order.state is WorkOrderState.COMPLETED
+            self._classification = order.output_result if done else None
+        if plan is None:
+            attention = self._attend()
+            plan = await self._plan(attention)
+        context = self._input(attention or self._attend(), plan)
+        reasons: list[str] = []
+        for attempt in range(1, self._config.max_retries + 2):
+            if attempt == 1:
+                record = attention.record if attention else None
+                order = await self.scheduler.run_plan(plan, context, self._listen, record)
+            else:
+                again = {**context, "rejected_because": reasons}
+                order = await self.scheduler.retry(
+                    plan.answering, order, again, attempt, self._listen
+                )
+            requests = self.scheduler.waiting_for()
+            if requests and order.state is not WorkOrderState.FAILED:
+                self._park(requests)
+                return
+            error = order.error or {}
+            code = error.get("code", "")
+            if code in _LOOP_FAILURES:
+                raise _LoopFailedError(code, error.get("message", ""))
+            reasons = await self._verify(order, attempt)
+            if not reasons:
+                self.response = answer_text(order)
+                self._delivered = order
+                return
+            again_left = attempt <= self._config.max_retries and code not in _HOPELESS
+            self._listen(AnswerRejected(tuple(reasons), again_left))
+            if not again_left:
+                break
+        ids = self.scheduler.ids()
+        if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
+            await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
+        self.response = f"I have no answer that passes my checks: {'; '.join(reasons)}."
+
+    async def degrade(self, error: Exception) -> None:
+        """One direct call answers, and the record says why it had to."""
+        failed = _loop_failure(error)
+        self._degraded = True
+        if self._before is not None and (
+            known := self._journal.direct_answer(self._before.orders[0].planned.id)
+        ):
+            self.response = known  # it was asked for and paid for before the interruption
+            return
+        ids = self.scheduler.ids()
+        await self._journal.write(
+            "DEGRADATION",
+            ids[-1] if ids else "",
+            error_code=failed.code,
+            error_message=failed.message,
+        )
+        self._listen(Degraded(f"{failed.code}: {failed.message}"))
+        self.response = await self._direct_answer(failed)
+
+    def restore(self, before: UnfinishedTurn) -> None:
+        """Leave the turn waiting as it was: nothing was decided."""
+        self.scheduler.restore()
+        for entry in before.requests:
+            data = entry.metadata
+            self._listen(
+                ApprovalNeeded(
+                    entry.id, entry.submission_id, data["tool_id"], data["arguments"], data["kind"]
+                )
+            )
+        self._park(before.waiting_for)
+
+    def result(self, entry_id: str, turn_number: int) -> TurnResult:
+        """The turn for the caller."""
+        orders = self.scheduler.orders
+        last = self._delivered or (orders[-1] if orders else None)
+        requests = self.scheduler.waiting_for() if self.waiting else ()
+        return TurnResult(
+            response=self.response,
+            wo_chain_summary=tuple(_summary(order) for order in orders),
+            cost_summary=total_cost(orders),
+            session_id=self._session.session_id,
+            quality_gate_passed=self._delivered is not None,
+            tool_results=tuple(last.tool_results if last is not None else ()),
+            classification=self._classification,
+            degraded=self._degraded,
+            turn_entry_id=entry_id,
+            turn_number=turn_number,
+            output=self._delivered.output_result if self._delivered is not None else None,
+            waiting_for=tuple(
+                self._asked[request] for request in requests if request in self._asked
+            ),
+        )
+
+    def _listen(self, event: TurnEvent) -> None:
+        """Note an event and pass it on. A listener that fails cannot break the turn."""
+        if isinstance(event, ApprovalNeeded):
+            self._asked[event.request_id] = event
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except (Exception, SystemExit, KeyboardInterrupt):  # noqa: BLE001 - only a listener
+            _log.exception("a listener to the events of a turn failed")
+
+    def _park(self, requests: tuple[str, ...]) -> None:
+        self.waiting = True
+        self.response = f"Waiting for a person to decide: {', '.join(requests)}."
+
+    # -- what it is shown, and its plan ----------------------------------------------------
+
+    def _attend(self) -> Attention:
+        """Choose what the turn is shown."""
+        turns = self._recent_turns()
+        candidates = []
+        if self._config.threads:
+            candidates += open_threads(self._journal.ledger, session_id=self._session.session_id)
+        if self._services.context is not None:
+            candidates += self._services.context.pushed(self._session.session_id)
+        return choose(
+            turns,
+            self._session.turn_count - len(turns),
+            candidates,
+            self._config.attention,
+            self._config.context_tokens,
+            datetime.now(UTC),
+        )
+
+    def _recent_turns(self) -> list[Turn]:
+        """The turns that the model is shown: at most ``context_turns``, at least half of them.
+
+        The window moves on by half its width at a time. In between the conversation only grows
+        at its end, which providers' prompt caches and the ledger's message lists both reward.
+        """
+        most, count = self._config.context_turns, self._session.turn_count
+        if count > most:
+            step = max(1, most // 2)
+            count -= -(-(count - most) // step) * step
+        return self._session.recent_turns(count)
+
+    async def _plan(self, attention: Attention) -> Plan:
+        """The steps of the turn, held to what the agent may use.
+
+        Raises:
+            InvalidInputError: the planner gave none, or one that the agent may not carry out.
+            _LoopFailedError: it took too long.
+        """
+        agent, planner = self._services.answer, self._services.planner
+        if planner is None:
+            return Plan((agent,))
+        context = TurnContext(self.message, self._classification, attention.context(), agent.tools)
+        try:
+            async with asyncio.timeout(self._config.planner_timeout_s):
+                # In a thread, so that a slow one does not hold up other turns.
+                made = await call_in_thread("remit-planner", lambda: planner(context))
+                plan = await made if inspect.isawaitable(made) else made
+        except TimeoutError as error:
+            raise _LoopFailedError(
+                "planner_timeout",
+                f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
+            ) from error
+        if not isinstance(plan, Plan):
+            raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
+        return plan.within(agent)
+
+    def _input(self, attention: Attention, plan: Plan) -> dict[str, Any]:
+        """The context that all orders of the plan have in common."""
+        assembled = attention.context()
+        contract_id, pushing = plan.answering.contract_id, self._services.context
+        if pushing is not None and contract_id:
+            required = pushing.required(contract_id, self._session.session_id)
+            if required:
+                assembled["required"] = dict(required)
+        return {
+            "user_input": self.message,
+            "classification": self._classification,
+            "assembled_context": assembled,
+        }
+
+    # -- whether the answer may be delivered -----------------------------------------------
+
+    async def _verify(self, order: WorkOrder, attempt: int) -> list[str]:
+        """Why an answer must not be delivered; empty when it may.
+
+        First the rules, then, where wanted, a second opinion. A verdict that is on record is not
+        made again.
+        """
+        verdict = self._before.verdicts.get(order.wo_id) if self._before else None
+        if verdict is not None:
+            return list(verdict)
+        reasons = self._services.gate.reasons(order)
+        if not reasons and self._config.verify:
+            reasons = await self._second_opinion(order, attempt)
+        threads = [] if reasons else proposed_entries(self._services, order)
+        orders = self.scheduler.orders
+        await self._journal.checked(
+            order, self.scheduler.ids(), total_cost(orders), reasons, attempt, threads
+        )
+        return reasons
+
+    async def _second_opinion(self, order: WorkOrder, attempt: int) -> list[str]:
+        """What a reviewer has against the answer. A review that fails is not a yes."""
+        context = {
+            "user_input": self.message,
+            "answer": answer_text(order),
+            "tool_results": order.tool_results,
+            "acceptance_criteria": dict(order.acceptance_criteria),
+        }
+        review = await self.scheduler.run(_VERIFY, context, attempt)
+        if review.state is not WorkOrderState.COMPLETED:
+            error = review.error or {}
+            return [f"the review failed: {error.get('code', '')}: {error.get('message', '')}"]
+        verdict: Mapping[str, Any] = review.output_result
+        if verdict.get("verdict") == "accept":
+            return []
+        return [str(reason) for reason in verdict.get("reasons", ())] or ["the reviewer said no"]
+
+    # -- when the loop fails ---------------------------------------------------------------
+
+    async def _direct_answer(self, failed: _LoopFailedError) -> str:
+        """The answer of one direct call, or an honest word that there is none."""
+        if self._services.fallback is None:
+            return f"I cannot answer: {failed.message}"
+        provider_id, model_id = self._services.model or (None, None)
+        turns = ((turn.user_message, turn.response or "…") for turn in self._recent_turns())
+        response = await self._services.fallback.aroute(
+            PromptRequest(
+                prompt=self.message,
+                prompt_pack_id="",
+                contract_id=self._services.answer.contract_id,
+                agent_id=self._journal.agent_id,
+                agent_class=self._services.agent_class,
+                framework_id="",
+                package_id="",
+                work_order_id="",
+                session_id=self._session.session_id,
+                tier="ho2",
+                provider_id=provider_id or None,  # the name of a route has none
+                model_id=model_id,
+                messages=[*conversation(turns), {"role": "user", "content": self.message}],
+                max_tokens=self._config.degraded_max_tokens,
+            ),
+            on_text=lambda text: self._listen(TextDelta(text)),
+        )
+        if response.outcome is RouteOutcome.SUCCESS and response.content.strip():
+            return response.content
+        why = response.error_message or "the model gave no answer"
+        return f"I cannot answer: {failed.message} The direct call failed too: {why}"
+
+
+def _loop_failure(error: Exception) -> _LoopFailedError:
+    """Why the loop failed, as the record says it."""
+    if isinstance(error, _LoopFailedError):
+        return error
+    if isinstance(error, ContractError):
+        return _LoopFailedError(error.code, error.message)
+    _log.warning("the turn's loop failed: %s", type(error).__name__)
+    _log.debug("where it failed", exc_info=error)
+    if isinstance(error, RemitError):
+        return _LoopFailedError(type(error).__name__, error.message)
+    return _LoopFailedError("internal_error", f"{type(error).__name__} in the loop")
+
+
+def _summary(order: WorkOrder) -> dict[str, Any]:
+    cost = order.cost.to_dict()
+    names = ("llm_calls", "tool_calls", "total_tokens", "cost_usd", "elapsed_ms")
+    return {
+        "wo_id": order.wo_id,
+        "wo_type": str(order.wo_type),
+        "state": str(order.state),
+        "error": dict(order.error) if order.error else None,
+        **{name: cost[name] for name in names},
+    }
