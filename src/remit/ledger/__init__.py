@@ -19,7 +19,7 @@ from remit.ledger.errors import (
     ScopeError,
 )
 from remit.ledger.events import EVENTS, Event
-from remit.ledger.handles import LedgerPort, OrderedWriter, ScopedLedger
+from remit.ledger.handles import LedgerPort, ScopedLedger
 from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, Progress, VerificationReport
@@ -46,7 +46,6 @@ __all__ = [
     "LedgerPort",
     "LedgerWriteError",
     "NoSignerError",
-    "OrderedWriter",
     "Prepared",
     "Problem",
     "Progress",

@@ -12,14 +12,15 @@ from remit.agents.supervisor.plan import PlanStep, held_to
 from remit.agents.supervisor.services import Lease, LeasePort
 from remit.agents.worker import HO1Executor
 from remit.agents.workorders import (
-    Actor,
     EventSink,
     WorkOrder,
     WorkOrderState,
+    moved_by,
     recorded_order,
 )
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerEntry
 
 __all__ = ["SingleOrders"]
 
@@ -88,13 +89,9 @@ class SingleOrders:
                 await self._starting()
             known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
             if known is None:
-                entries = [
-                    self._journal.planned(order, step=step.name),
-                    self._journal.entry("WO_DISPATCHED", wo_id),
-                ]
-                await self._journal.write_all(entries)
-                known = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
-            elif same_input and _work_of(known) != _work_of(order):
+                planned = self._journal.planned(order, step=step.name)
+                return await self._go_on(held_to(order, step), lease, on_event, planned)
+            if same_input and _work_of(known) != _work_of(order):
                 raise InvalidInputError(
                     f"The key {key!r} belongs to an order that asked for something else.",
                     next_step="Use a key that names the input, such as the row's own id.",
@@ -129,12 +126,19 @@ class SingleOrders:
             order = self._known(wo_id)
             return order if order.ended else await self._worker.acancel(order)
 
-    async def _go_on(self, order: WorkOrder, lease: Lease, on_event: EventSink | None) -> WorkOrder:
+    async def _go_on(
+        self,
+        order: WorkOrder,
+        lease: Lease,
+        on_event: EventSink | None,
+        *planned: LedgerEntry,
+    ) -> WorkOrder:
         if order.ended:
             return order
         if order.state is WorkOrderState.PLANNED:
-            await self._journal.write("WO_DISPATCHED", order.wo_id)
-            order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+            dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
+            await self._journal.write_all([*planned, dispatched])
+            order = moved_by(order, dispatched)
         return await self._worker.aexecute(order, on_event=on_event, guard=lease.check)
 
     def _known(self, wo_id: str) -> WorkOrder:

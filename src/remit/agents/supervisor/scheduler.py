@@ -12,7 +12,6 @@ from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
 from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, held_to
 from remit.agents.supervisor.services import Services
 from remit.agents.workorders import (
-    Actor,
     EventSink,
     OrderHistory,
     TextDelta,
@@ -20,9 +19,10 @@ from remit.agents.workorders import (
     WorkOrder,
     WorkOrderCost,
     WorkOrderState,
+    moved_by,
     work_order_id,
 )
-from remit.ledger import LedgerEntry, utc_now
+from remit.ledger import LedgerEntry
 
 __all__ = ["Scheduler", "total_cost"]
 
@@ -31,10 +31,7 @@ _SHARED = frozenset(
 )
 """What an order has of its turn, not of its step."""
 
-_NOT_STARTED = {
-    "code": "cancelled",
-    "message": "a step that it waits for did not give a result",
-}
+_NOT_STARTED = "a step that it waits for did not give a result"
 
 
 class Scheduler:
@@ -196,8 +193,7 @@ class Scheduler:
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
             self._journal.submit(*entries, dispatched)  # the worker's first step waits for it
-            order = order.moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
-            self._orders[order.wo_id] = order
+            order = self._orders[order.wo_id] = moved_by(order, dispatched)
         done = await self._worker.aexecute(
             _with_prior(order, prior),
             on_event=listen,
@@ -209,17 +205,15 @@ class Scheduler:
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
         """A step that cannot begin, because what it waits for failed."""
-        await self._journal.write(
+        entry = self._journal.entry(
             "WO_FAILED",
             order.wo_id,
-            error_code=_NOT_STARTED["code"],
-            error_message=_NOT_STARTED["message"],
+            error_code="cancelled",
+            error_message=_NOT_STARTED,
             cost=WorkOrderCost().to_dict(),
         )
-        failed = order.moved_to(
-            WorkOrderState.FAILED, by=Actor.SUPERVISOR, error=_NOT_STARTED, completed_at=utc_now()
-        )
-        self._orders[order.wo_id] = failed
+        await self._journal.write_all([entry])
+        failed = self._orders[order.wo_id] = moved_by(order, entry)
         return failed
 
     def restore(self) -> None:

@@ -14,19 +14,17 @@ from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.toolbox import Toolbox, not_run, sendable
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
-    Actor,
     Answer,
     TextDelta,
     WorkOrder,
     WorkOrderCost,
-    WorkOrderState,
     WorkOrderType,
+    moved_by,
 )
 from remit.contracts import ContractError, PromptContract, PromptPack
 from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.exchange import Message, PromptRequest, conversation
 from remit.kernel.schemas import first_problem
-from remit.ledger import utc_now
 
 __all__ = ["Run"]
 
@@ -110,15 +108,15 @@ class Run:
             round((time.perf_counter() - self._started) * 1000, 3),
             used.cost_usd if used.priced else None,
         )
-        ended: dict[str, Any] = {"by": Actor.WORKER, "completed_at": utc_now(), "cost": cost}
         if error is None:
-            await self._journal.write("WO_COMPLETED", output_result=output, cost=cost.to_dict())
-            return self._order.moved_to(WorkOrderState.COMPLETED, output_result=output, **ended)
-        await self._journal.write(
-            "WO_FAILED", error_code=error.code, error_message=error.message, cost=cost.to_dict()
-        )
-        reason = {"code": error.code, "message": error.message}
-        return self._order.moved_to(WorkOrderState.FAILED, error=reason, **ended)
+            entry = self._journal.entry("WO_COMPLETED", output_result=output, cost=cost.to_dict())
+        else:
+            entry = self._journal.entry(
+                "WO_FAILED", error_code=error.code, error_message=error.message,
+                cost=cost.to_dict(),
+            )  # fmt: skip
+        await self._journal.write_all([entry])
+        return moved_by(self._order, entry)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
         """The contract and its pack; of an order that began, the very same.

@@ -30,8 +30,8 @@ from remit.agents.workorders.recorded import (
     plan_of,
     recorded_order,
     replay,
+    trace_hash,
 )
-from remit.agents.workorders.trace import trace_hash
 
 __all__ = [
     "Actor",

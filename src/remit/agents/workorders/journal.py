@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort, OrderedWriter
+from remit.ledger import LedgerEntry, LedgerPort
 
 __all__ = ["Journal"]
 
 
 class Journal:
-    """Writes entries of one session, or of one work order of it.
+    """Writes entries of one session or one work order, waiting only where the caller does.
+
+    When :meth:`write` or :meth:`flush` returns, everything submitted before is durable. A crash
+    cuts the sequence off at its end, never in its middle.
 
     Args:
         ledger: the handle to write through.
@@ -46,7 +49,7 @@ class Journal:
         self._tier = tier
         self._agent_class = agent_class
         self._work_order_id = work_order_id
-        self._writer = OrderedWriter(ledger)
+        self._pending: list[asyncio.Future[Any]] = []
         self._noted: list[LedgerEntry] = []
 
     def entry(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> LedgerEntry:
@@ -73,15 +76,21 @@ class Journal:
 
     async def write(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> str:
         """Append one entry and wait until it, and all before it, is durable; returns its id."""
-        return (await self.write_all([self.entry(event_type, work_order_id, **metadata)]))[-1]
+        return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
-    async def write_all(self, entries: Sequence[LedgerEntry]) -> list[str]:
-        """Append entries, all or none, and wait until they, and all before them, are durable."""
-        return await self._writer.write([*self._take_noted(), *entries])
+    async def write_all(self, entries: Sequence[LedgerEntry]) -> str:
+        """Append entries, all or none, and wait until they, and all before them, are durable.
+
+        Returns:
+            The id of the last one.
+        """
+        ids = await self.ledger.submit([*self._take_noted(), *entries])
+        await self.flush()
+        return ids[-1]
 
     def submit(self, *entries: LedgerEntry) -> None:
         """Append entries, all or none, before any that are written later, without waiting."""
-        self._writer.submit([*self._take_noted(), *entries])
+        self.add(self.ledger.submit([*self._take_noted(), *entries]))
 
     def note(self, event_type: str, **metadata: Any) -> None:
         """Have an entry written together with the next one.
@@ -92,7 +101,8 @@ class Journal:
 
     def add(self, future: asyncio.Future[Any]) -> None:
         """Wait for another write that is under way together with the journal's own."""
-        self._writer.add(future)
+        future.add_done_callback(_retrieve)
+        self._pending.append(future)
 
     async def flush(self) -> None:
         """Write what was noted, and wait until everything is durable.
@@ -102,7 +112,10 @@ class Journal:
         """
         if self._noted:
             self.submit()
-        await self._writer.flush()
+        pending, self._pending = self._pending, []
+        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     def check(self) -> None:
         """Raise the error of a write that is known to have failed.
@@ -110,12 +123,20 @@ class Journal:
         Raises:
             LedgerWriteError: one has.
         """
-        self._writer.check()
+        for future in self._pending:
+            if future.done() and not future.cancelled() and (error := future.exception()):
+                raise error
 
     def reset(self) -> None:
         """Drop errors of earlier writes: those who waited for them have seen them."""
-        self._writer = OrderedWriter(self.ledger)
+        self._pending = []
 
     def _take_noted(self) -> list[LedgerEntry]:
         noted, self._noted = self._noted, []
         return noted
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Keep asyncio from logging an error that was never awaited."""
+    if not future.cancelled():
+        future.exception()

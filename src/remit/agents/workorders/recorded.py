@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -16,7 +17,7 @@ from remit.agents.workorders.order import (
     WorkOrderType,
 )
 from remit.kernel.errors import RemitError
-from remit.ledger import Erased, LedgerEntry, LedgerPort
+from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
 
 __all__ = ["OrderRecordError", "constraints_of", "moved_by", "plan_of", "recorded_order", "replay"]
 
@@ -141,7 +142,7 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
 
 
 def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
-    """The order after the step that ``entry`` puts on record.
+    """The order after the step that ``entry`` puts on record, written already or not.
 
     Raises:
         IllegalTransitionError: the state machine has no such step, or not by that writer.
@@ -160,15 +161,36 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
     changes: dict[str, Any] = {}
     if state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED):
         cost = data.get("cost") or {}
-        known = {one.name for one in fields(WorkOrderCost)}
+        known = WorkOrderCost.__slots__
         changes = {
-            "completed_at": entry.timestamp,
+            "completed_at": entry.timestamp or utc_now(),
             "cost": WorkOrderCost(**{k: v for k, v in cost.items() if k in known}),
             "output_result": data.get("output_result"),
         }
         if state is WorkOrderState.FAILED:
-            changes["error"] = {
-                "code": data.get("error_code", ""),
-                "message": data.get("error_message", ""),
-            }
+            code, message = data.get("error_code", ""), data.get("error_message", "")
+            changes["error"] = {"code": code, "message": message}
     return order.moved_to(state, by=by, **changes)
+
+
+def trace_hash(
+    ledger: LedgerPort, work_order_ids: Sequence[str], *, before: str | None = None
+) -> str:
+    """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
+
+    They stand in ledger order; whoever holds the ledger can compute it again (SPEC 9.1).
+
+    Args:
+        ledger: where they are.
+        work_order_ids: of the chain.
+        before: id of the entry that holds the hash: what came after it, such as the late answer
+            of a call that had been given up, is not in it. Left out while it is being written.
+    """
+    end = None if before is None else int(before[4:], 16)
+    entries = [
+        (int(entry.id[4:], 16), entry.entry_hash)
+        for order_id in work_order_ids
+        for entry in ledger.query(work_order_id=order_id, tier="ho1", with_content=False)
+        if end is None or int(entry.id[4:], 16) < end
+    ]
+    return hashlib.sha256("".join(item for _, item in sorted(entries)).encode()).hexdigest()
