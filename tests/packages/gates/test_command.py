@@ -14,10 +14,16 @@ from typing import Any
 import pytest
 
 from remit.agents.admin import GateTools, Redactor
-from remit.agents.tools import ToolDispatcher
+from remit.agents.tools import Tool, ToolDispatcher
 from remit.cli.main import main
 from remit.packages.gates import GATES, GateView
 from tests.packages.gates.conftest import House
+
+
+def _gate_tools(context: Any, settings: Any) -> list[Tool]:
+    gates = GateView(lambda: context, by="admin-001")
+    seen: Any = (context.ledger, context.root, None, settings, Redactor(), gates)
+    return GateTools(*seen).tools()
 
 
 @dataclass
@@ -132,9 +138,7 @@ def test_admin_lists_packages_by_their_ids_and_checks_gates(house: House) -> Non
     def run(tool_id: str, most: int = settings.max_output_bytes, **arguments: Any) -> Any:
         limited = settings.model_copy(update={"max_output_bytes": most})
         with house.context() as context:
-            tools = GateTools(
-                GateView(lambda: context, by="admin-001"), limited, Redactor()
-            ).tools()
+            tools = _gate_tools(context, limited)
             result = ToolDispatcher(tools, limited).execute(tool_id, arguments)
             assert result.status == "ok", result.error
             (tool,) = (one for one in tools if one.tool_id == tool_id)
@@ -167,9 +171,7 @@ def test_examples_fit_their_tools(house: House) -> None:
     from remit.kernel.schemas import first_problem
 
     with house.context() as context:
-        for tool in GateTools(
-            GateView(lambda: context, by="admin-001"), house.settings().tools, Redactor()
-        ).tools():
+        for tool in _gate_tools(context, house.settings().tools):
             assert len(tool.examples) >= 4
             for _, arguments in tool.examples:
                 assert first_problem(tool.input_schema, dict(arguments)) == ""

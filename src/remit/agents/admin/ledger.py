@@ -9,12 +9,10 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain
-from remit.agents.admin.redaction import Redactor
+from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, fit, plain
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
-from remit.kernel.settings import ToolSettings
-from remit.ledger import EVENTS, EntryNotFoundError, LedgerClient, LedgerEntry
+from remit.ledger import EVENTS, EntryNotFoundError, LedgerEntry
 from remit.views import JourneyNotFoundError, open_journey
 
 __all__ = ["LedgerTools"]
@@ -79,17 +77,7 @@ def _describe_journey(output: dict[str, Any]) -> str:
 
 
 class LedgerTools(Toolset):
-    """Tools that read entries.
-
-    Args:
-        ledger: the root's.
-        settings: where reasons and outputs are cut.
-        redactor: takes secrets out of content.
-    """
-
-    def __init__(self, ledger: LedgerClient, settings: ToolSettings, redactor: Redactor) -> None:
-        super().__init__(settings, redactor)
-        self._ledger = ledger
+    """Tools that read entries."""
 
     @tool(
         label="events",
@@ -122,7 +110,7 @@ class LedgerTools(Toolset):
                 "event_type": entry.event_type,
                 "submission_id": entry.submission_id,
                 "decision": entry.decision,
-                "reason": self._redactor.text(str(entry.reason))[:_REASON_CHARS],
+                "reason": self.redactor.text(str(entry.reason))[:_REASON_CHARS],
                 "timestamp": entry.timestamp,
                 "metadata_keys": sorted(entry.metadata),
             }
@@ -163,14 +151,14 @@ class LedgerTools(Toolset):
             found = self._latest(max_entries, event_type, session_id, work_order_id)
         else:
             try:
-                found = [self._ledger.read(entry_id)]
+                found = [self.ledger.read(entry_id)]
             except EntryNotFoundError as error:
                 raise ToolError(f"The ledger has no entry {entry_id}.") from error
         rows = [
-            self._redactor.value({name: plain(getattr(entry, name)) for name in _OF_ENTRY})
+            self.redactor.value({name: plain(getattr(entry, name)) for name in _OF_ENTRY})
             for entry in found
         ]
-        fitted = self._fit(rows)
+        fitted = fit(rows, self.max_bytes)
         output = {"status": "ok", "count": len(rows), "entries": fitted.value}
         if fitted.cut:
             output["cut"] = [_place(rows, path) for path in fitted.cut[:_MAX_PROBLEMS]]
@@ -193,7 +181,7 @@ class LedgerTools(Toolset):
     )
     def verify_ledger(self) -> dict[str, Any]:
         """Check that the ledger is intact: every record, link and content value."""
-        report = self._ledger.verify()
+        report = self.ledger.verify()
         return {
             "verified": report.verified,
             "entries": report.entries,
@@ -236,11 +224,12 @@ class LedgerTools(Toolset):
             if session_id is None and turn is None:
                 which["turn"] = self._last_turn(which["session_id"])
         try:
-            journey = open_journey(self._ledger, **which)
+            journey = open_journey(self.ledger, **which)
             turns = [_turn(found) for found in islice(journey["turns"], _MAX_TURNS)]
         except (JourneyNotFoundError, EntryNotFoundError) as error:
             raise ToolError(error.message) from error
-        fitted = self._fit(self._redactor.value(plain({**journey, "turns": turns})))
+        shown = self.redactor.value(plain({**journey, "turns": turns}))
+        fitted = fit(shown, self.max_bytes)
         output = {"status": "ok", **fitted.value}
         notes = []
         if (left := journey["totals"]["turns"] - len(turns)) > 0:
@@ -260,7 +249,7 @@ class LedgerTools(Toolset):
         session_id: str | None,
         work_order_id: str | None,
     ) -> Iterable[LedgerEntry]:
-        return self._ledger.query(
+        return self.ledger.query(
             event_type=event_type,
             session_id=session_id,
             work_order_id=work_order_id,
@@ -269,7 +258,7 @@ class LedgerTools(Toolset):
         )
 
     def _last_turn(self, session_id: str) -> int:
-        found = session_overview(self._ledger, session_id)
+        found = session_overview(self.ledger, session_id)
         if found is None or not found.turns:
             raise ToolError("This session has no earlier turn; name a session_id.")
         return found.turns

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Protocol
 
 import orjson
 from pydantic import Field
@@ -11,10 +12,19 @@ from pydantic.json_schema import SkipJsonSchema
 
 from remit.agents.admin.redaction import Redactor
 from remit.agents.tools import Tool, ToolError, current_call
-from remit.kernel.settings import ToolSettings
-from remit.ledger import Erased
+from remit.kernel.settings import LoadedSettings, ToolSettings
+from remit.ledger import Erased, LedgerClient
 
-__all__ = ["Fitted", "Positive", "SessionId", "Toolset", "caller_session", "fit", "plain"]
+__all__ = [
+    "Fitted",
+    "GatePort",
+    "Positive",
+    "SessionId",
+    "Toolset",
+    "caller_session",
+    "fit",
+    "plain",
+]
 
 SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
 """An optional session, such as ``SES-7K2M4QX9``."""
@@ -24,25 +34,57 @@ Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 _SHORTEST_CUT = 64  # an id or a time is never cut
 
 
-class Toolset:
-    """Tools that are methods, with what they share.
+class GatePort(Protocol):
+    """The gates and packages of a root, as ADMIN needs them."""
 
-    Args:
-        settings: where outputs are cut.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The gates there are."""
+        ...
+
+    def check(self, gate: str | None) -> dict[str, Any]:
+        """Run one gate, or all: ``{"passed", "gates": [{"gate", "passed", …}]}``."""
+        ...
+
+    def packages(self) -> list[dict[str, Any]]:
+        """One row for each installed package."""
+        ...
+
+
+@dataclass(frozen=True)
+class Toolset:
+    """Tools that are methods, and what they look at.
+
+    Attributes:
+        ledger: the root's.
+        root: its directory, resolved.
+        loaded: its settings.
+        settings: which files are hidden, and where outputs are cut.
         redactor: takes secrets out of what is shown.
+        gates: the root's, where they are known.
     """
 
-    def __init__(self, settings: ToolSettings, redactor: Redactor) -> None:
-        self._settings = settings
-        self._redactor = redactor
+    ledger: LedgerClient
+    root: Path
+    loaded: LoadedSettings
+    settings: ToolSettings
+    redactor: Redactor
+    gates: GatePort | None = None
 
     def tools(self) -> list[Tool]:
         """The tools, in the order in which they are written down."""
         return [getattr(self, name) for name, made in vars(type(self)).items()
                 if isinstance(made, Tool)]  # fmt: skip
 
-    def _fit(self, value: Any) -> Fitted:
-        return fit(value, self._settings.max_output_bytes // 2)
+    @property
+    def max_bytes(self) -> int:
+        """Longest text or JSON that is shown, bytes: the rest of an output is around it."""
+        return self.settings.max_output_bytes // 2
+
+    def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
+        """``output`` with its value ``name`` cut to fit, and ``note`` where it had to be."""
+        fitted = fit(output[name], self.max_bytes)
+        return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 
 
 def caller_session(session_id: str | None = None) -> str:

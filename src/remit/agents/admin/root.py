@@ -5,40 +5,21 @@ from __future__ import annotations
 import copy
 import dataclasses
 import fnmatch
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import override
 
-from remit.agents.admin.output import Toolset
-from remit.agents.admin.redaction import Redactor, redact_assignments
+from remit.agents.admin.output import Toolset, fit
+from remit.agents.admin.redaction import redact_assignments
 from remit.agents.tools import Tool, ToolError, tool
-from remit.kernel.settings import LoadedSettings, ToolSettings
 
-__all__ = ["GatePort", "GateTools", "RootTools"]
+__all__ = ["GateTools", "RootTools"]
 
 _MAX_FILES = 200
 _MAX_NAMED = 3
-
-
-class GatePort(Protocol):
-    """The gates and packages of a root, as ADMIN needs them."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The gates there are."""
-        ...
-
-    def check(self, gate: str | None) -> dict[str, Any]:
-        """Run one gate, or all: ``{"passed", "gates": [{"gate", "passed", …}]}``."""
-        ...
-
-    def packages(self) -> list[dict[str, Any]]:
-        """One row for each installed package."""
-        ...
 
 
 def _describe_file(output: dict[str, Any]) -> str:
@@ -84,23 +65,7 @@ def _uncut(rows: list[Any]) -> list[dict[str, Any]]:
 
 
 class RootTools(Toolset):
-    """Tools that read files and settings.
-
-    Args:
-        root: the root's directory.
-        loaded: its settings.
-        settings: which files are hidden, and where outputs are cut.
-        redactor: takes secrets out of what is shown.
-    """
-
-    def __init__(
-        self, root: Path, loaded: LoadedSettings, settings: ToolSettings, redactor: Redactor
-    ) -> None:
-        super().__init__(settings, redactor)
-        self._root = root.resolve()
-        self._loaded = loaded
-        self._hidden: Sequence[str] = settings.hidden_files
-        self._max_bytes = settings.max_output_bytes // 2
+    """Tools that read files and settings."""
 
     @tool(
         label="read",
@@ -122,8 +87,8 @@ class RootTools(Toolset):
         file = self._inside(path)
         if not file.is_file():
             raise ToolError(f"There is no file {path!r} in the root.")
-        if file.stat().st_size > self._max_bytes:
-            raise ToolError(f"{path!r} is longer than {self._max_bytes:,} bytes.")
+        if file.stat().st_size > self.max_bytes:
+            raise ToolError(f"{path!r} is longer than {self.max_bytes:,} bytes.")
         try:
             text = file.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
@@ -131,8 +96,8 @@ class RootTools(Toolset):
         except OSError as error:
             raise ToolError(f"{path!r} cannot be read: {error.strerror}.") from error
         return {
-            "path": file.relative_to(self._root).as_posix(),
-            "text": self._redactor.text(redact_assignments(text)),
+            "path": file.relative_to(self.root).as_posix(),
+            "text": self.redactor.text(redact_assignments(text)),
         }
 
     @tool(
@@ -158,7 +123,7 @@ class RootTools(Toolset):
         found = []
         for file in sorted(directory.rglob("*")):
             if file.is_file() and self._visible(file.resolve()):
-                relative = file.relative_to(self._root).as_posix()
+                relative = file.relative_to(self.root).as_posix()
                 found.append({"path": relative, "bytes": file.stat().st_size})
         return {"count": len(found), "files": found[:_MAX_FILES]}
 
@@ -183,22 +148,19 @@ class RootTools(Toolset):
             section: only settings below this name, such as gateway or providers.openai
         """
         rows = []
-        for key, value, source in self._loaded.rows():
+        for key, value, source in self.loaded.rows():
             if not section or key == section or key.startswith(f"{section}."):
                 last = key.rpartition(".")[2]  # whether a value is secret depends on its name
-                shown = self._redactor.value({last: value})[last]
+                shown = self.redactor.value({last: value})[last]
                 rows.append({"key": key, "value": shown, "source": source})
         if not rows:
             raise ToolError(f"There is no setting {section}; leave section out to see all.")
-        fitted = self._fit(rows)
-        output = {"status": "ok", "count": len(rows), "settings": fitted.value}
-        if fitted.cut:
-            output["note"] = "Cut to fit. Ask for one section."
-        return output
+        output = {"status": "ok", "count": len(rows), "settings": rows}
+        return self.shown(output, "settings", "Cut to fit. Ask for one section.")
 
     def _inside(self, path: str) -> Path:
         try:
-            resolved = (self._root / path).resolve()
+            resolved = (self.root / path).resolve()
         except (OSError, ValueError, RuntimeError) as error:
             raise ToolError(f"{path!r} is not a usable path.") from error
         if not self._visible(resolved):
@@ -206,32 +168,26 @@ class RootTools(Toolset):
         return resolved
 
     def _visible(self, resolved: Path) -> bool:
-        if not resolved.is_relative_to(self._root):
+        if not resolved.is_relative_to(self.root):
             return False
-        relative = resolved.relative_to(self._root)
+        relative = resolved.relative_to(self.root)
         return not any(
-            fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in self._hidden
+            fnmatch.fnmatch(part, pattern)
+            for part in relative.parts
+            for pattern in self.settings.hidden_files
         )
 
 
 class GateTools(Toolset):
-    """Tools that read what is installed, and run the gates.
-
-    Args:
-        gates: of the root.
-        settings: where outputs are cut.
-        redactor: takes secrets out of what gates quote.
-    """
-
-    def __init__(self, gates: GatePort, settings: ToolSettings, redactor: Redactor) -> None:
-        super().__init__(settings, redactor)
-        self._gates = gates
+    """Tools that read what is installed, and run the gates."""
 
     @override
     def tools(self) -> list[Tool]:
+        if self.gates is None:
+            return []
         gate_check, *others = super().tools()
         schema = copy.deepcopy(dict(gate_check.input_schema))
-        schema["properties"]["gate"]["enum"] = list(self._gates.names)
+        schema["properties"]["gate"]["enum"] = list(self.gates.names)
         return [dataclasses.replace(gate_check, input_schema=schema), *others]
 
     @tool(
@@ -252,10 +208,11 @@ class GateTools(Toolset):
         Args:
             gate: only this gate
         """
-        report = self._gates.check(gate)
+        assert self.gates is not None
+        report = self.gates.check(gate)
         failed = [row["gate"] for row in report["gates"] if not row["passed"]]
         summary = {"count": len(report["gates"]), "failed": failed}
-        fitted = self._fit(self._redactor.value({**report, **summary}))
+        fitted = fit(self.redactor.value({**report, **summary}), self.max_bytes)
         output: dict[str, Any] = fitted.value
         if fitted.cut:
             output["note"] = "Cut to fit. `remit gate check` prints it whole."
@@ -274,5 +231,6 @@ class GateTools(Toolset):
     )
     def list_packages(self) -> dict[str, Any]:
         """List all installed packages: their ids, versions, titles and what they belong to."""
-        rows = self._gates.packages()
-        return {"count": len(rows), "packages": self._fit(rows).value}
+        assert self.gates is not None
+        rows = self.gates.packages()
+        return {"count": len(rows), "packages": fit(rows, self.max_bytes).value}

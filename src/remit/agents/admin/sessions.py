@@ -8,14 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain
-from remit.agents.admin.redaction import Redactor
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import SessionManager, SessionOverview, list_sessions, session_overview
 from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import ToolError, current_call, tool
 from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
-from remit.kernel.settings import ToolSettings
-from remit.ledger import LedgerClient
 
 __all__ = ["SessionTools"]
 
@@ -63,17 +60,7 @@ def _describe_budgets(output: dict[str, Any]) -> str:
 
 
 class SessionTools(Toolset):
-    """Tools that read sessions and budgets.
-
-    Args:
-        ledger: the root's.
-        settings: where outputs are cut.
-        redactor: takes secrets out of what was said.
-    """
-
-    def __init__(self, ledger: LedgerClient, settings: ToolSettings, redactor: Redactor) -> None:
-        super().__init__(settings, redactor)
-        self._ledger = ledger
+    """Tools that read sessions and budgets."""
 
     @tool(
         label="sessions",
@@ -91,7 +78,7 @@ class SessionTools(Toolset):
         self, max_sessions: Annotated[int, Field(ge=1, le=100)] = 20
     ) -> dict[str, Any]:
         """List the conversations on record, with their number of turns."""
-        rows = [item.to_dict() for item in list_sessions(self._ledger, limit=max_sessions)]
+        rows = [item.to_dict() for item in list_sessions(self.ledger, limit=max_sessions)]
         return {"status": "ok", "count": len(rows), "sessions": rows}
 
     @tool(
@@ -113,11 +100,11 @@ class SessionTools(Toolset):
             session_id: such as SES-7K2M4QX9; this session when left out
         """
         found = self._overview(session_id)
-        waiting = ApprovalQueue(self._ledger).pending(session_id=found.session_id)
+        waiting = ApprovalQueue(self.ledger).pending(session_id=found.session_id)
         return {
             "status": "ok",
             **found.to_dict(),
-            **SessionManager(self._ledger, found.session_id).total_cost(),
+            **SessionManager(self.ledger, found.session_id).total_cost(),
             "models": self._counted(found.session_id, "EXCHANGE", "model_id"),
             "tools": self._counted(found.session_id, "TOOL_CALL", "tool_id"),
             "open_approvals": [
@@ -155,7 +142,7 @@ class SessionTools(Toolset):
         if first > max(last, 1):
             raise ToolError(f"{found.session_id} has {found.turns} turns, none from {first} on.")
         turns = [
-            self._redactor.value(
+            self.redactor.value(
                 {
                     "turn_number": entry.metadata["turn_number"],
                     "timestamp": entry.timestamp,
@@ -165,23 +152,19 @@ class SessionTools(Toolset):
                     **({"outcome": value} if (value := entry.metadata.get("outcome")) else {}),
                 }
             )
-            for entry in self._ledger.query(session_id=found.session_id, event_type="TURN_RECORDED")
+            for entry in self.ledger.query(session_id=found.session_id, event_type="TURN_RECORDED")
             if first <= entry.metadata["turn_number"] <= last
         ]
-        fitted = self._fit(turns)
         output = {
             "status": "ok",
             "session_id": found.session_id,
             "turns": found.turns,
             "from_turn": first,
             "to_turn": last,
-            "turn_list": fitted.value,
+            "turn_list": turns,
         }
-        if fitted.cut:
-            output["note"] = (
-                "Cut to fit. Ask for fewer turns with from_turn and to_turn to see more of each."
-            )
-        return output
+        note = "Cut to fit. Ask for fewer turns with from_turn and to_turn to see more of each."
+        return self.shown(output, "turn_list", note)
 
     @tool(
         label="budget",
@@ -205,7 +188,7 @@ class SessionTools(Toolset):
         Args:
             session_id: only the budget of this session
         """
-        budgeter = TokenBudgeter(self._ledger)
+        budgeter = TokenBudgeter(self.ledger)
         if session_id is None:
             found = [state for state in budgeter.list() if "/" not in state.scope]
             counted = [state for state in found if state.scope.startswith("session:")]
@@ -233,14 +216,14 @@ class SessionTools(Toolset):
 
     def _overview(self, session_id: str | None) -> SessionOverview:
         wanted = caller_session(session_id)
-        found = session_overview(self._ledger, wanted)
+        found = session_overview(self.ledger, wanted)
         if found is None:
             raise ToolError(f"The ledger has no session {wanted}; list_sessions shows them.")
         return found
 
     def _counted(self, session_id: str, event_type: str, name: str) -> dict[str, int]:
         """How often which model, or tool, the most used first."""
-        found = self._ledger.query(session_id=session_id, event_type=event_type, with_content=False)
+        found = self.ledger.query(session_id=session_id, event_type=event_type, with_content=False)
         return dict(
             Counter(str(entry.metadata.get(name) or "unknown") for entry in found).most_common()
         )
@@ -250,7 +233,7 @@ class SessionTools(Toolset):
         call = current_call()
         if call is not None and found.session_id == call.session_id:
             return None
-        turn = unfinished_turn(self._ledger.scoped(tier="ho2"), found.session_id, found.turns)
+        turn = unfinished_turn(self.ledger.scoped(tier="ho2"), found.session_id, found.turns)
         if turn is None:
             return None
         return {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from remit.agents.admin.ledger import LedgerTools
+from remit.agents.admin.output import GatePort, Toolset
 from remit.agents.admin.redaction import Redactor
-from remit.agents.admin.root import GatePort, GateTools, RootTools
+from remit.agents.admin.root import GateTools, RootTools
 from remit.agents.admin.sessions import SessionTools
 from remit.agents.tools import Tool
 from remit.kernel.root import Root
@@ -36,10 +37,6 @@ def admin_tools(
             ``list_packages``.
     """
     known = loaded or load_settings(Root(root).config)
-    redactor = Redactor.of(known)
-    return [
-        *LedgerTools(ledger, settings, redactor).tools(),
-        *SessionTools(ledger, settings, redactor).tools(),
-        *RootTools(root, known, settings, redactor).tools(),
-        *(() if gates is None else GateTools(gates, settings, redactor).tools()),
-    ]
+    shared = ledger, root.resolve(), known, settings, Redactor.of(known), gates
+    kinds: tuple[type[Toolset], ...] = (LedgerTools, SessionTools, RootTools, GateTools)
+    return [tool for kind in kinds for tool in kind(*shared).tools()]

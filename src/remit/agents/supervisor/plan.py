@@ -53,19 +53,18 @@ class PlanStep:
     timeout_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("token_budget", "turn_limit"):
+        for name in ("token_budget", "turn_limit", "usd_budget", "timeout_seconds"):
             value = getattr(self, name)
-            if value is None and name == "token_budget":
+            if value is None and name.endswith("_budget"):
                 continue
-            if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
-                raise InvalidInputError(f"{name} is {value!r}; it takes a whole number from 0 on.")
-        for name in ("usd_budget", "timeout_seconds"):
-            value = getattr(self, name)
-            if value is None and name == "usd_budget":
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if name in ("token_budget", "turn_limit"):
+                if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
+                    raise InvalidInputError(
+                        f"{name} is {value!r}; it takes a whole number from 0 on."
+                    )
+            elif isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise InvalidInputError(f"{name} is {value!r}; it takes a number.")
-            if not 0 <= value <= _MOST:
+            elif not 0 <= value <= _MOST:
                 raise InvalidInputError(f"{name} is {value!r}; it must be from 0 to {_MOST:,}.")
 
 

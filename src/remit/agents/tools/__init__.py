@@ -4,10 +4,16 @@
 distributions offer theirs as entry points of the group ``remit.tools``.
 """
 
-from remit.agents.tools.call import ToolCall, current_call
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.agents.tools.tool import OnUnknown, Tool, ToolError, UnknownToolError
+from remit.agents.tools.tool import (
+    OnUnknown,
+    Tool,
+    ToolCall,
+    ToolError,
+    UnknownToolError,
+    current_call,
+)
 
 __all__ = [
     "OnUnknown",

@@ -16,14 +16,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
 from typing_extensions import override
 
-from remit.agents.tools.docstring import parse
 from remit.agents.tools.tool import OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
 
 __all__ = ["tool"]
 
 _Function = Callable[..., Any]
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")
+_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 _SHOWN_PROBLEMS = 3
 
 
@@ -83,22 +83,17 @@ def tool(
 
     def made(function: _Function) -> Tool:
         signature = _Signature(function, names)
-        text = parse(inspect.getdoc(function) or "")
+        summary, parameters = _docstring(function)
         identity = tool_id or getattr(function, "__name__", "")
-        if not _ID.fullmatch(identity):
-            raise ToolError(
-                f"{identity!r} cannot be a tool's id.",
-                next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
-            )
         if on_unknown not in typing.get_args(OnUnknown):
             raise ToolError(
                 f"on_unknown of the tool {identity!r} is {on_unknown!r}.",
                 next_step="Use 'retry', 'ask' or 'fail'.",
             )
-        model = signature.model(text.parameters)
+        model = signature.model(parameters)
         result = Tool(
             identity,
-            description or text.summary or identity.replace("_", " "),
+            description or summary or identity.replace("_", " "),
             signature.schema(model),
             function,
             tuple(examples),
@@ -216,6 +211,31 @@ def _types(function: _Function, names: Mapping[str, Any]) -> dict[str, Any]:
     own = function if inspect.isroutine(function) else getattr(function, "func", None)
     source: Any = own or type(function).__call__
     return typing.get_type_hints(source, localns=dict(names), include_extras=True)
+
+
+def _docstring(function: _Function) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and the descriptions of parameters by name, each on one line.
+
+    The docstring is read in Google's style.
+    """
+    lines = (inspect.getdoc(function) or "").strip().splitlines()
+    ends = (n for n, line in enumerate(lines) if not line.strip() or _SECTION.fullmatch(line))
+    summary = " ".join(line.strip() for line in lines[: next(ends, len(lines))])
+    start = next((n for n, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
+    found: dict[str, str] = {}
+    indent, name = 0, ""
+    for line in filter(str.strip, lines[start + 1 :]):
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            break
+        indent = indent or depth
+        entry = _ENTRY.fullmatch(line.strip()) if depth <= indent else None
+        if entry is not None:
+            name = entry[1]
+            found[name] = entry[2]
+        elif name:
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return summary, found
 
 
 def _own_description(wanted: Any) -> str | None:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remit.agents.tools.call import ToolCall, calling
 from remit.agents.tools.installed import GROUP, installed_tool
 from remit.agents.tools.output import OutputError, json_output
-from remit.agents.tools.tool import Tool, ToolError, UnknownToolError
+from remit.agents.tools.tool import Tool, ToolCall, ToolError, UnknownToolError, calling
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread, run_blocking
 from remit.kernel.schemas import first_problem

@@ -1,4 +1,4 @@
-"""What a tool is."""
+"""What a tool is, and what a running one may ask about its own call."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["OnUnknown", "Tool", "ToolError", "UnknownToolError"]
+__all__ = [
+    "OnUnknown",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "UnknownToolError",
+    "calling",
+    "current_call",
+]
 
 OnUnknown = Literal["retry", "ask", "fail"]
 """What becomes of a call that began before a crash and whose outcome is unknown."""
@@ -67,8 +76,8 @@ class Tool:
     def __post_init__(self) -> None:
         if not _TOOL_ID.fullmatch(self.tool_id):
             raise ToolError(
-                f"{self.tool_id!r} cannot name a tool.",
-                next_step="Use letters, digits, '_' and '-', at most 64.",
+                f"{self.tool_id!r} cannot be a tool's id.",
+                next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
             )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -91,3 +100,30 @@ class Tool:
             "description": self.description,
             "input_schema": dict(self.input_schema),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of one tool.
+
+    Attributes:
+        tool_id: the tool.
+        idempotency_key: the same for every attempt of this call and for no other one: a
+            service that is given it can distinguish a repetition from a second request.
+        work_order_id: the order that calls.
+        session_id: its session.
+    """
+
+    tool_id: str
+    idempotency_key: str
+    work_order_id: str
+    session_id: str
+
+
+calling: ContextVar[ToolCall | None] = ContextVar("remit_tool_call", default=None)
+"""Set by the dispatcher in the context that a tool runs in."""
+
+
+def current_call() -> ToolCall | None:
+    """The call that this code runs for; ``None`` outside one, or when its caller named none."""
+    return calling.get()

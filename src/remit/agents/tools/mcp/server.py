@@ -17,13 +17,12 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp.types import Tool as Offered
 from pydantic import ValidationError
 
-from remit.agents.tools.call import current_call
 from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.results import identity, output, without_patterns
 from remit.agents.tools.mcp.secrets import Secrets
 from remit.agents.tools.mcp.web import web_streams
-from remit.agents.tools.tool import Tool, ToolError
+from remit.agents.tools.tool import Tool, ToolError, current_call
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
