@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
-    HO2Supervisor,
     Planner,
     PlanStep,
+    Services,
     TurnResult,
 )
 from remit.agents.tools import ToolDispatcher
@@ -148,13 +148,13 @@ class Agent:
             )
         else:
             session.require()
-        supervisor = HO2Supervisor(
-            self._worker,
-            ledger,
-            session,
-            shape.supervisor,
-            shared.leases,
-            session_wait_s=shared.settings.leases.session_wait_s,
+        services = Services(
+            worker=self._worker,
+            ledger=ledger,
+            session=session,
+            config=shape.supervisor,
+            leases=shared.leases,
+            wait_s=shared.settings.leases.session_wait_s,
             answer=shape.answer,
             context=self._context,
             fallback=shared.gateway,
@@ -166,7 +166,7 @@ class Agent:
             agent_class=shape.agent_class,
             starting=starting,
         )
-        return Conversation(session, supervisor, shape.answer, shared.leases)
+        return Conversation(services)
 
     def run(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """One message, one answer, in a session of its own."""

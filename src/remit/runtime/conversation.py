@@ -10,16 +10,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     HO2Supervisor,
-    PlanStep,
+    Services,
     TurnResult,
     UnfinishedTurn,
 )
 from remit.agents.tools import current_call
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
-from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable, run_blocking, start_background
 
@@ -40,17 +38,11 @@ class Conversation(Closeable):
     that, and by any process that opens the root.
     """
 
-    def __init__(
-        self,
-        session: SessionManager,
-        supervisor: HO2Supervisor,
-        step: PlanStep,
-        leases: LeaseManager,
-    ) -> None:
-        self._session = session
-        self._supervisor = supervisor
-        self._step = step
-        self._leases = leases
+    def __init__(self, services: Services) -> None:
+        self._session = services.session
+        self._supervisor = HO2Supervisor(services)
+        self._step = services.answer
+        self._leases = services.leases
         self._ended = False
 
     @override

@@ -2,9 +2,9 @@
 
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
-from remit.agents.supervisor.orders import SingleOrders
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import check_criteria
+from remit.agents.supervisor.services import Services
 from remit.agents.supervisor.supervisor import HO2Supervisor
 from remit.agents.supervisor.threads import open_threads, thread_tools
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
@@ -15,7 +15,7 @@ __all__ = [
     "Plan",
     "PlanStep",
     "Planner",
-    "SingleOrders",
+    "Services",
     "TurnCancelledError",
     "TurnContext",
     "TurnPendingError",

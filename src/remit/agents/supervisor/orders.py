@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import PlanStep, held_to
-from remit.agents.supervisor.services import Lease, LeasePort
-from remit.agents.worker import HO1Executor
+from remit.agents.supervisor.services import Lease, Services
 from remit.agents.workorders import (
     EventSink,
     WorkOrder,
@@ -31,29 +29,13 @@ class SingleOrders:
     """Plans, dispatches and waits for orders of one session, each by itself.
 
     Args:
-        worker: executes them.
-        journal: of the session.
-        leases: see to it that one process at a time works on an order.
-        wait_s: how long to wait for another process that works on the same order.
-        work_order_tokens: token budget of an order whose step names none.
-        starting: waits for the write that begins the session, where it is still under way.
+        services: of the session's supervisor.
     """
 
-    def __init__(
-        self,
-        worker: HO1Executor,
-        journal: SupervisorJournal,
-        leases: LeasePort,
-        wait_s: float,
-        work_order_tokens: int,
-        starting: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._worker = worker
-        self._journal = journal
-        self._leases = leases
-        self._wait_s = wait_s
-        self._tokens = work_order_tokens
-        self._starting = starting
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._worker = services.worker
+        self._journal = services.new_journal()
 
     async def arun(
         self,
@@ -83,10 +65,8 @@ class SingleOrders:
         wo_id = self.order_id(key or secrets.token_hex(8))
         while key is not None and retry_failed and self._has_failed(wo_id):
             wo_id = _next_attempt(wo_id)
-        order = self._journal.order(wo_id, step, context, self._tokens)
-        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
-            if self._starting is not None:
-                await self._starting()
+        order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
+        async with self._services.alone(f"order:{wo_id}") as lease:
             known = recorded_order(self._journal.ledger, wo_id) if key is not None else None
             if known is None:
                 planned = self._journal.planned(order, step=step.name)
@@ -112,7 +92,7 @@ class SingleOrders:
             InvalidInputError: this session has no such order by itself.
             LeaseBusyError: another process works on it.
         """
-        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s) as lease:
+        async with self._services.alone(f"order:{wo_id}") as lease:
             return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
@@ -122,7 +102,7 @@ class SingleOrders:
             InvalidInputError: this session has no such order by itself.
             LeaseBusyError: another process works on it.
         """
-        async with self._leases.hold(f"order:{wo_id}", wait_s=self._wait_s):
+        async with self._services.alone(f"order:{wo_id}"):
             order = self._known(wo_id)
             return order if order.ended else await self._worker.acancel(order)
 

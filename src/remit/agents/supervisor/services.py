@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from remit.agents.sessions import SessionManager
@@ -15,6 +16,7 @@ from remit.agents.supervisor.quality import QualityGate
 from remit.agents.worker import HO1Executor
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.settings import SupervisorSettings
+from remit.ledger import LedgerPort
 
 __all__ = ["ContextPort", "Lease", "LeasePort", "Services"]
 
@@ -41,6 +43,10 @@ class LeasePort(Protocol):
         """Hold ``name`` while the block runs."""
         ...
 
+    def request_stop(self, name: str) -> bool:
+        """Ask the holder of ``name`` to stop; false when it is not held."""
+        ...
+
 
 class ContextPort(Protocol):
     """What the tier above pushes down: the supervisor itself may not read it (SPEC 2)."""
@@ -54,20 +60,72 @@ class ContextPort(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Services:
-    """What a supervisor uses; see :class:`remit.agents.supervisor.HO2Supervisor`."""
+    """What the supervisor of one session works with.
+
+    Attributes:
+        worker: executes the orders.
+        ledger: a handle of tier ``ho2``.
+        session: the conversation.
+        config: how turns are planned and checked.
+        leases: see to it that one process at a time works on the session, or on an order.
+        wait_s: how long to wait for another process that works on it.
+        answer: the step that answers, where there is no planner: contract, tools, limits.
+        context: what the tier above pushes down; nothing when left out.
+        fallback: the gateway's port, used for one direct call when the loop itself fails.
+        planner: makes the plan of each turn instead; its steps may use no other tools.
+        model: provider and model of the agent, where they are not the root's default.
+        repeatable: whether a tool may run twice; none may when left out.
+        work_order_tokens: token budget of an order whose step names none; 0 for none.
+        agent_id: who answers.
+        agent_class: of what class.
+        starting: waits for the write that begins the session, where it is still under way.
+    """
 
     worker: HO1Executor
-    journal: SupervisorJournal
+    ledger: LedgerPort
     session: SessionManager
     config: SupervisorSettings
-    gate: QualityGate
+    leases: LeasePort
+    wait_s: float
     answer: PlanStep
-    context: ContextPort | None
-    fallback: GatewayPort | None
-    planner: Planner | None
-    model: tuple[str, str] | None
-    repeatable: Callable[[str], bool]
-    work_order_tokens: int
-    agent_class: str
+    context: ContextPort | None = None
+    fallback: GatewayPort | None = None
+    planner: Planner | None = None
+    model: tuple[str, str] | None = None
+    repeatable: Callable[[str], bool] = lambda _: False
+    work_order_tokens: int = 0
+    agent_id: str = "admin-001"
+    agent_class: str = "ADMIN"
+    starting: Callable[[], Awaitable[None]] | None = None
+
+    @cached_property
+    def journal(self) -> SupervisorJournal:
+        """The journal of the session's turns."""
+        return self.new_journal()
+
+    @cached_property
+    def gate(self) -> QualityGate:
+        """Whether an answer may be delivered."""
+        return QualityGate(self.config.error_markers, self.config.claim_patterns)
+
+    def new_journal(self) -> SupervisorJournal:
+        """Another journal of the session, for work beside its turns."""
+        return SupervisorJournal(
+            self.ledger, self.session.session_id, self.agent_id, self.agent_class
+        )
+
+    @asynccontextmanager
+    async def alone(
+        self, name: str, on_stop: Callable[[], None] | None = None
+    ) -> AsyncIterator[Lease]:
+        """Hold the lease ``name``, once the session has begun.
+
+        Raises:
+            LeaseBusyError: another process holds it for too long.
+        """
+        async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop) as lease:
+            if self.starting is not None:
+                await self.starting()  # the lease was taken behind it
+            yield lease

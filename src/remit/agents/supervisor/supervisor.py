@@ -6,28 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.journal import (
-    SupervisorJournal,
-    UnfinishedTurn,
-    latest_plan,
-    unfinished_turn,
-)
+from remit.agents.supervisor.journal import UnfinishedTurn, latest_plan, unfinished_turn
 from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import SingleOrders
-from remit.agents.supervisor.plan import Planner, PlanStep
-from remit.agents.supervisor.quality import QualityGate
 from remit.agents.supervisor.scheduler import Scheduler
-from remit.agents.supervisor.services import ContextPort, Lease, LeasePort, Services
+from remit.agents.supervisor.services import Lease, Services
 from remit.agents.supervisor.threads import consolidate
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
-from remit.agents.worker import HO1Executor
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.exchange import GatewayPort
 from remit.kernel.loops import run_blocking
-from remit.kernel.settings import SupervisorSettings
-from remit.ledger import LedgerEntry, LedgerError, LedgerPort
+from remit.ledger import LedgerEntry, LedgerError
 
 __all__ = ["HO2Supervisor"]
 
@@ -41,76 +30,22 @@ class HO2Supervisor:
     """Answers the messages of one session. Every step is a work order of its own.
 
     Args:
-        worker: executes the orders.
-        ledger: a handle of tier ``ho2``.
-        session: the conversation.
-        config: how turns are planned and checked.
-        leases: see to it that one process at a time works on the session.
-        session_wait_s: how long a turn waits for another that is worked on.
-        context: what the tier above pushes down; nothing when left out.
-        fallback: the gateway's port, used for one direct call when the loop itself fails.
-        answer: the step that answers, where there is no planner: contract, tools, limits.
-        planner: makes the plan of each turn instead; its steps may use no other tools.
-        model: provider and model of the agent, where they are not the root's default.
-        repeatable: whether a tool may run twice; none may when left out.
-        work_order_tokens: token budget of an order whose step names none; 0 for none.
-        agent_id: who answers.
-        agent_class: of what class.
-        starting: waits for the write that begins the session, where it is still under way.
+        services: what it works with.
 
     Attributes:
         orders: work of the session that is no turn.
+
+    Raises:
+        InvalidInputError: a pattern of the quality gate is not a regular expression.
     """
 
-    def __init__(
-        self,
-        worker: HO1Executor,
-        ledger: LedgerPort,
-        session: SessionManager,
-        config: SupervisorSettings,
-        leases: LeasePort,
-        *,
-        session_wait_s: float,
-        answer: PlanStep,
-        context: ContextPort | None = None,
-        fallback: GatewayPort | None = None,
-        planner: Planner | None = None,
-        model: tuple[str, str] | None = None,
-        repeatable: Callable[[str], bool] = lambda _: False,
-        work_order_tokens: int = 0,
-        agent_id: str = "admin-001",
-        agent_class: str = "ADMIN",
-        starting: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._session = session
-        self._leases = leases
-        self._wait_s = session_wait_s
-        self._starting = starting
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._session = services.session
+        self._journal = services.journal
         self._latest: LedgerEntry | None = None
-
-        def journal() -> SupervisorJournal:
-            return SupervisorJournal(ledger, session.session_id, agent_id, agent_class)
-
-        self._journal = journal()
-        self._services = Services(
-            worker,
-            self._journal,
-            session,
-            config,
-            QualityGate(config.error_markers, config.claim_patterns),
-            answer,
-            context,
-            fallback,
-            planner,
-            model,
-            repeatable,
-            work_order_tokens,
-            agent_class,
-        )
-        self.orders = SingleOrders(
-            worker, journal(), leases, session_wait_s, work_order_tokens, starting
-        )
+        self.orders = SingleOrders(services)
+        _ = services.gate
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
         """:meth:`ahandle_turn` for callers without an event loop."""
@@ -205,7 +140,8 @@ class HO2Supervisor:
 
     def unfinished(self) -> UnfinishedTurn | None:
         """The session's turn that has not ended, as it is on record now."""
-        return unfinished_turn(self._ledger, self._session.session_id, self._session.turn_count)
+        ledger = self._services.ledger
+        return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 
     # -- the parts of a turn -----------------------------------------------------------------
 
@@ -218,11 +154,9 @@ class HO2Supervisor:
             task.cancel()
 
         name = f"session:{self._session.session_id}"
-        async with self._leases.hold(name, wait_s=self._wait_s, on_stop=stop) as lease:
-            if self._starting is not None:
-                await self._starting()  # the lease was taken behind it
+        async with self._services.alone(name, stop) as lease:
             self._session.refresh()
-            self._latest = latest_plan(self._ledger, self._session.session_id)
+            self._latest = latest_plan(self._services.ledger, self._session.session_id)
             try:
                 return await work(lease)
             except asyncio.CancelledError:
@@ -232,8 +166,9 @@ class HO2Supervisor:
                 raise TurnCancelledError("The turn was asked to stop, and did.") from None
 
     def _unfinished(self) -> UnfinishedTurn | None:
+        session = self._session
         return unfinished_turn(
-            self._ledger, self._session.session_id, self._session.turn_count, self._latest
+            self._services.ledger, session.session_id, session.turn_count, self._latest
         )
 
     async def _abandon(
