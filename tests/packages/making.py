@@ -7,12 +7,16 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
 from remit.kernel.settings import default_settings
 from remit.packages.manifest_file import PLACES
+from remit.packages.package_key import PackageKey
 
 LIMITS = default_settings().packages.model_copy(
     update={
@@ -66,6 +70,26 @@ def manifest_of(files: Mapping[str, bytes], **changed: Any) -> dict[str, Any]:
         ],
         **changed,
     }
+
+
+def changing(*place: Any, to: Any) -> Callable[[Any], None]:
+    """A change of one part of a JSON value."""
+
+    def change(value: Any) -> None:
+        for part in place[:-1]:
+            value = value[part]
+        value[place[-1]] = to
+
+    return change
+
+
+def key_of(path: Path, seed: bytes, name: str = "team") -> PackageKey:
+    """A key whose private half is known beforehand, so that its signatures are too."""
+    private = Ed25519PrivateKey.from_private_bytes(seed)
+    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(f"Remit package key: {name}\n".encode() + pem)
+    path.chmod(0o600)
+    return PackageKey.load(path)
 
 
 def encoded(manifest: object) -> bytes:

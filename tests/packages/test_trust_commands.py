@@ -17,7 +17,7 @@ from remit.ledger import LedgerClient, ledger_key, open_root_ledger
 from remit.packages.errors import PackageError
 from remit.packages.package_key import PackageKey
 from remit.packages.trust import TrustPolicy
-from tests.packages.test_signing import key_of
+from tests.packages.making import key_of
 
 
 @pytest.fixture

@@ -118,9 +118,8 @@ def admit(
     )
     if not incoming.envelope and shipped is not None:
         incoming = shipped(incoming, archive)
-    signature = {"waived": False, "keyids": [], "threshold": 0, "envelope_sha256": ""}
     try:
-        signed = check_envelope(
+        signature = check_envelope(
             incoming.envelope,
             archive_digest=archive.digest,
             manifest=archive.manifest,
@@ -131,11 +130,6 @@ def admit(
             # What came with the distribution is vouched for by the root alone.
             threshold=1 if incoming.source.startswith(SHIPPED_SOURCE) else threshold,
         )
-        signature |= {
-            "keyids": list(signed.keyids),
-            "threshold": signed.threshold,
-            "envelope_sha256": signed.envelope_sha256,
-        }
     except SignatureError as error:
         if error.code != "unsigned":
             raise
@@ -144,7 +138,7 @@ def admit(
             raise SignatureError(
                 "unsigned", f"{who} is not signed.", next_step=error.next_step
             ) from error
-        signature["waived"] = True
+        signature = {"waived": True, "keyids": [], "threshold": 0, "envelope_sha256": ""}
     package = InstalledPackage(archive.manifest, archive.digest, incoming.source, signature)
     return Candidate(archive, incoming.envelope, package)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Signature
@@ -17,7 +17,7 @@ from remit.packages.paths import shown
 from remit.packages.signatures import Envelope, check_subject, read_envelope
 from remit.packages.trust_policy import TrustPolicy, format_time
 
-__all__ = ["Signed", "check_envelope"]
+__all__ = ["check_envelope"]
 
 _MAX_NAMED = 5  # keys in one sentence
 _IGNORED = {
@@ -39,25 +39,6 @@ _IGNORED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """What a verified envelope showed.
-
-    Attributes:
-        keyids: of the trusted keys that signed, sorted; at least ``threshold``.
-        threshold: how many had to.
-        expires: when the signature does; ``None`` for never.
-        envelope_sha256: ``sha256:`` and 64 hex digits of the envelope's bytes.
-        source: where the archive came from, as the signers say.
-    """
-
-    keyids: tuple[str, ...]
-    threshold: int
-    expires: datetime | None
-    envelope_sha256: str
-    source: Mapping[str, str] = field(default_factory=dict)
-
-
 def check_envelope(
     envelope: bytes,
     *,
@@ -68,7 +49,7 @@ def check_envelope(
     installed: bool = False,
     threshold: int | None = None,
     max_bytes: int | None = None,
-) -> Signed:
+) -> dict[str, Any]:
     """Verify the signatures of one archive.
 
     A key counts once, however often it signed. A signature that names a trusted key and does not
@@ -85,6 +66,11 @@ def check_envelope(
         threshold: how many keys have to sign, where that is not what the policy says now: for
             what is installed, what was asked for then.
         max_bytes: largest envelope; ``None`` when the reader has bounded it.
+
+    Returns:
+        What the ``INSTALLED`` entry records: ``keyids`` of the trusted keys that signed, sorted,
+        ``threshold`` of them that was asked for, ``envelope_sha256`` (``sha256:`` and 64 hex
+        digits) and ``waived``, which is false.
 
     Raises:
         SignatureError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``,
@@ -110,8 +96,12 @@ def check_envelope(
             next_step="Get a newer version, or have this one signed again. If the clock of this "
             "computer is wrong, set it.",
         )
-    digest = f"sha256:{sha256_hex(envelope)}"
-    return Signed(tuple(sorted(counted)), needed, expires, digest, statement.predicate.source)
+    return {
+        "waived": False,
+        "keyids": sorted(counted),
+        "threshold": needed,
+        "envelope_sha256": f"sha256:{sha256_hex(envelope)}",
+    }
 
 
 def _count(
