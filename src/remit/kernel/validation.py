@@ -19,12 +19,15 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     return ".".join(str(part) for part in first["loc"]), message[:1].lower() + message[1:]
 
 
-def check_fields(value: Any, what: str) -> None:
+def check_fields(value: Any, what: str) -> dict[str, Any]:
     """Hold the fields of a dataclass against their types and constraints (pydantic's, strict).
 
     Args:
         value: the dataclass; it stays as it is.
         what: names it in the error.
+
+    Returns:
+        The fields as pydantic read them: plain texts of string enumerations, for instance.
 
     Raises:
         InvalidInputError: a field does not fit; it is named.
@@ -33,10 +36,11 @@ def check_fields(value: Any, what: str) -> None:
 
     model = _model_of(value.__class__)
     try:
-        model.model_validate({name: getattr(value, name) for name in model.model_fields})
+        read = model.model_validate({name: getattr(value, name) for name in model.model_fields})
     except ValidationError as error:
         key, problem = first_error(error)
         raise InvalidInputError(f"{key} of {what}: {problem}.") from error
+    return dict(read)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from remit.agents.supervisor import (
     Services,
     TurnResult,
 )
-from remit.agents.tools import ToolDispatcher
+from remit.agents.tools import Tool, ToolDispatcher
 from remit.agents.worker import HO1Executor
 from remit.agents.workorders import EventSink
 from remit.contracts import ContractLoader
@@ -27,6 +27,7 @@ from remit.kernel.settings import LoadedSettings, Settings, SupervisorSettings
 from remit.ledger import LedgerClient, Transaction
 from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
+from remit.runtime.installation import root_tools
 
 __all__ = ["Agent", "AgentShape", "Resources"]
 
@@ -80,8 +81,18 @@ def _check_limit(name: str, value: float | None) -> None:
 class Agent:
     """Made by :meth:`remit.Runtime.agent`. Holds no state of its own: sessions are in the ledger.
 
+    Args:
+        shared: what all agents of the root work with.
+        shape: what its author decided.
+        contracts: where its contracts are.
+        own: tools that it brings.
+        shares_sessions: see :meth:`remit.Runtime.agent`.
+
     Attributes:
         agent_id: its name on the record.
+
+    Raises:
+        UnknownToolError: it may use a tool that does not exist.
     """
 
     def __init__(
@@ -89,21 +100,30 @@ class Agent:
         shared: Resources,
         shape: AgentShape,
         contracts: ContractLoader,
-        tools: ToolDispatcher,
-        context: KernelContext,
+        own: Sequence[Tool],
+        *,
+        shares_sessions: bool,
     ) -> None:
+        root, ledger, settings = shared.root, shared.ledger, shared.settings
         self._shared = shared
         self._shape = shape
-        self._tools = tools
-        self._context = context
         self.agent_id = shape.agent_id
+        wanted = set(shape.answer.tools) - {tool.tool_id for tool in own}
+        admin = root_tools(root, ledger, shared.loaded)
+        self._tools = ToolDispatcher(
+            [*(tool for tool in admin if tool.tool_id in wanted), *own], settings.tools
+        )
+        self._tools.tools(shape.answer.tools)
+        self._context = KernelContext(
+            root, ledger, contracts, settings, shape.agent_id, shares_sessions=shares_sessions
+        )
         self._worker = HO1Executor(
             shared.gateway,
             shared.ledger.scoped(tier="ho1"),
-            shared.budgeter if shared.settings.budget.mode != "off" else None,
-            tools,
+            shared.budgeter if settings.budget.mode != "off" else None,
+            self._tools,
             contracts,
-            shared.settings.worker,
+            settings.worker,
             model=shape.model,
         )
 

@@ -1,19 +1,16 @@
-"""The one way to assemble an agent: its tools, contracts and context."""
+"""The agents of a runtime: ADMIN, and the tools of others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.admin import admin_tools
 from remit.agents.supervisor import PlanStep, thread_tools
-from remit.agents.tools import Tool, ToolDispatcher, ToolError, tool
+from remit.agents.tools import Tool, ToolError, tool
 from remit.agents.workorders import WorkOrderType
 from remit.contracts import ContractLoader
 from remit.kernel.errors import ConfigError
 from remit.runtime.agent import Agent, AgentShape, Resources
-from remit.runtime.context import KernelContext
-from remit.runtime.installation import gate_view
 
 if TYPE_CHECKING:
     from remit.agents.tools.mcp import McpServer
@@ -51,42 +48,7 @@ class AgentFactory:
         ids = _unique([*settings.chat.tools_allowed, *(one.tool_id for one in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
         shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
-        return self.assemble(shape, added, self._contracts, shares_sessions=True)
-
-    def assemble(
-        self,
-        shape: AgentShape,
-        own: Iterable[Tool],
-        loader: ContractLoader,
-        *,
-        shares_sessions: bool,
-    ) -> Agent:
-        """An agent of that shape.
-
-        Args:
-            shape: what its author decided.
-            own: tools that it brings.
-            loader: where its contracts are.
-            shares_sessions: see :meth:`remit.Runtime.agent`.
-
-        Raises:
-            UnknownToolError: it may use a tool that does not exist.
-        """
-        root, loaded, ledger = self._shared.root, self._shared.loaded, self._shared.ledger
-        settings = loaded.settings
-        brought = list(own)
-        names = {one.tool_id for one in brought}
-        gates = gate_view(root, ledger, loaded)
-        admin = admin_tools(ledger, root.path, settings.tools, loaded, gates=gates)
-        wanted = set(shape.answer.tools) - names
-        dispatcher = ToolDispatcher(
-            [*(one for one in admin if one.tool_id in wanted), *brought], settings.tools
-        )
-        dispatcher.tools(shape.answer.tools)
-        context = KernelContext(
-            root, ledger, loader, settings, shape.agent_id, shares_sessions=shares_sessions
-        )
-        return Agent(self._shared, shape, loader, dispatcher, context)
+        return Agent(self._shared, shape, self._contracts, added, shares_sessions=True)
 
     def tools_of(
         self, tools: Iterable[Tool | Callable[..., Any] | str], mcp: Iterable[str]

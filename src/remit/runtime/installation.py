@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.admin import admin_tools
 from remit.agents.supervisor import thread_tools
+from remit.agents.tools import Tool
 from remit.agents.tools.installed import GROUP
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root, RootError
@@ -26,11 +27,11 @@ Step = Callable[[str], None]
 
 __all__ = [
     "gate_context",
-    "gate_view",
     "known_tools",
     "make_root",
     "package_manager",
     "recover_packages",
+    "root_tools",
 ]
 
 
@@ -239,17 +240,16 @@ def gate_context(
     )
 
 
-def gate_view(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> GateView:
-    """The gates of a root, for ADMIN's tools."""
-    return GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
+def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
+    """ADMIN's tools, which look at one root."""
+    gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
+    return admin_tools(ledger, root.path, loaded.settings.tools, loaded, gates=gates)
 
 
 def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> frozenset[str]:
     """Ids of the tools that agents of this root can be given: ADMIN's, the supervisor's, and
     those of installed distributions."""
-    settings = loaded.settings.tools
-    admin = admin_tools(ledger, root.path, settings, loaded, gates=gate_view(root, ledger, loaded))
-    own = [*admin, *thread_tools()]
+    own = [*root_tools(root, ledger, loaded), *thread_tools()]
     return frozenset([one.tool_id for one in own] + [one.name for one in entry_points(group=GROUP)])
 
 

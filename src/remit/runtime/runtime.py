@@ -62,11 +62,9 @@ class Runtime(Closeable):
         self.root = root
         self.loaded = loaded
         self.ledger = open_root_ledger(root, settings.ledger)
-        self._retention = (
-            RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)
-            if settings.ledger.retention_days
-            else None
-        )
+        self._retention = None
+        if settings.ledger.retention_days:
+            self._retention = RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)
         try:
             recover_packages(root, self.ledger, loaded)
             require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
@@ -129,10 +127,10 @@ class Runtime(Closeable):
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger)
-        shared = Resources(
+        self._shared = Resources(
             self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases
         )
-        self._agents = AgentFactory(shared, self._contracts)
+        self._agents = AgentFactory(self._shared, self._contracts)
         # A misspelt tool shows here, not in the first turn.
         self._admin = self._agents.admin(tools, native_tools=self._has_native_tools())
 
@@ -265,7 +263,7 @@ class Runtime(Closeable):
             session_tokens,
             session_usd,
         )
-        return self._agents.assemble(shape, own, loader, shares_sessions=shares_sessions)
+        return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
 
     def gate_context(self) -> GateContext:
         """What the gates of this root look at, as it stands now."""

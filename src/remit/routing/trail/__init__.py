@@ -1,21 +1,25 @@
 """The decision trail: what agents thought, in chains, one for each task (SPEC 7.3)."""
 
 from remit.routing.trail.append import acreate_thought_record, create_thought_record
-from remit.routing.trail.errors import (
-    DuplicateThoughtError,
-    ThoughtLineError,
-    ThoughtNotFoundError,
-    TrailDamagedError,
-    TrailError,
-)
 from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
-from remit.routing.trail.reader import (
+from remit.routing.trail.record import (
+    DuplicateThoughtError,
+    ThoughtInput,
+    ThoughtLineError,
+    ThoughtNotFoundError,
+    ThoughtRecord,
+    ThoughtType,
+    TrailDamagedError,
+    TrailError,
+    hash_thought,
+    read_input,
+)
+from remit.routing.trail.table import (
     get_thought_record,
     iter_thought_records,
     list_thought_records,
 )
-from remit.routing.trail.record import ThoughtInput, ThoughtRecord, ThoughtType, hash_thought
 from remit.routing.trail.verification import TrailProblem, TrailReport, verify_trail
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "import_thought_records",
     "iter_thought_records",
     "list_thought_records",
+    "read_input",
     "verify_thought_lines",
     "verify_trail",
 ]

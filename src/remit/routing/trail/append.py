@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
@@ -14,13 +15,11 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_
 from remit.routing.trail.chains import (
     ChainHeads,
     Head,
-    is_ready,
     known_ids,
     prepare_table,
-    set_ready,
 )
-from remit.routing.trail.errors import DuplicateThoughtError
 from remit.routing.trail.record import (
+    DuplicateThoughtError,
     ThoughtInput,
     ThoughtRecord,
     check_id,
@@ -37,6 +36,8 @@ _RESERVED = frozenset({
     "thought_timestamp", "prev_hash", "hash", "erased", "scope",
 })  # fmt: skip
 """Metadata keys that a caller may not bring."""
+
+_prepared: weakref.WeakSet[LedgerClient] = weakref.WeakSet()  # whose table is filled, durably
 
 
 def create_thought_record(
@@ -106,9 +107,9 @@ async def acreate_thought_record(
         thought_id, thought.type, thought.task_id, thought.agent_id, thought.content, timestamp,
         prev_hash="", hash="", session_id=thought.session_id,
     )  # fmt: skip
-    if not is_ready(ledger):
+    if ledger not in _prepared:
         await ledger.submit(lambda tx: prepare_table(tx, ledger))
-        set_ready(ledger)
+        _prepared.add(ledger)
     placed: ThoughtRecord = await ledger.step(_Stage, _Step(ledger, record, extra, subject_id))
     return placed
 
@@ -140,8 +141,7 @@ def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One thought to be put at the end of its chain; its record has no hashes yet."""
 
     ledger: LedgerClient

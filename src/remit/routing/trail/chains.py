@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
-from remit.routing.trail.errors import TrailDamagedError
-from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
-from remit.routing.trail.table import EVENT, INSERT, Row
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.routing.trail.record import FIRST_PREV_HASH, TrailDamagedError, hash_problem
+from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
 __all__ = [
     "ChainHeads",
     "Head",
-    "content_of",
-    "is_ready",
     "known_ids",
     "prepare_table",
     "row_behind",
-    "seq_of",
-    "set_ready",
 ]
 
 _MAX_MARKS = 256
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement: :meth:`Transaction.execute`, or :meth:`LedgerClient.select`."""
-
-_ready: weakref.WeakSet[LedgerClient] = weakref.WeakSet()
 
 
 class Head(NamedTuple):
@@ -133,16 +125,6 @@ def known_ids(execute: _Execute, ids: Sequence[str]) -> set[str]:
     return found
 
 
-def is_ready(ledger: LedgerClient) -> bool:
-    """Whether this client has prepared the table already."""
-    return ledger in _ready
-
-
-def set_ready(ledger: LedgerClient) -> None:
-    """Note that the table is filled, durably."""
-    _ready.add(ledger)
-
-
 def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
     """Fill the table where it is empty, in a transaction of ``ledger``; how many rows it got.
 
@@ -180,23 +162,6 @@ def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
     ):  # fmt: skip
         return None
     return Row(seq_of(entry), task_id, head.position + 1, str(thought_id), head.hash, str(own_hash))
-
-
-def content_of(entry: LedgerEntry) -> Any:
-    """What an entry has for content: a text, a marker, or, damaged, anything.
-
-    A thought that came erased from another ledger has a marker that names that one's entry.
-    """
-    content = entry.metadata.get("content")
-    if content is None and isinstance(elsewhere := entry.metadata.get("erased"), str):
-        return Erased(elsewhere)
-    return content
-
-
-def seq_of(entry: LedgerEntry) -> int:
-    """The sequence number that an entry gives itself; -1 where it gives none."""
-    seq = parse_entry_id(entry.id)
-    return -1 if seq is None else seq
 
 
 def _parts(values: Sequence[str], mark: str) -> list[tuple[tuple[str, ...], str]]:

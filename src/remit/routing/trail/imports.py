@@ -12,16 +12,19 @@ from remit.routing.trail.append import entry_of
 from remit.routing.trail.chains import (
     ChainHeads,
     Head,
-    content_of,
     known_ids,
     prepare_table,
     row_behind,
-    seq_of,
 )
-from remit.routing.trail.errors import ThoughtLineError, TrailDamagedError
 from remit.routing.trail.lines import ThoughtLines
-from remit.routing.trail.record import FIRST_PREV_HASH, ThoughtRecord, hash_problem
-from remit.routing.trail.table import EVENT, INSERT, Row
+from remit.routing.trail.record import (
+    FIRST_PREV_HASH,
+    ThoughtLineError,
+    ThoughtRecord,
+    TrailDamagedError,
+    hash_problem,
+)
+from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
 __all__ = ["import_thought_records"]
 

@@ -7,20 +7,22 @@ from collections.abc import Iterable, Iterator
 from typing import IO, Annotated, Any, Self
 
 import orjson
-from pydantic import StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import first_error
 from remit.ledger import Erased, LedgerClient, parse_entry_id
-from remit.routing.trail.errors import ThoughtLineError, TrailDamagedError
-from remit.routing.trail.reader import iter_thought_records
 from remit.routing.trail.record import (
     FIRST_PREV_HASH,
     Id,
-    ThoughtFields,
+    Text,
+    ThoughtLineError,
     ThoughtRecord,
+    ThoughtType,
+    TrailDamagedError,
     hash_problem,
 )
+from remit.routing.trail.table import iter_thought_records
 from remit.routing.trail.verification import TrailReport
 
 __all__ = ["ThoughtLines", "export_thought_records", "verify_thought_lines"]
@@ -28,8 +30,14 @@ __all__ = ["ThoughtLines", "export_thought_records", "verify_thought_lines"]
 _Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class _Line(ThoughtFields):
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
     id: Id
+    type: ThoughtType
+    task_id: Id
+    agent_id: Id
+    session_id: Text = ""
     content: str | None
     timestamp: Id
     prev_hash: _Hash

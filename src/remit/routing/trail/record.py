@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
-from remit.kernel.errors import InvalidInputError
-from remit.kernel.validation import first_error
+from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.validation import check_fields, first_error
 from remit.ledger import Erased
 
 __all__ = [
     "FIRST_PREV_HASH",
-    "MAX_ID_CHARS",
+    "DuplicateThoughtError",
     "Id",
-    "ThoughtFields",
+    "Text",
     "ThoughtInput",
+    "ThoughtLineError",
+    "ThoughtNotFoundError",
     "ThoughtRecord",
     "ThoughtType",
+    "TrailDamagedError",
+    "TrailError",
     "check_id",
     "hash_problem",
     "hash_thought",
@@ -42,26 +39,6 @@ ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
 FIRST_PREV_HASH = "0" * 64
 """``prev_hash`` of a task's first record."""
 
-MAX_ID_CHARS = 512
-"""Longest id of any kind: ids are in ledger records as they are, and those have a limit."""
-
-_Text = Annotated[str, StringConstraints(max_length=MAX_ID_CHARS, pattern=r"^[^\x00]*$")]
-Id = Annotated[_Text, StringConstraints(min_length=1)]
-"""A text of 1 to 512 characters that every database keeps."""
-
-_ids = TypeAdapter[str](Id, config=ConfigDict(strict=True))
-
-
-class ThoughtFields(BaseModel):
-    """What writers and exports state of a thought, checked."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    type: ThoughtType
-    task_id: Id
-    agent_id: Id
-    session_id: _Text = ""
-
 
 def _storable(text: str) -> str:
     try:
@@ -71,8 +48,40 @@ def _storable(text: str) -> str:
     return text
 
 
-class _Input(ThoughtFields):
-    content: Annotated[str, AfterValidator(_storable)]
+# Ids are in ledger records as they are, and those have a limit.
+Text = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+Id = Annotated[Text, StringConstraints(min_length=1)]
+"""A text of 1 to 512 characters that every database keeps."""
+
+_ids = TypeAdapter[str](Id, config=ConfigDict(strict=True))
+
+
+class TrailError(RemitError):
+    """Base of what goes wrong with thought records."""
+
+
+class ThoughtNotFoundError(TrailError, KeyError):
+    """No thought record has that id."""
+
+
+class DuplicateThoughtError(TrailError, InvalidInputError):
+    """There is a thought record with that id already."""
+
+
+class TrailDamagedError(TrailError):
+    """A thought cannot be read: its row and its ledger entry do not fit together."""
+
+
+class ThoughtLineError(TrailError, InvalidInputError):
+    """A line of an export cannot be read, or not into this trail.
+
+    Attributes:
+        line: its number, from 1.
+    """
+
+    def __init__(self, line: int, message: str, *, next_step: str = "") -> None:
+        super().__init__(f"Line {line}: {message}", next_step=next_step)
+        self.line = line
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +97,10 @@ class ThoughtInput:
     """
 
     type: ThoughtType
-    task_id: str
-    agent_id: str
-    content: str
-    session_id: str = ""
+    task_id: Id
+    agent_id: Id
+    content: Annotated[str, AfterValidator(_storable)]
+    session_id: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +185,13 @@ def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
         InvalidInputError: it is neither a :class:`ThoughtInput` nor a mapping with its keys, or
             one of them cannot be on record.
     """
-    fields = asdict(given) if isinstance(given, ThoughtInput) else given
     try:
-        checked = _Input.model_validate(dict(fields) if isinstance(fields, Mapping) else fields)
-    except ValidationError as error:
-        key, problem = first_error(error)
-        raise InvalidInputError(f"{key or 'The input'} of the thought: {problem}.") from error
-    return ThoughtInput(
-        checked.type, checked.task_id, checked.agent_id, checked.content, checked.session_id
-    )
+        thought = given if isinstance(given, ThoughtInput) else ThoughtInput(**given)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"The thought is no mapping with the keys of ThoughtInput: {error}."
+        ) from error
+    return ThoughtInput(**check_fields(thought, "the thought"))
 
 
 def check_id(name: str, value: Any) -> str:

@@ -15,9 +15,16 @@ from remit.ledger import (
     Progress,
     is_plain_text,
 )
-from remit.routing.trail.chains import content_of, seq_of
 from remit.routing.trail.record import FIRST_PREV_HASH, hash_problem
-from remit.routing.trail.table import EVENT, Row, last_seq, rows_of, stray_rows
+from remit.routing.trail.table import (
+    EVENT,
+    Row,
+    content_of,
+    last_seq,
+    rows_of,
+    seq_of,
+    stray_rows,
+)
 
 __all__ = ["TrailProblem", "TrailReport", "verify_trail"]
 

@@ -16,9 +16,9 @@ from remit.routing.trail import (
     ThoughtRecord,
     acreate_thought_record,
     get_thought_record,
+    read_input,
     verify_trail,
 )
-from remit.routing.trail.record import read_input
 from remit.server.mcp.caller import NotAllowedError, current_caller
 from remit.server.mcp.limits import RateLimit
 from remit.server.mcp.owners import TaskOwners
