@@ -77,6 +77,7 @@ class Stage:
     def __init__(self, root: Path, scratch: Path) -> None:
         self.root = root
         self.scratch = scratch
+        self.number = 0
         scratch.mkdir(parents=True, exist_ok=True)
 
     def copy(self, top: Path) -> Stage:
@@ -103,6 +104,12 @@ class Stage:
     def bring(self, *archives: str) -> None:
         """Install archives, whatever they ask for."""
         self.run(["install", *archives, "--dev", "--approve"])
+
+    def bring_next(self, files: dict[str, bytes], **changes: Any) -> str:
+        """Install the next version of one package, whatever it asks for; which one that is."""
+        self.number += 1
+        self.bring(self.pack(files, version=f"{self.number}.0.0", **changes))
+        return f"{self.number}.0.0"
 
     def run(self, command: Command) -> None:
         exit_code, error, said = remit(self.root, command)

@@ -32,7 +32,7 @@ class PackageManager:
         root: the installation.
         ledger: its record.
         settings: ``[packages]``.
-        ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL.
         tool_ids: of all tools that there are: what agents of packages may be given.
         routes: names that mean a choice of models.
         by: who acts, for the record.
@@ -45,7 +45,7 @@ class PackageManager:
         ledger: LedgerClient,
         settings: PackageSettings,
         *,
-        ledger_file: str = "",
+        ledger_path: str = "",
         tool_ids: Collection[str] = (),
         routes: Collection[str] = (),
         by: str = "operator",
@@ -54,7 +54,7 @@ class PackageManager:
         self.settings = settings
         self._root = root
         self._ledger = ledger
-        self._ledger_file = ledger_file
+        self._ledger_path = ledger_path
         self._tool_ids = tool_ids
         self._routes = routes
         self._by = by
@@ -208,12 +208,12 @@ class PackageManager:
         dev: bool = False,
     ) -> Plan:
         return make_plan(
-            changes, registry, self._root.path, self._ledger_file,
+            changes, registry, self._root.path, self._ledger_path,
             by=self._by, approve=approve, dev=dev,
         )  # fmt: skip
 
     def _carry_out(self, plan: Plan, registry: Registry) -> Registry:
-        disk = RootDisk(self._root.path, ledger_path=self._ledger_file)
+        disk = RootDisk(self._root.path, ledger_path=self._ledger_path)
         check_before(registry, disk, [*plan.files, *plan.gone])
         files = Overlay(disk, plan.files, plan.gone)
         check_after(plan.after, files, self._tool_ids, self._routes)

@@ -21,7 +21,7 @@ RESERVED = ("HOT/installed/", "HOT/registries/", "HOT/keys/")
 
 
 def check_placement(
-    archive: Archive, root: Path, others: Registry, own: Collection[str], ledger_file: str
+    archive: Archive, root: Path, others: Registry, own: Collection[str], ledger_path: str
 ) -> None:
     """Make sure that the package's files may be where it says.
 
@@ -30,7 +30,7 @@ def check_placement(
         root: the root's directory.
         others: what is installed, without the version that this one replaces.
         own: paths that the replaced versions own.
-        ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL.
     """
     manifest = archive.manifest
     files = {folded(path): path for path in others.owners}
@@ -39,12 +39,12 @@ def check_placement(
         for path in others.owners
         for folder in PurePosixPath(path).parents
     }
-    reserved = tuple(map(folded, RESERVED))
+    ledger = os.path.relpath(root / ledger_path, root)
+    reserved = tuple(map(folded, (*RESERVED, ledger)))
     for path, data in archive.files.items():
         who = f"{manifest.package_id} may not own {path}"
         key = folded(path)
-        in_ledger = ledger_file and key.startswith(folded(ledger_file))
-        if in_ledger or f"{key}/".startswith(reserved):
+        if f"{key}/".startswith(reserved):
             raise PackageError(
                 "reserved_path",
                 f"{who}: that is a place of Remit itself.",

@@ -102,7 +102,7 @@ def make_plan(
     changes: Iterable[Change],
     registry: Registry,
     root: Path,
-    ledger_file: str,
+    ledger_path: str,
     *,
     by: str,
     approve: bool = False,
@@ -114,7 +114,7 @@ def make_plan(
         changes: what packages come and go.
         registry: what is installed.
         root: the root's directory.
-        ledger_file: where the ledger is, relative to the root; empty when it is elsewhere.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL.
         by: who acts.
         approve: who acts approves what packages may do beyond what they might before.
         dev: approve what a package asks for the first time that it comes.
@@ -129,7 +129,7 @@ def make_plan(
     own = registry.owners.keys() - after.owners.keys()
     files: dict[str, bytes] = {}
     for name in ordered:
-        check_placement(coming[name].archive, root, after, own, ledger_file)
+        check_placement(coming[name].archive, root, after, own, ledger_path)
         after = after.after([coming[name].package])
         files.update(coming[name].archive.files)
     gone = sorted(own - after.owners.keys())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from remit.agents.admin import admin_tools
 from remit.agents.supervisor import thread_tools
@@ -16,23 +15,20 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root, RootError
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.ledger import LedgerClient, ledger_key, open_root_ledger
-from remit.packages.gates import GateContext, GateView
+from remit.packages import (
+    IncomingArchive,
+    InstalledPackage,
+    PackageManager,
+    found_packages,
+    install_shipped,
+)
+from remit.packages.files import Operation
+from remit.packages.gates import GateContext, GateReport, GateView, check_gates
+from remit.packages.shipped import move_aside
+from remit.packages.trust import recorded_trust
 from remit.runtime.providers import resolve_model
 
-if TYPE_CHECKING:
-    from remit.packages import IncomingArchive, InstalledPackage, PackageManager
-    from remit.packages.gates import GateReport
-
 Step = Callable[[str], None]
-
-__all__ = [
-    "gate_context",
-    "known_tools",
-    "make_root",
-    "package_manager",
-    "recover_packages",
-    "root_tools",
-]
 
 
 def package_manager(
@@ -52,14 +48,12 @@ def package_manager(
         by: who acts, for the record.
         step: called with its name before each step.
     """
-    from remit.packages import PackageManager  # signing is slow to load, and seldom needed
-
     settings = loaded.settings
     return PackageManager(
         root,
         ledger,
         settings.packages,
-        ledger_file=ledger_file(root, settings.ledger.path),
+        ledger_path=settings.ledger.path,
         tool_ids=known_tools(root, ledger, loaded),
         routes=settings.routing.routes.keys(),
         by=by,
@@ -99,9 +93,6 @@ def make_root(
         PackageError: something cannot be installed; what was there is as it was.
         LedgerError: the ledger cannot be made or opened.
     """
-    from remit.packages import install_shipped
-    from remit.packages.shipped import move_aside
-
     if bare:
         with _open(root, flags):
             return False
@@ -135,8 +126,6 @@ def install_bootstrap(
     Raises:
         RemitError: as :func:`make_root`.
     """
-    from remit.packages.gates import check_gates
-
     with _founding(root, None, by, step) as (manager, ledger, _):
         installed = manager.install(archives, dev=dev)
         ledger.checkpoint()  # what gate G6 holds the ledger against
@@ -149,9 +138,6 @@ def _founding(
     root: Root, flags: Mapping[str, Any] | None, by: str, step: Step, *, new_ledger: bool = False
 ) -> Iterator[tuple[PackageManager, LedgerClient, bool]]:
     """A root with nothing but its keys and ledger, or one to be repaired."""
-    from remit.packages import found_packages
-    from remit.packages.trust import recorded_trust
-
     installed = any(root.tier("hot").glob("installed/*/receipt.json"))
     with _open(root, flags, keep=installed and not new_ledger) as (ledger, loaded):
         if installed and not new_ledger and not ledger.count():
@@ -211,8 +197,7 @@ def _lost(what: str) -> RootError:
 
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
     """Finish or undo an operation on packages whose process was killed."""
-    journal = root.tier("hot") / "installed" / ".journal"
-    if journal.is_dir() and any(journal.iterdir()):
+    if Operation.is_pending(root.path):
         package_manager(root, ledger, loaded, by="recovery").recover()
 
 
@@ -251,12 +236,3 @@ def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> fro
     those of installed distributions."""
     own = [*root_tools(root, ledger, loaded), *thread_tools()]
     return frozenset([one.tool_id for one in own] + [one.name for one in entry_points(group=GROUP)])
-
-
-def ledger_file(root: Root, path: str) -> str:
-    """The ledger's file relative to the root; empty when it is elsewhere."""
-    if "://" in path:
-        return ""
-    place = (root.path / Path(path)).resolve()
-    here = root.path.resolve()
-    return place.relative_to(here).as_posix() if place.is_relative_to(here) else ""

@@ -18,6 +18,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_root(tmp_path_factory.mktemp("made") / "root")
 
 
+@pytest.fixture(scope="session")
+def untouched(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """A root with all that ships, for tests that prove that they left it as it was."""
+    top = tmp_path_factory.mktemp("untouched")
+    return Stage(made, top).copy(top)
+
+
 @pytest.fixture
 def stage(made: Path, tmp_path: Path) -> Stage:
     """A root of one's own with all that ships."""
@@ -36,3 +43,8 @@ def small(small_made: Path, tmp_path: Path) -> Path:
     """A root of one's own with one package."""
     shutil.copytree(small_made, tmp_path / "small")
     return tmp_path / "small"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path / "scratch"

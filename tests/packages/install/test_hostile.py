@@ -1,4 +1,4 @@
-"""What is refused is refused whole: one clear error, and nothing changed."""
+"""What is refused is refused completely: one clear error, and nothing changed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from remit.kernel.root import Root
-from remit.runtime import make_root
 from tests.packages.hostile import CASES, Case, Stage, play
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """One root for all cases that leave it as it was, which each of them proves."""
-    top = tmp_path_factory.mktemp("hostile")
-    make_root(Root(top / "root"))
-    return Stage(top / "root", top / "scratch")
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_it_is_refused_and_nothing_changed(case: Case, shared: Stage, tmp_path: Path) -> None:
-    stage = shared.copy(tmp_path) if case.own_root else shared
+def test_it_is_refused_and_nothing_changed(case: Case, untouched: Stage, tmp_path: Path) -> None:
+    stage = untouched.copy(tmp_path) if case.own_root else untouched
     told = play(case, stage)
     assert (told.code, told.exit) == (case.code, 1), told
     assert case.word in told.message, told

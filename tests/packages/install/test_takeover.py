@@ -29,7 +29,7 @@ DEFAULT = ("local", "tiny")
 def files(
     agent: Mapping[str, Any] | None = None, contract: Mapping[str, Any] | None = None
 ) -> dict[str, bytes]:
-    """A whole package of an agent; with what the arguments say besides."""
+    """All files of a package of an agent; with what the arguments say besides."""
     return {
         AGENT: json.dumps(
             {"agent_id": "mine", "title": "Mine", "contract_id": "PRC-MINE-001", **(agent or {})}
@@ -70,42 +70,33 @@ def asks(**query: Any) -> dict[str, Any]:
     return {"required_context": {"ledger_queries": queries}}
 
 
-@pytest.mark.parametrize("contract_id", ["PRC-SYNTHESIZE-001", "PRC-EXECUTE-001", "PRC-VERIFY-001"])
-def test_a_contract_is_not_taken_over(stage: Stage, contract_id: str) -> None:
-    (path,) = stage.root.glob(f"HO1/contracts/{contract_id}.json")
-    newer = {**json.loads(path.read_bytes()), "version": "99.0.0"}
-    name = f"HO1/contracts/{contract_id}@99.0.0.json"
-    owner = InstalledFiles(stage.root).owner(f"HO1/contracts/{contract_id}.json")
-    told = refused(stage, {name: json.dumps(newer).encode()})
-    assert f"The contract {contract_id} is of {owner}; PKG-MINE-001 brings it too." in told
+def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -> None:
+    for contract_id in ("PRC-SYNTHESIZE-001", "PRC-EXECUTE-001", "PRC-VERIFY-001"):
+        path = f"HO1/contracts/{contract_id}.json"
+        newer = {**json.loads((stage.root / path).read_bytes()), "version": "99.0.0"}
+        said = refused(stage, {path.replace(".json", "@99.0.0.json"): json.dumps(newer).encode()})
+        owner = InstalledFiles(stage.root).owner(path)
+        assert f"The contract {contract_id} is of {owner}; PKG-MINE-001 brings it too." in said
+    for name in ("PRM-EXECUTE-001.md", "PRM-EXECUTE-001@2.txt"):
+        said = refused(stage, {f"HO1/prompt_packs/{name}": b"Obey."})
+        assert "The prompt pack PRM-EXECUTE-001 is of PKG-HO1-EXECUTOR-001" in said
+    content = files({"agent_id": "admin-001"})
+    content["HO2/agents/admin-001.json"] = content.pop(AGENT)
+    assert "has the id of Remit's own agent" in refused(stage, content)
 
-
-@pytest.mark.parametrize("name", ["PRM-EXECUTE-001.md", "PRM-EXECUTE-001@2.txt"])
-def test_a_prompt_pack_is_not_taken_over(stage: Stage, name: str) -> None:
-    told = refused(stage, {f"HO1/prompt_packs/{name}": b"Obey."})
-    assert "The prompt pack PRM-EXECUTE-001 is of PKG-HO1-EXECUTOR-001" in told
-
-
-def test_an_agent_is_of_one_package(stage: Stage) -> None:
-    stage.bring(stage.pack(files()))
-    other = {"HO2/agents/sub/mine.json": files()[AGENT]}
-    told = refused(stage, other, package_id="PKG-AAA-001")
-    assert "The agent mine is of PKG-MINE-001; PKG-AAA-001 brings it too." in told
-
-
-def test_several_versions_in_one_package_stay_fine(stage: Stage) -> None:
-    newer = {**json.loads(files()[CONTRACT]), "version": "2.0.0"}
-    more = {"HO1/contracts/PRC-MINE-001@2.0.0.json": json.dumps(newer).encode()}
-    stage.bring(stage.pack({**files(), **more}))
-
-
-def test_calling_it_a_document_does_not_help(stage: Stage, tmp_path: Path) -> None:
     manifest = manifest_of(files({"model": "openai/gpt-4o"}), "PKG-MINE-001")
     for asset in manifest["assets"]:
         asset["classification"] = "document"
     with pytest.raises(ManifestError) as caught:
         archive_of(tmp_path / "p", files({"model": "openai/gpt-4o"}), manifest)
-    assert caught.value.code == "misplaced"
+    assert caught.value.code == "misplaced", "calling it a document does not help"
+
+    newer = {**json.loads(files()[CONTRACT]), "version": "2.0.0"}
+    several = {**files(), "HO1/contracts/PRC-MINE-001@2.0.0.json": json.dumps(newer).encode()}
+    stage.bring(stage.pack(several))
+    other = {"HO2/agents/sub/mine.json": files()[AGENT]}
+    said = refused(stage, other, package_id="PKG-AAA-001")
+    assert "The agent mine is of PKG-MINE-001; PKG-AAA-001 brings it too." in said
 
 
 @pytest.mark.parametrize(
@@ -136,49 +127,38 @@ def test_calling_it_a_document_does_not_help(stage: Stage, tmp_path: Path) -> No
     ],
 )
 def test_an_agent_stays_in_its_bounds(
-    stage: Stage,
+    untouched: Stage,
     agent: dict[str, Any],
     contract: dict[str, Any],
     permissions: dict[str, Any],
     says: str,
 ) -> None:
-    assert says in refused(stage, files(agent, contract), permissions=permissions)
+    assert says in refused(untouched, files(agent, contract), permissions=permissions)
 
 
-def test_admin_has_its_id_alone(stage: Stage) -> None:
-    content = files({"agent_id": "admin-001"})
-    content["HO2/agents/admin-001.json"] = content.pop(AGENT)
-    assert "has the id of Remit's own agent" in refused(stage, content)
-
-
-@pytest.mark.parametrize(
-    ("contract", "permissions"),
-    [
+def test_what_is_permitted_is_installed(stage: Stage) -> None:
+    for contract, permissions in (
         (fixed(provider_id="openai", model_id="gpt-4o"), {"models": ["openai/*", "local/*"]}),
         (fixed(provider_id="openai"), {"models": ["openai/*", "local/*"]}),
         (fixed(model_id="gpt-4o"), {"models": ["*"]}),
         (asks(event_type="EXCHANGE"), {"tools": ["query_ledger_full"]}),
         (asks(event_type="EXCHANGE", session_id="current"), {}),
-    ],
-)
-def test_what_is_permitted_is_installed(
-    stage: Stage, contract: dict[str, Any], permissions: dict[str, Any]
-) -> None:
-    granted = {"budgets": BUDGETS, **permissions}
-    stage.bring(stage.pack(files(contract=contract), permissions=granted))
-    with opened(stage.root) as ledger:
-        assert _agent(stage, ledger).token_budget == 1000
+    ):
+        granted = {"budgets": BUDGETS, **permissions}
+        number = stage.bring_next(files(contract=contract), permissions=granted)
+        with opened(stage.root) as ledger:
+            assert _agent(stage, ledger).token_budget == 1000, number
 
 
 def _agent(stage: Stage, ledger: LedgerClient, **given: Any) -> PackagedAgent:
     return packaged_agent("mine", InstalledFiles(stage.root), ledger, DEFAULT, **given)
 
 
-def test_an_agent_without_a_budget_has_that_of_its_framework(stage: Stage) -> None:
-    stage.bring(stage.pack(files()))
+def test_an_agent_has_permitted_models_and_budgets_alone(stage: Stage) -> None:
+    stage.bring_next(files())
     with opened(stage.root) as ledger:
         found = _agent(stage, ledger)
-        assert (found.token_budget, found.usd_budget) == (2_000_000, None)
+        assert (found.token_budget, found.usd_budget) == (2_000_000, None), "its framework's"
         for right in ({"model": "local/tiny"}, {"model": "tiny", "meaning": lambda _: [DEFAULT]}):
             _agent(stage, ledger, **right)
         for wrong in (
@@ -190,28 +170,22 @@ def test_an_agent_without_a_budget_has_that_of_its_framework(stage: Stage) -> No
         ):
             with pytest.raises(AgentNotInstalledError):
                 _agent(stage, ledger, **wrong)
-
-
-def test_another_model_for_once_has_to_be_permitted_too(stage: Stage) -> None:
     granted = {"models": [HAIKU, "local/*"], "budgets": BUDGETS}
-    stage.bring(stage.pack(files({"model": HAIKU, "usd_budget": "0.05"}), permissions=granted))
+    stage.bring_next(files({"model": HAIKU, "usd_budget": "0.05"}), permissions=granted)
+    meaning = {"tiny": [DEFAULT], HAIKU: [tuple(HAIKU.split("/"))], "big": [("openai", "x")]}
     with opened(stage.root) as ledger:
         found = _agent(stage, ledger)
         assert (found.token_budget, found.usd_budget) == (1000, 0.05)
         _agent(stage, ledger, model="local/other")
-        with pytest.raises(AgentNotInstalledError, match=f"may use {HAIKU}, local/\\*, not gpt-4o"):
-            _agent(stage, ledger, model="gpt-4o")
-        with pytest.raises(AgentNotInstalledError, match="not openai/gpt-4o"):
-            _agent(stage, ledger, model="openai/gpt-4o")
-        meaning = {"tiny": [DEFAULT], HAIKU: [tuple(HAIKU.split("/"))], "big": [("openai", "x")]}
         _agent(stage, ledger, model="tiny", meaning=meaning.__getitem__)
-        with pytest.raises(AgentNotInstalledError, match="not big"):
-            _agent(stage, ledger, model="big", meaning=meaning.__getitem__)
-
-
-def test_the_default_model_has_to_be_permitted(stage: Stage) -> None:
-    granted = {"models": [HAIKU], "budgets": BUDGETS}
-    stage.bring(stage.pack(files(), permissions=granted))
+        for wrong, says in (
+            ({"model": "gpt-4o"}, f"may use {HAIKU}, local/\\*, not gpt-4o"),
+            ({"model": "openai/gpt-4o"}, "not openai/gpt-4o"),
+            ({"model": "big", "meaning": meaning.__getitem__}, "not big"),
+        ):
+            with pytest.raises(AgentNotInstalledError, match=says):
+                _agent(stage, ledger, **wrong)
+    stage.bring_next(files(), permissions={"models": [HAIKU], "budgets": BUDGETS})
     with opened(stage.root) as ledger:
         with pytest.raises(AgentNotInstalledError, match="not local/tiny, which is the model here"):
             _agent(stage, ledger)
