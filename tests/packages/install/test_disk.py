@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.packages.hostile import Stage, busy, can_mount, full_disk, read_only
@@ -14,7 +16,7 @@ def test_a_process_that_waits_too_long_changes_nothing(stage: Stage) -> None:
     before = tree(stage.root)
     done = busy(stage)
     assert done.returncode == 1
-    assert "Another process" in done.stderr
+    assert f"Another process ({os.getpid()})" in done.stderr
     assert "next: Wait for it" in done.stderr
     assert tree(stage.root) == before
 
