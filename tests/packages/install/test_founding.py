@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,13 @@ from remit.packages.shipped import root_key_path, shipped_ids
 from remit.packages.trust import TrustPolicy, change_trust, read_trust
 from remit.runtime import Runtime, make_root
 from remit.runtime.installation import gate_context
+from tests.packages.hostile import Stage
 from tests.packages.install.world import managing, opened, tree
 
 
 @pytest.fixture
-def root(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "root")
-    return tmp_path / "root"
+def root(stage: Stage) -> Path:
+    return stage.root
 
 
 def found(root: Path, *, new_ledger: bool = False) -> TrustPolicy:
@@ -43,22 +43,19 @@ def lose_ledger(root: Path) -> None:
         file.unlink()
 
 
+def trust(root: Path, change: Callable[[TrustPolicy], TrustPolicy]) -> None:
+    with opened(root) as ledger:
+        change_trust(root / TrustPolicy.FILE, ledger, change, "tester")
+
+
 def test_the_own_key_is_trusted_for_what_ships_and_nothing_else(root: Path) -> None:
     (key,) = TrustPolicy.load(root / TrustPolicy.FILE).keys
     assert set(key.packages) == set(shipped_ids())
     assert not key.may_sign("PKG-EVIL-001")
-
-
-def test_what_newly_ships_is_added(root: Path) -> None:
-    (key,) = TrustPolicy.load(root / TrustPolicy.FILE).keys
     fewer = [*key.packages[1:], "PKG-MINE-001"]
-    with opened(root) as ledger:
-        change_trust(
-            root / TrustPolicy.FILE, ledger,
-            lambda policy: policy.with_key(key.public, key.name, packages=fewer), "tester",
-        )  # fmt: skip
+    trust(root, lambda policy: policy.with_key(key.public, key.name, packages=fewer))
     (after,) = found(root).keys
-    assert set(after.packages) == {*shipped_ids(), "PKG-MINE-001"}
+    assert set(after.packages) == {*shipped_ids(), "PKG-MINE-001"}, "what newly ships is added"
     assert after.key_id == key.key_id
     assert found(root).keys == (after,)
 
@@ -89,7 +86,7 @@ def test_a_key_that_was_swapped_is_not_trusted(root: Path) -> None:
     assert TrustPolicy.load(root / TrustPolicy.FILE).get(key.key_id) is None
 
 
-def test_a_key_that_is_retired_is_told_and_another_takes_its_place(root: Path) -> None:
+def test_a_key_that_is_retired_is_named_and_another_takes_its_place(root: Path) -> None:
     old = PackageKey.load(root_key_path(Root(root)))
     other = PackageKey.create(root.parent / "other.pem", "other")
     with opened(root) as ledger:
@@ -130,7 +127,7 @@ def test_killed_between_the_key_and_its_name(root: Path, recorded: bool) -> None
         assert policy.get(stray) is None
 
 
-def test_a_lost_ledger_is_not_begun_anew_unasked(root: Path) -> None:
+def test_a_lost_ledger_is_not_replaced_unasked(root: Path) -> None:
     lose_ledger(root)
     before = tree(root)
     with pytest.raises(RootError, match="the record of all that was done is gone") as refused:
@@ -142,10 +139,6 @@ def test_a_lost_ledger_is_not_begun_anew_unasked(root: Path) -> None:
     assert not list(root.glob("ledger.db*"))
     root.joinpath("remit.toml").write_bytes(before["remit.toml"])
     assert tree(root) == before
-
-
-def test_an_empty_ledger_in_its_place_is_not_taken_for_it(root: Path) -> None:
-    lose_ledger(root)
     make_root(Root(root), bare=True)
     with pytest.raises(RootError, match="is empty"):
         make_root(Root(root))
@@ -154,47 +147,39 @@ def test_an_empty_ledger_in_its_place_is_not_taken_for_it(root: Path) -> None:
 
 
 def test_a_new_ledger_begins_where_that_is_asked_for(root: Path) -> None:
-    key = PackageKey.load(root_key_path(Root(root))).key_id
+    own = PackageKey.load(root_key_path(Root(root))).key_id
     lose_ledger(root)
     make_root(Root(root), new_ledger=True)
     with managing(root) as manager:
         assert set(manager.registry().packages) == set(shipped_ids())
-    assert TrustPolicy.load(root / TrustPolicy.FILE).find(key).status == "active"
+    assert TrustPolicy.load(root / TrustPolicy.FILE).find(own).status == "active"
     make_root(Root(root))
     with pytest.raises(RootError, match="nothing is lost"):
         make_root(Root(root), new_ledger=True)
-
-
-def test_who_else_was_trusted_is_not_believed_with_a_new_ledger(root: Path) -> None:
     other = PackageKey.create(root.parent / "other.pem", "other")
-    with opened(root) as ledger:
-        change_trust(
-            root / TrustPolicy.FILE, ledger,
-            lambda policy: policy.with_key(other.public, "other"), "tester",
-        )  # fmt: skip
+    trust(root, lambda policy: policy.with_key(other.public, "other"))
     lose_ledger(root)
     with pytest.raises(PackageError) as refused:
         make_root(Root(root), new_ledger=True)
-    assert refused.value.code == "trust_changed"
+    assert refused.value.code == "trust_changed", "who else was trusted is not believed"
     root.joinpath(TrustPolicy.FILE).unlink()
     make_root(Root(root), new_ledger=True)
     assert TrustPolicy.load(root / TrustPolicy.FILE).get(other.key_id) is None
 
 
-@pytest.mark.parametrize(
-    "folder", ["HOT", "HO2", "HO1", "HOT/installed", "HOT/keys", "HOT/registries"]
-)
-@pytest.mark.parametrize("bare", [False, True])
-def test_nothing_is_written_through_a_link(tmp_path: Path, folder: str, bare: bool) -> None:
-    root, outside = tmp_path / "root", tmp_path / "outside"
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
     outside.mkdir()
-    (root / folder).parent.mkdir(parents=True)
-    (root / folder).symlink_to(outside)
-    before = tree(root)
-    with pytest.raises(RootError, match="is a link"):
-        make_root(Root(root), bare=bare)
-    assert list(outside.iterdir()) == []
-    assert tree(root) == before
+    for folder in ("HOT", "HO2", "HO1", "HOT/installed", "HOT/keys", "HOT/registries"):
+        root = tmp_path / folder.replace("/", "-")
+        (root / folder).parent.mkdir(parents=True)
+        (root / folder).symlink_to(outside)
+        before = tree(root)
+        for bare in (False, True):
+            with pytest.raises(RootError, match="is a link"):
+                make_root(Root(root), bare=bare)
+        assert list(outside.iterdir()) == []
+        assert tree(root) == before
 
 
 def test_an_imported_ledger_has_its_packages_vouched_for_anew(tmp_path: Path) -> None:
