@@ -58,6 +58,7 @@ class PriceTable:
         return cls.from_bytes(files.read(_INSTALLED), _INSTALLED)
 
     @classmethod
+    @functools.lru_cache(maxsize=4)  # a table is not changed once it is made
     def from_bytes(cls, data: bytes, name: str) -> PriceTable:
         """A table on its own, called ``name`` in errors.
 
