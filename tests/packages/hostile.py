@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,6 +35,8 @@ from tests.packages.making import encoded, member
 from tests.support.packages import archive_of, manifest_of
 
 Command = list[str]
+Make = Callable[["Stage"], Command]
+Archive = Callable[["Stage"], str]
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Case:
     name: str
     code: str
     word: str
-    make: Callable[[Stage], Command]
+    make: Make
     own_root: bool = False
 
 
@@ -192,12 +194,11 @@ def _raw(*members: tuple[tarfile.TarInfo, bytes], manifest: bytes | None = None)
     return tar_archive([member("manifest.json", manifest or _manifest(_MINE)), *members])
 
 
-def _archive(data: bytes) -> Callable[[Stage], Command]:
-    return lambda stage: ["install", stage.write(data), "--dev"]
-
-
-def _lazily(make: Callable[[], bytes]) -> Callable[[Stage], Command]:
-    return lambda stage: ["install", stage.write(make()), "--dev"]
+def _archive(data: bytes | Callable[[], bytes]) -> Make:
+    """Install these bytes; where making them takes long, they are made when it is their turn."""
+    return lambda stage: [
+        "install", stage.write(data if isinstance(data, bytes) else data()), "--dev",
+    ]  # fmt: skip
 
 
 def tiny_files(number: int) -> bytes:
@@ -258,10 +259,10 @@ ARCHIVES = [
          _archive(_raw(member(_PATH, b"text"), member(_PATH, b"text")))),
     Case("two names that differ in case", "twin_paths", "MINE.md",
          _archive(_raw(manifest=_manifest(_TWINS)))),
-    Case("a zip bomb", "ratio", "100 times", _lazily(_bomb)),
+    Case("a zip bomb", "ratio", "100 times", _archive(_bomb)),
     Case("1,000,000 tiny files", "unpacked_too_large", "268435456",
-         _lazily(lambda: tiny_files(1_000_000))),
-    Case("10,001 files, all declared", "too_many_files", "10000", _lazily(_many_declared)),
+         _archive(lambda: tiny_files(1_000_000))),
+    Case("10,001 files, all declared", "too_many_files", "10000", _archive(_many_declared)),
     Case("a wrong hash", "wrong_hash", "sha256:", _archive(_raw(member(_PATH, b"other")))),
     Case("a hash in bare hex", "bare_hex", "does not say which",
          _archive(_raw(manifest=_manifest(_MINE).replace(b'"sha256:', b'"')))),
@@ -278,346 +279,258 @@ ARCHIVES = [
 # -- packages that do not fit here -----------------------------------------------------------
 
 
-def _needing(package_id: str, version: str = ">=1.0.0") -> list[dict[str, str]]:
-    return [{"package_id": package_id, "version": version}]
+MINE = "PKG-MINE-001"
+REMOVED = ["remove", MINE]
 
 
-def _sound(**changes: Any) -> Callable[[Stage], Command]:
-    return lambda stage: ["install", stage.policy(**changes), "--dev"]
+def mine(version: str = "1.0.0", text: bytes = b"text", **changes: Any) -> Archive:
+    return lambda stage: stage.policy(version, text, **changes)
 
 
-def _at(path: str, **changes: Any) -> Callable[[Stage], Command]:
-    return lambda stage: ["install", stage.pack({path: b"mine"}, **changes), "--dev"]
+def at(path: str, package_id: str = MINE, **changes: Any) -> Archive:
+    return lambda stage: stage.pack({path: b"x"}, package_id, **changes)
 
 
-def _circle(stage: Stage) -> Command:
-    one = stage.policy(dependencies=_needing("PKG-OTHER-001"))
-    two = stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001",
-                     dependencies=_needing("PKG-MINE-001"))  # fmt: skip
-    return ["install", one, two, "--dev"]
+def other(**changes: Any) -> Archive:
+    return at("HOT/policy/o.md", "PKG-OTHER-001", **changes)
 
 
-def _circle_by_upgrade(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    stage.bring(stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001",
-                           dependencies=_needing("PKG-MINE-001")))  # fmt: skip
-    return ["upgrade", stage.policy("2.0.0", dependencies=_needing("PKG-OTHER-001")), "--dev"]
+def signed(
+    archive: Archive, *, key: str = "trusted", trusted: bool = True, days: int | None = None
+) -> Archive:
+    ends = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    return lambda stage: stage.sign(archive(stage), stage.key(key, trusted=trusted), expires=ends)
 
 
-def _twice(stage: Stage) -> Command:
-    return ["install", stage.policy(), stage.policy("2.0.0"), "--dev"]
+def install(*archives: Archive, verb: str = "install", flags: Sequence[str] = ("--dev",)) -> Make:
+    return lambda stage: [verb, *(archive(stage) for archive in archives), *flags]
 
 
-def _superseded(stage: Stage) -> Command:
-    stage.bring(stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001",
-                           supersedes=["PKG-MINE-001"]))  # fmt: skip
-    return ["install", stage.policy(), "--dev"]
+def upgrade(archive: Archive, *flags: str) -> Make:
+    return install(archive, verb="upgrade", flags=["--dev", *flags])
 
 
-def _supersedes(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    other = stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001", supersedes=["PKG-MINE-001"])
-    return ["install", other, "--dev"]
+def after(*before: Archive | Command, then: Make | Command) -> Make:
+    """Install archives and run commands, one after the other, and then try ``then``."""
+
+    def make(stage: Stage) -> Command:
+        for step in before:
+            if isinstance(step, list):
+                stage.run(step)
+            else:
+                stage.bring(step(stage))
+        return then if isinstance(then, list) else then(stage)
+
+    return make
 
 
-def _kernel_file(stage: Stage) -> Command:
-    path = "HOT/config/defaults.toml"
-    return ["install", stage.pack({path: b""}, dependencies=_needing("PKG-KERNEL-001")), "--dev"]
+def disturbed(disturb: Callable[[Stage], object], then: Make) -> Make:
+    """Change the root by hand, and then try ``then``."""
+    return lambda stage: (disturb(stage), then(stage))[1]
 
 
-def _other_file(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    return ["install", stage.pack(_MINE, "PKG-OTHER-001"), "--dev"]
+def needing(package_id: str, version: str = ">=1.0.0") -> dict[str, Any]:
+    return {"dependencies": [{"package_id": package_id, "version": version}]}
 
 
-def _case_of_other(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    return ["install", stage.pack({"HOT/policy/Mine.md": b"x"}, "PKG-OTHER-001"), "--dev"]
-
-
-def _below_other(stage: Stage) -> Command:
-    stage.bring(stage.pack({"HOT/policy/folder": b"a file"}))
-    return ["install", stage.pack({"HOT/policy/folder/x.md": b"x"}, "PKG-OTHER-001"), "--dev"]
-
-
-def _in_the_way(stage: Stage) -> Command:
-    file = stage.root / "HOT/policy/mine.md"
+def _in_the_way(stage: Stage) -> None:
+    file = stage.root / _PATH
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(b"somebody's own")
-    return ["install", stage.policy(), "--dev"]
 
 
-def _linked_folder(stage: Stage) -> Command:
-    elsewhere = stage.scratch / "elsewhere"
-    elsewhere.mkdir()
-    (stage.root / "HOT/policy").symlink_to(elsewhere)
-    return ["install", stage.policy(), "--dev"]
+def _linked_folder(stage: Stage) -> None:
+    (stage.scratch / "elsewhere").mkdir()
+    (stage.root / "HOT/policy").symlink_to(stage.scratch / "elsewhere")
 
 
-def _linked_tier(stage: Stage) -> Command:
+def _linked_tier(stage: Stage) -> None:
     (stage.root / "HO2").rename(stage.scratch / "HO2")
     (stage.root / "HO2").symlink_to(stage.scratch / "HO2")
-    return ["install", stage.pack({"HO2/agents/x.json": b"{}"}), "--dev"]
 
 
-def _ledger_place(stage: Stage) -> Command:
+def _ledger_moved(stage: Stage) -> None:
     config = stage.root / "remit.toml"
     shutil.move(stage.root / "ledger.db", stage.root / "HO1/ledger.db")
     config.write_text(config.read_text() + '\n[ledger]\npath = "HO1/ledger.db"\n')
-    return ["install", stage.pack({"HO1/ledger.db": b"mine"}), "--dev"]
 
 
-def _changed_file(stage: Stage) -> Command:
-    contracts = stage.root / "HO1/contracts/PRC-SYNTHESIZE-001.json"
-    contracts.write_bytes(contracts.read_bytes() + b" ")
-    return ["install", stage.policy(), "--dev"]
+def _changed_file(stage: Stage) -> None:
+    contract = stage.root / "HO1/contracts/PRC-SYNTHESIZE-001.json"
+    contract.write_bytes(contract.read_bytes() + b" ")
 
 
-def _orphan(stage: Stage) -> Command:
-    (stage.root / "HO1/contracts/PRC-MINE-001.json").write_bytes(b"{}")
-    return ["install", stage.policy(), "--dev"]
-
-
-def _case_only(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    moved = stage.pack({"HOT/policy/MINE.md": b"x"}, version="2.0.0")
-    return ["upgrade", moved, "--dev", "--approve"]
-
-
-def _own_framework(stage: Stage) -> Command:
+def _own_framework(stage: Stage) -> str:
     rules = {
         "framework_id": "FMWK-MINE-001", "version": "1.0.0", "title": "x", "text": "x",
         "expected_specs": [],
         "rules": {"paths": ["HOT/"], "permissions": {"tools": ["*"]}, "gates": []},
     }  # fmt: skip
     files = {"HOT/frameworks/FMWK-MINE-001.json": json.dumps(rules).encode()}
-    return [
-        "install",
-        stage.pack(files, "PKG-RULES-001", framework_id="FMWK-MINE-001", plane_id="hot"),
-        "--dev", "--approve",
-    ]  # fmt: skip
-
-
-def _unapproved(stage: Stage) -> Command:
-    key = stage.key("trusted")
-    return ["install", stage.sign(stage.policy(), key)]
+    return stage.pack(files, "PKG-RULES-001", framework_id="FMWK-MINE-001", plane_id="hot")
 
 
 PLACES = [
     Case("an unknown dependency", "missing_dependency", "PKG-NOWHERE-001",
-         _sound(dependencies=_needing("PKG-NOWHERE-001"))),
-    Case("a circle of dependencies", "dependency_cycle", "circle", _circle),
-    Case("a circle closed by an upgrade", "dependency_cycle", "circle", _circle_by_upgrade, True),
+         install(mine(**needing("PKG-NOWHERE-001")))),
+    Case("a circle of dependencies", "dependency_cycle", "circle",
+         install(mine(**needing("PKG-OTHER-001")), other(**needing(MINE)))),
+    Case("a circle closed by an upgrade", "dependency_cycle", "circle",
+         after(mine(), other(**needing(MINE)),
+               then=upgrade(mine("2.0.0", **needing("PKG-OTHER-001")))), True),
     Case("a version out of range", "dependency_version", ">=9.0.0",
-         _sound(dependencies=_needing("PKG-KERNEL-001", ">=9.0.0"))),
-    Case("two versions at once", "offered_twice", "twice", _twice),
-    Case("what is superseded", "superseded", "PKG-OTHER-001", _superseded, True),
-    Case("superseding what is there", "supersedes_installed", "PKG-MINE-001", _supersedes, True),
-    Case("another package's file", "owned_by_other", "PKG-MINE-001 owns", _other_file, True),
+         install(mine(**needing("PKG-KERNEL-001", ">=9.0.0")))),
+    Case("two versions at once", "offered_twice", "twice", install(mine(), mine("2.0.0"))),
+    Case("what is superseded", "superseded", "PKG-OTHER-001",
+         after(other(supersedes=[MINE]), then=install(mine())), True),
+    Case("superseding what is there", "supersedes_installed", MINE,
+         after(mine(), then=install(other(supersedes=[MINE]))), True),
+    Case("another package's file", "owned_by_other", "PKG-MINE-001 owns",
+         after(mine(), then=install(at(_PATH, "PKG-OTHER-001"))), True),
     Case("the kernel's file, while depending on it", "owned_by_other", "PKG-KERNEL-001 owns",
-         _kernel_file),
-    Case("another's file in other case", "owned_by_other", "PKG-MINE-001 owns", _case_of_other,
+         install(at("HOT/config/defaults.toml", **needing("PKG-KERNEL-001")))),
+    Case("another's file in other case", "owned_by_other", "PKG-MINE-001 owns",
+         after(mine(), then=install(at("HOT/policy/Mine.md", "PKG-OTHER-001"))), True),
+    Case("a file below another's file", "owned_by_other", "PKG-MINE-001 owns",
+         after(at("HOT/policy/folder"), then=install(at("HOT/policy/folder/x", "PKG-OTHER-001"))),
          True),
-    Case("a file below another's file", "owned_by_other", "PKG-MINE-001 owns", _below_other, True),
-    Case("its own file in other case", "case_only", "differ only in case", _case_only, True),
-    Case("rules of its own for itself", "own_framework", "brings itself", _own_framework),
+    Case("a file above another's file", "owned_by_other", "PKG-MINE-001 owns",
+         after(at("HOT/policy/folder/x"), then=install(at("HOT/policy/folder", "PKG-OTHER-001"))),
+         True),
+    Case("its own file in other case", "case_only", "differ only in case",
+         after(mine(), then=upgrade(at("HOT/policy/MINE.md", version="2.0.0"), "--approve")), True),
+    Case("rules of its own for itself", "own_framework", "brings itself",
+         install(_own_framework, flags=("--dev", "--approve"))),
     Case("a file of the kernel's, not approved", "permissions_widened", "kernel's plane",
-         _unapproved, True),
-    Case("a file in the way", "file_in_the_way", "belongs to no package", _in_the_way, True),
-    Case("a link in the place of a folder", "linked_folder", "link", _linked_folder, True),
-    Case("a link in the place of a tier", "linked_folder", "link", _linked_tier, True),
-    *(Case(f"a file in {path}", "reserved_path", "a place of Remit", _at(path))
+         install(signed(mine()), flags=()), True),
+    Case("a file in the way", "file_in_the_way", "belongs to no package",
+         disturbed(_in_the_way, install(mine())), True),
+    Case("a link in the place of a folder", "linked_folder", "link",
+         disturbed(_linked_folder, install(mine())), True),
+    Case("a link in the place of a tier", "linked_folder", "link",
+         disturbed(_linked_tier, install(at("HO2/agents/x.json"))), True),
+    *(Case(f"a file in {path}", "reserved_path", "a place of Remit", install(at(path)))
       for path in ("HOT/installed/PKG-X-001/receipt.json", "HOT/installed/.journal/x",
                    "HOT/registries/x.json", "HOT/keys/x.pem", "HOT/Installed/x", "HOT/registries")),
-    Case("the ledger's place", "reserved_path", "a place of Remit", _ledger_place, True),
+    Case("the ledger's place", "reserved_path", "a place of Remit",
+         disturbed(_ledger_moved, install(at("HO1/ledger.db"))), True),
     Case("a plane violated", "plane_path", "HO1/ only",
-         _at("HO2/agents/x.json", plane_id="ho1")),
-    Case("a framework's paths violated", "gate_failed", "FMWK-POLICY-001", _at("HOT/other/x.md")),
+         install(at("HO2/agents/x.json", plane_id="ho1"))),
+    Case("a framework's paths violated", "gate_failed", "FMWK-POLICY-001",
+         install(at("HOT/other/x.md"))),
     Case("a framework's ceiling exceeded", "gate_failed", "token_budget",
-         lambda stage: ["install", stage.pack(
+         install(lambda stage: stage.pack(
              {}, spec_id="SPEC-AGENT-001", framework_id="FMWK-AGENT-001", plane_id="ho2",
-             permissions={"budgets": {"token_budget": 10**9}}), "--dev"]),
+             permissions={"budgets": {"token_budget": 10**9}}))),
     Case("an unknown specification", "gate_failed", "SPEC-NOWHERE-001",
-         _sound(spec_id="SPEC-NOWHERE-001")),
+         install(mine(spec_id="SPEC-NOWHERE-001"))),
     Case("an unknown framework", "gate_failed", "FMWK-NOWHERE-001",
-         _sound(framework_id="FMWK-NOWHERE-001")),
-    Case("a root with a changed file", "gate_failed", "PRC-SYNTHESIZE-001", _changed_file, True),
-    Case("a root with a file of nobody", "gate_failed", "PRC-MINE-001", _orphan, True),
+         install(mine(framework_id="FMWK-NOWHERE-001"))),
+    Case("a root with a changed file", "gate_failed", "PRC-SYNTHESIZE-001",
+         disturbed(_changed_file, install(mine())), True),
+    Case("a root with a file of nobody", "gate_failed", "PRC-MINE-001",
+         disturbed(lambda stage: (stage.root / "HO1/contracts/PRC-MINE-001.json").touch(),
+                   install(mine())), True),
 ]  # fmt: skip
 
 
 # -- who may do what -------------------------------------------------------------------------
 
-_MORE = {"tools": ["list_files"], "budgets": {"token_budget": 2000}}
-_SOME = {"tools": ["list_files"], "budgets": {"token_budget": 1000}}
+_MORE = {"permissions": {"tools": ["list_files"], "budgets": {"token_budget": 2000}}}
+_SOME = {"permissions": {"tools": ["list_files"], "budgets": {"token_budget": 1000}}}
+_FREE = {"permissions": {"tools": ["list_files"]}}
+_NEWER = mine("2.0.0", b"new")
 
 
-def _first_asks(stage: Stage) -> Command:
-    return ["install", stage.sign(stage.policy(permissions=_SOME), stage.key("trusted"))]
+def _envelope(archive: str) -> Path:
+    return Path(archive.removesuffix(".tar.gz") + ".intoto.json")
 
 
-def _widens(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    return ["upgrade", stage.policy("2.0.0", permissions=_SOME), "--dev"]
+def _bad_signature(stage: Stage) -> str:
+    archive, other_version = signed(mine())(stage), signed(mine("1.0.1"))(stage)
+    envelope = json.loads(_envelope(archive).read_bytes())
+    envelope["signatures"] = json.loads(_envelope(other_version).read_bytes())["signatures"]
+    _envelope(archive).write_text(json.dumps(envelope))
+    return archive
 
 
-def _removed_between(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    stage.run(["remove", "PKG-MINE-001"])
-    return ["install", stage.policy("2.0.0", permissions=_SOME), "--dev"]
+def _other_subject(stage: Stage) -> str:
+    archive = mine()(stage)
+    shutil.copy(_envelope(signed(mine("1.0.1"))(stage)), _envelope(archive))
+    return archive
 
 
-def _budget_raised(stage: Stage) -> Command:
-    stage.bring(stage.policy(permissions=_SOME))
-    return ["upgrade", stage.policy("2.0.0", permissions=_MORE), "--dev"]
+def _revoked(stage: Stage) -> None:
+    stage.run(["trust", "revoke", stage.key("lost").key_id, "--reason", "it was stolen"])
 
 
-def _budget_gone(stage: Stage) -> Command:
-    stage.bring(stage.policy(permissions=_SOME))
-    free = {"tools": ["list_files"]}
-    return ["upgrade", stage.policy("2.0.0", permissions=free), "--dev"]
-
-
-def _rollback_widens(stage: Stage) -> Command:
-    stage.bring(stage.policy(permissions=_SOME))
-    stage.bring(stage.policy("2.0.0"))
-    return ["rollback", "PKG-MINE-001"]
-
-
-def _wrong_key(stage: Stage) -> Command:
-    return ["install", stage.sign(stage.policy(), stage.key("stranger", trusted=False))]
-
-
-def _wrong_key_dev(stage: Stage) -> Command:
-    return [*_wrong_key(stage), "--dev"]
-
-
-def _bad_signature(stage: Stage) -> Command:
-    archive = stage.sign(stage.policy(), stage.key("trusted"))
-    file = Path(archive.removesuffix(".tar.gz") + ".intoto.json")
-    envelope = json.loads(file.read_bytes())
-    other = stage.sign(stage.policy("1.0.1"), stage.key("trusted"))
-    second = json.loads(Path(other.removesuffix(".tar.gz") + ".intoto.json").read_bytes())
-    envelope["signatures"] = second["signatures"]
-    file.write_text(json.dumps(envelope))
-    return ["install", archive]
-
-
-def _other_subject(stage: Stage) -> Command:
-    signed = stage.sign(stage.policy("1.0.1"), stage.key("trusted"))
-    archive = stage.policy()
-    shutil.copy(signed.removesuffix(".tar.gz") + ".intoto.json",
-                archive.removesuffix(".tar.gz") + ".intoto.json")  # fmt: skip
-    return ["install", archive]
-
-
-def _expired(stage: Stage) -> Command:
-    past = datetime.now(UTC) - timedelta(days=1)
-    return ["install", stage.sign(stage.policy(), stage.key("trusted"), expires=past)]
-
-
-def _revoked(stage: Stage) -> Command:
-    key = stage.key("lost")
-    stage.run(["trust", "revoke", key.key_id, "--reason", "it was stolen"])
-    return ["install", stage.sign(stage.policy(), key)]
-
-
-def _trust_edited(stage: Stage) -> Command:
-    file = stage.root / "trust.json"
-    key = stage.key("trusted")
+def _trust_edited(stage: Stage) -> None:
+    file, key = stage.root / "trust.json", stage.key("trusted")
     policy = json.loads(file.read_bytes())
     policy["keys"] = [one for one in policy["keys"] if one["key_id"] != key.key_id]
     file.write_text(json.dumps(policy))
-    return ["install", stage.sign(stage.policy(), key)]
 
 
-def _backwards(stage: Stage) -> Command:
-    stage.bring(stage.policy("2.0.0"))
-    return ["upgrade", stage.policy("1.0.0"), "--dev"]
+def _kept(stage: Stage) -> Path:
+    return stage.root / f"HOT/installed/{MINE}/archives/1.0.0.tar.gz"
 
 
-def _replayed(stage: Stage) -> Command:
-    stage.bring(stage.policy("2.0.0"))
-    stage.run(["remove", "PKG-MINE-001"])
-    return ["install", stage.policy("1.0.0"), "--dev"]
-
-
-def _reused(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    return ["install", stage.policy(text=b"other"), "--dev"]
-
-
-def _reused_after_removal(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    stage.run(["remove", "PKG-MINE-001"])
-    return ["install", stage.policy(text=b"other"), "--dev"]
-
-
-def _needed_version(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    needs = _needing("PKG-MINE-001", "<2.0.0")
-    stage.bring(stage.pack({"HOT/policy/o.md": b"o"}, "PKG-OTHER-001", dependencies=needs))
-    return ["upgrade", stage.policy("2.0.0"), "--dev"]
-
-
-def _archive_lost(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    stage.bring(stage.policy("2.0.0", text=b"new"))
-    (stage.root / "HOT/installed/PKG-MINE-001/archives/1.0.0.tar.gz").unlink()
-    return ["rollback", "PKG-MINE-001"]
-
-
-def _archive_swapped(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    stage.bring(stage.policy("2.0.0", text=b"new"))
-    other = stage.policy(text=b"planted")
-    shutil.copy(other, stage.root / "HOT/installed/PKG-MINE-001/archives/1.0.0.tar.gz")
-    return ["rollback", "PKG-MINE-001"]
-
-
-def _same_again(stage: Stage) -> Command:
-    stage.bring(stage.policy())
-    return ["rollback", "PKG-MINE-001", "--to", "1.0.0"]
+def _rolled_back_without(change: Callable[[Stage], object]) -> Make:
+    """Roll back to an archive with which something was done."""
+    return after(mine(), _NEWER, then=disturbed(change, lambda _: ["rollback", MINE]))
 
 
 RIGHTS = [
     Case("permissions that nobody approved", "permissions_widened", "the tool list_files",
-         _first_asks, True),
-    Case("wider permissions in an upgrade", "permissions_widened", "the tool list_files", _widens,
-         True),
+         install(signed(mine(**_SOME)), flags=()), True),
+    Case("wider permissions in an upgrade", "permissions_widened", "the tool list_files",
+         after(mine(), then=upgrade(mine("2.0.0", **_SOME))), True),
     Case("wider permissions after a removal", "permissions_widened", "the tool list_files",
-         _removed_between, True),
-    Case("a budget raised", "permissions_widened", "2000 instead of 1000", _budget_raised, True),
-    Case("a budget taken away", "permissions_widened", "no token_budget", _budget_gone, True),
+         after(mine(), REMOVED, then=install(mine("2.0.0", **_SOME))), True),
+    Case("a budget raised", "permissions_widened", "2000 instead of 1000",
+         after(mine(**_SOME), then=upgrade(mine("2.0.0", **_MORE))), True),
+    Case("a budget taken away", "permissions_widened", "no token_budget",
+         after(mine(**_SOME), then=upgrade(mine("2.0.0", **_FREE))), True),
     Case("wider permissions by a rollback", "permissions_widened", "the tool list_files",
-         _rollback_widens, True),
-    Case("unsigned", "unsigned", "PKG-MINE-001", lambda stage: ["install", stage.policy()]),
-    Case("the wrong key", "wrong_key", "not trusted", _wrong_key, True),
-    Case("the wrong key, with --dev", "wrong_key", "not trusted", _wrong_key_dev, True),
-    Case("a bad signature", "bad_signature", "does not verify", _bad_signature, True),
-    Case("another package's signature", "wrong_subject", "", _other_subject, True),
-    Case("an expired signature", "expired", "expired", _expired, True),
-    Case("a revoked key", "revoked_key", "revoked", _revoked, True),
-    Case("trust.json edited by hand", "trust_changed", "trust.json", _trust_edited, True),
-    Case("an upgrade backwards", "older_version", "older than 2.0.0", _backwards, True),
-    Case("an older version after a removal", "older_version", "older than 2.0.0", _replayed, True),
-    Case("a version reused with other bytes", "version_reused", "other content", _reused, True),
+         after(mine(**_SOME), mine("2.0.0"), then=["rollback", MINE]), True),
+    Case("unsigned", "unsigned", MINE, install(mine(), flags=())),
+    Case("the wrong key", "wrong_key", "not trusted",
+         install(signed(mine(), key="stranger", trusted=False), flags=()), True),
+    Case("the wrong key, with --dev", "wrong_key", "not trusted",
+         install(signed(mine(), key="stranger", trusted=False)), True),
+    Case("a bad signature", "bad_signature", "does not verify",
+         install(_bad_signature, flags=()), True),
+    Case("another package's signature", "wrong_subject", "", install(_other_subject, flags=()),
+         True),
+    Case("an expired signature", "expired", "expired",
+         install(signed(mine(), days=-1), flags=()), True),
+    Case("a revoked key", "revoked_key", "revoked",
+         disturbed(_revoked, install(signed(mine(), key="lost"), flags=())), True),
+    Case("trust.json edited by hand", "trust_changed", "trust.json",
+         disturbed(_trust_edited, install(signed(mine()), flags=())), True),
+    Case("an upgrade backwards", "older_version", "older than 2.0.0",
+         after(mine("2.0.0"), then=upgrade(mine())), True),
+    Case("an older version after a removal", "older_version", "older than 2.0.0",
+         after(mine("2.0.0"), REMOVED, then=install(mine())), True),
+    Case("a version reused with other bytes", "version_reused", "other content",
+         after(mine(), then=install(mine(text=b"other"))), True),
     Case("a version reused after a removal", "version_reused", "other content",
-         _reused_after_removal, True),
-    Case("an upgrade away from what others need", "needed", "PKG-OTHER-001", _needed_version, True),
+         after(mine(), REMOVED, then=install(mine(text=b"other"))), True),
+    Case("an upgrade away from what others need", "needed", "PKG-OTHER-001",
+         after(mine(), other(**needing(MINE, "<2.0.0")), then=upgrade(mine("2.0.0"))), True),
     Case("removing what others need", "needed", "needs PKG-KERNEL-001",
          lambda _: ["remove", "PKG-KERNEL-001"]),
-    Case("removing what is not there", "not_installed", "PKG-MINE-001",
-         lambda _: ["remove", "PKG-MINE-001"]),
-    Case("upgrading what is not there", "not_installed", "nothing to upgrade",
-         lambda stage: ["upgrade", stage.policy(), "--dev"]),
+    Case("removing what is not there", "not_installed", MINE, lambda _: REMOVED),
+    Case("upgrading what is not there", "not_installed", "nothing to upgrade", upgrade(mine())),
     Case("rolling back where nothing was before", "no_older_version", "never installed",
          lambda _: ["rollback", "PKG-KERNEL-001"]),
-    Case("rolling back to what is there", "no_older_version", "already", _same_again, True),
-    Case("rolling back to an archive that is gone", "archive_lost", "not kept", _archive_lost,
-         True),
+    Case("rolling back to what is there", "no_older_version", "already",
+         after(mine(), then=["rollback", MINE, "--to", "1.0.0"]), True),
+    Case("rolling back to an archive that is gone", "archive_lost", "not kept",
+         _rolled_back_without(lambda stage: _kept(stage).unlink()), True),
     Case("rolling back to an archive that was swapped", "archive_lost", "not the one",
-         _archive_swapped, True),
+         _rolled_back_without(
+             lambda stage: shutil.copy(mine(text=b"planted")(stage), _kept(stage))), True),
 ]  # fmt: skip
 
 CASES = [*ARCHIVES, *PLACES, *RIGHTS]
