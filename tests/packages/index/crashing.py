@@ -17,7 +17,8 @@ from typing import Any
 
 from tests.packages.index.making import client, publisher, root_json
 
-_STEPS = ("replace", "rename", "fsync", "symlink", "unlink", "mkdir", "rmdir")
+# Not fsync: what a killed process wrote is there all the same.
+_STEPS = ("replace", "rename", "symlink", "unlink", "mkdir", "rmdir")
 
 
 def work(top: Path, operation: str) -> None:

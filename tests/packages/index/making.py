@@ -96,6 +96,13 @@ def refused(
     return caught
 
 
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    before = tree(folder)
+    yield
+    assert tree(folder) == before
+
+
 def listed(index: PackageIndex) -> list[tuple[str, str]]:
     return [(one.package_id, one.version) for one in index.search()]
 

@@ -56,7 +56,7 @@ def start(tmp_path: Path) -> Path:
     return start
 
 
-@pytest.mark.parametrize(("operation", "least"), [("publish", 12), ("rotate", 18)])
+@pytest.mark.parametrize(("operation", "least"), [("publish", 6), ("rotate", 12)])
 def test_a_publisher_that_is_killed(
     tmp_path: Path, start: Path, operation: str, least: int
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_publisher_that_is_killed(
         assert not list((place / "keys").glob(".*"))
         keys = [one.name for one in (place / "keys").glob("targets*.pem")]
         assert len(keys) == 1, keys
-    assert after == ({"1.0.0", "1.1.0"} if operation == "publish" else {"1.0.0"})
+    assert after == {"1.0.0"}  # the last step publishes
 
 
 def test_an_init_that_is_killed(tmp_path: Path) -> None:
