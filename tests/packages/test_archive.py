@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.kernel.settings import default_settings, load_settings
@@ -130,8 +130,9 @@ def padded() -> bytes:
     return compressed(TAR[:end] + b"hidden" + TAR[end + 6 :])
 
 
+# fmt: off
+# name: (archive, code, a word of the message)
 HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
-    # name: (archive, code, a word of the message)
     "parent": (lambda: with_member("../x"), "parent_path", "'..'"),
     "parent inside": (lambda: with_member("HO1/../../x"), "parent_path", "'..'"),
     "parent by backslash": (lambda: with_member("HO1\\..\\x"), "parent_path", "'..'"),
@@ -142,71 +143,48 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "no name": (lambda: with_member(""), "bad_path", "empty part"),
     "long path": (lambda: with_member(f"HO1/{'a/' * 60}{'b' * 80}"), "path_too_long", "192 bytes"),
     "symbolic link": (
-        lambda: with_member("HO1/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
-        "link",
-        "symbolic",
-    ),
+        lambda: with_member("HO1/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "link",
+        "symbolic"),
     "symbolic link in place of an asset": (
         lambda: archive_of([MEMBERS[0], member(NAMES[0], type=tarfile.SYMTYPE, linkname="x")]),
-        "link",
-        "symbolic",
-    ),
+        "link", "symbolic"),
     "hard link": (
         lambda: with_member("HO1/a", type=tarfile.LNKTYPE, linkname=FIRST),
         "link",
         "hard",
     ),
     "manifest as a link": (
-        lambda: archive_of([member("manifest.json", type=tarfile.SYMTYPE, linkname="x")]),
-        "link",
-        "symbolic",
-    ),
-    "character device": (
-        lambda: with_member("HO1/a", type=tarfile.CHRTYPE),
-        "device",
-        "character",
-    ),
+        lambda: archive_of([member("manifest.json", type=tarfile.SYMTYPE, linkname="x")]), "link",
+        "symbolic"),
+    "character device": (lambda: with_member("HO1/a", type=tarfile.CHRTYPE), "device", "character"),
     "block device": (lambda: with_member("HO1/a", type=tarfile.BLKTYPE), "device", "block"),
     "pipe": (lambda: with_member("HO1/a", type=tarfile.FIFOTYPE), "fifo", "pipe"),
     "sparse": (lambda: with_member("HO1/a", type=tarfile.GNUTYPE_SPARSE), "sparse", "sparse"),
     "contiguous": (lambda: with_member("HO1/a", type=tarfile.CONTTYPE), "odd_header", "kind"),
     "global pax header": (lambda: with_global_header(), "odd_header", "global pax"),
     "unknown kind": (lambda: with_member("HO1/a", type=b"Z"), "odd_header", "kind"),
-    "duplicate": (
-        lambda: archive_of([*MEMBERS, MEMBERS[-1]]),
-        "duplicate_member",
-        repr(NAMES[-1]),
-    ),
+    "duplicate": (lambda: archive_of([*MEMBERS, MEMBERS[-1]]), "duplicate_member", repr(NAMES[-1])),
     "twin by case": (lambda: with_member(FIRST.lower().replace("ho1", "HO1")), "twin_member", "on"),
     "manifest twice": (lambda: archive_of([MEMBERS[0], *MEMBERS]), "manifest_twice", "twice"),
     "manifest in capitals": (
-        lambda: archive_of([member("MANIFEST.JSON", MEMBERS[0][1]), *MEMBERS[1:]]),
-        "bad_path",
-        "inside HOT/",
-    ),
+        lambda: archive_of([member("MANIFEST.JSON", MEMBERS[0][1]), *MEMBERS[1:]]), "bad_path",
+        "inside HOT/"),
     "nothing in it": (lambda: archive_of([]), "manifest_missing", "no manifest.json"),
     "undeclared": (lambda: with_member("HOT/zz", data=b"x"), "undeclared_file", "'HOT/zz'"),
     "missing asset": (lambda: without(NAMES[1]), "missing_asset", repr(NAMES[1])),
     "wrong hash": (lambda: replaced(FIRST, b"other"), "wrong_hash", repr(FIRST)),
     "large file": (
-        lambda: archive_of(members_of({"HO1/a": os.urandom(1_000_001)})),
-        "file_too_large",
-        "1000001",
-    ),
+        lambda: archive_of(members_of({"HO1/a": os.urandom(1_000_001)})), "file_too_large",
+        "1000001"),
     "bomb": (lambda: bomb(900_000), "ratio", "200 times"),
     "bomb of several files": (
         lambda: archive_of(members_of({f"HO1/{n}": os.urandom(300) * 3000 for n in range(6)})),
-        "unpacked_too_large",
-        "4000000",
-    ),
+        "unpacked_too_large", "4000000"),
     "too large": (lambda: RIGHT + os.urandom(3_000_000), "archive_too_large", "3000000"),
     "bytes behind": (lambda: RIGHT + b"\0", "trailing_data", "1 bytes"),
     "another gzip behind": (lambda: RIGHT + RIGHT, "several_members", "several gzip"),
     "cut into two gzips": (
-        lambda: compressed(TAR[:1024]) + compressed(TAR[1024:]),
-        "several_members",
-        "several",
-    ),
+        lambda: compressed(TAR[:1024]) + compressed(TAR[1024:]), "several_members", "several"),
     "without the last byte": (lambda: RIGHT[:-1], "truncated", "ends"),
     "half": (lambda: RIGHT[: len(RIGHT) // 2], "truncated", "ends"),
     "head alone": (lambda: RIGHT[:10], "truncated", "ends"),
@@ -222,10 +200,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "pax size": (lambda: pax({"size": "5000"}), "damaged", "tar data"),
     "pax size below zero": (lambda: pax({"size": "-5"}), "damaged", ""),
     "pax sparse": (
-        lambda: pax({"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"}),
-        "sparse",
-        "sparse",
-    ),
+        lambda: pax({"GNU.sparse.map": "0,1", "GNU.sparse.size": "9"}), "sparse", "sparse"),
     "pax in pax": (
         lambda: compressed(
             tar_of([member("x", b"9 path=a\n", type=b"x")])[:1024] * 600, compresslevel=0
@@ -235,19 +210,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "global pax that renames": (
         lambda: archive_of([member("pax", b"18 path=HO1/other\n", type=b"g"), *MEMBERS]),
-        "duplicate_member",
-        "HO1/other",
-    ),
+        "duplicate_member", "HO1/other"),
     "GNU long name": (
-        lambda: followed_by(member("HO1/" + "a" * 200), tarfile.GNU_FORMAT),
-        "path_too_long",
-        "192 bytes",
-    ),
+        lambda: followed_by(member("HO1/" + "a" * 200), tarfile.GNU_FORMAT), "path_too_long",
+        "192 bytes"),
     "GNU long link": (
-        lambda: with_member("././@LongLink", type=b"K", data=b"x"),
-        "damaged",
-        "tar data",
-    ),
+        lambda: with_member("././@LongLink", type=b"K", data=b"x"), "damaged", "tar data"),
     "size below zero": (lambda: altered(124, b"-0000000001\0"), "damaged", "not a number"),
     "size with an underscore": (lambda: altered(124, b"0000000_043\0"), "damaged", "not a number"),
     "pax size in other digits": (lambda: pax({"size": "\uff11"}), "damaged", "not a number"),
@@ -255,20 +223,14 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "half an end": (lambda: compressed(TAR[:-512]), "truncated", "without two blocks"),
     "manifest missing": (lambda: archive_of(MEMBERS[1:]), "manifest_missing", "no manifest.json"),
     "manifest too large": (
-        lambda: archive_of([member("manifest.json", os.urandom(100_001))]),
-        "manifest_too_large",
-        "100000",
-    ),
+        lambda: archive_of([member("manifest.json", os.urandom(100_001))]), "manifest_too_large",
+        "100000"),
     "too many files": (
-        lambda: archive_of(members_of({f"HO1/{n}": b"" for n in range(100)})),
-        "too_many_files",
-        "100 files",
-    ),
+        lambda: archive_of(members_of({f"HO1/{n}": b"" for n in range(100)})), "too_many_files",
+        "100 files"),
     "too many directories": (
         lambda: archive_of([*MEMBERS, *[member("HO1/a", type=tarfile.DIRTYPE)] * 200]),
-        "too_many_files",
-        "100 files",
-    ),
+        "too_many_files", "100 files"),
     "a million members": (many_members, "unpacked_too_large", "4000000"),
     "large bomb": (lambda: bomb(1 << 26), "unpacked_too_large", "4000000"),
     "bomb behind": (lambda: compressed(TAR + bytes(1 << 25)), "unpacked_too_large", "4000000"),
@@ -283,20 +245,14 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "declared outside": (
         lambda: archive_of(members_of({}, encoded(manifest_of({"HO1/../../x": b""})))),
-        "parent_path",
-        "line",
-    ),
+        "parent_path", "line"),
     "declared twins": (
-        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})),
-        "twin_paths",
-        "line",
-    ),
+        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})), "twin_paths", "line"),
     "another id": (
         lambda: archive_of(members_of({}, encoded(manifest_of({}, package_id="PKG-OTHER-001")))),
-        "wrong_id",
-        "PKG-OTHER-001",
-    ),
+        "wrong_id", "PKG-OTHER-001"),
 }
+# fmt: on
 BARE_ASSET = b'"assets": [{"path": "HO1/a", "sha256": "%s", "classification": "spec"}]' % (
     b"0" * 64
 )
@@ -325,6 +281,7 @@ def test_a_hostile_archive_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - started < 60
 
 
+# fmt: off
 SAFE: dict[str, Callable[[], bytes]] = {
     "compressed": lambda: RIGHT,
     "dots": lambda: archive_of([member("./", type=tarfile.DIRTYPE), *dotted()]),
@@ -347,6 +304,7 @@ SAFE: dict[str, Callable[[], bytes]] = {
     "filled up": lambda: compressed(TAR + bytes(9216)),
     "name in the gzip header": with_optional_name,
 }
+# fmt: on
 
 
 def dotted() -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -359,8 +317,8 @@ def timed() -> list[tuple[tarfile.TarInfo, bytes]]:
 
 @pytest.mark.parametrize("name", SAFE)
 def test_every_safe_archive_is_read_and_has_one_digest(name: str) -> None:
-    archive = read_archive(io.BytesIO(SAFE[name]()), LIMITS)
-    assert archive.files == FILES
+    archive = read_archive(io.BytesIO(SAFE[name]()), LIMITS, expected_id="PKG-EXAMPLE-001")
+    assert (archive.files, archive.manifest_json) == (FILES, MEMBERS[0][1])
     assert archive.data == PACKED
     assert archive.digest == sha256(PACKED)
 
@@ -378,28 +336,12 @@ def read(data: bytes) -> dict[str, bytes]:
     return dict(read_archive(io.BytesIO(data), LIMITS).files)
 
 
-def test_an_archive_by_others_is_read() -> None:
-    archive = read_archive(io.BytesIO(RIGHT), LIMITS, expected_id="PKG-EXAMPLE-001")
-    assert archive.files == FILES
-    assert archive.manifest.package_id == "PKG-EXAMPLE-001"
-    assert archive.manifest_json == MEMBERS[0][1]
-    assert archive.digest == sha256(PACKED)
-
-
 def test_a_stream_that_gives_little_at_a_time_is_read() -> None:
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             return super().read(min(7, size or 0))
 
     assert read_archive(Slow(RIGHT), LIMITS).files == FILES
-
-
-def test_what_is_packed_is_what_others_would_write(tmp_path: Path) -> None:
-    data = pack(directory_of(tmp_path))
-    assert gzip.decompress(data) == TAR
-    assert read(data) == FILES
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        assert tar.getnames() == ["manifest.json", *NAMES]
 
 
 def test_the_bytes_are_known(tmp_path: Path) -> None:
@@ -473,17 +415,13 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     }  # fmt: skip
 
 
+# fmt: off
 WRONG_DIRECTORIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "link": (
-        lambda top: ((top / FIRST).unlink(), (top / FIRST).symlink_to("/etc/passwd")),
-        "link",
-        FIRST,
-    ),
+    "link": (lambda top: ((top / FIRST).unlink(), (top / FIRST).symlink_to("/etc/passwd")), "link",
+        FIRST),
     "link to a directory": (
-        lambda top: ((top / "HO1").rename(top / "x"), (top / "HO1").symlink_to("x")),
-        "link",
-        "HO1",
-    ),
+        lambda top: ((top / "HO1").rename(top / "x"), (top / "HO1").symlink_to("x")), "link",
+        "HO1"),
     "manifest as a link": (
         lambda top: (
             (top / "manifest.json").rename(top / "HO1/m"),
@@ -492,24 +430,18 @@ WRONG_DIRECTORIES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "link",
         "manifest.json",
     ),
-    "pipe": (
-        lambda top: ((top / FIRST).unlink(), os.mkfifo(top / FIRST)),
-        "not_a_file",
-        FIRST,
-    ),
+    "pipe": (lambda top: ((top / FIRST).unlink(), os.mkfifo(top / FIRST)), "not_a_file", FIRST),
     "undeclared": (lambda top: (top / "HOT/x").write_text("x"), "undeclared_file", "HOT/x"),
     "hidden": (lambda top: (top / ".DS_Store").write_text("x"), "undeclared_file", ".DS_Store"),
     "name that is not UTF-8": (
-        lambda top: (top / os.fsdecode(b"\xff")).write_text("x"),
-        "undeclared_file",
-        "udcff",
-    ),
+        lambda top: (top / os.fsdecode(b"\xff")).write_text("x"), "undeclared_file", "udcff"),
     "missing": (lambda top: (top / FIRST).unlink(), "missing_asset", FIRST),
     "changed": (lambda top: (top / FIRST).write_text("x"), "wrong_hash", FIRST),
     "no manifest": (lambda top: (top / "manifest.json").unlink(), "manifest_missing", "manifest"),
     "wrong manifest": (lambda top: (top / "manifest.json").write_text("{"), "manifest_json", "li"),
     "no directory": (shutil.rmtree, "manifest_missing", "manifest.json"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", WRONG_DIRECTORIES)
@@ -572,20 +504,6 @@ def test_packing_twice_gives_the_same_bytes(files: dict[str, bytes], random: obj
             (second / name).chmod(0o755)
         (second / "HO2/empty").mkdir(parents=True)
         assert pack(first) == pack(second)
-
-
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.booleans(), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
-def test_a_flipped_byte_is_refused_or_changes_nothing(own: bool, place: float, bits: int) -> None:
-    data = bytearray(PACKED if own else RIGHT)
-    data[int(place * len(data))] ^= bits
-    try:
-        archive = read_archive(io.BytesIO(data), LIMITS)
-    except PackageError as error:
-        assert error.code
-    else:
-        assert archive.files == FILES
-        assert archive.manifest_json == MEMBERS[0][1]
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,14 @@ from remit.packages import (
     Dependency,
     Manifest,
     ManifestError,
+    Permissions,
     in_range,
     path_problem,
     precedence,
 )
 from remit.packages.archive import canonical_targz
 from remit.packages.manifest_file import PLACES
-from tests.packages.making import FILES, encoded, sha256
-from tests.packages.making import manifest_of as any_manifest_of
-
-
-def manifest_of(files: Mapping[str, bytes], **changed: Any) -> dict[str, Any]:
-    manifest = any_manifest_of(files, **changed)
-    if "assets" not in changed:
-        for asset in manifest["assets"]:
-            places = (kind for folder, kind in PLACES.items() if asset["path"].startswith(folder))
-            asset["classification"] = next(places, "document")
-    return manifest
-
+from tests.packages.making import FILES, changing, encoded, manifest_of, sha256
 
 RIGHT = manifest_of(FILES)
 PATH = "HO1/contracts/a.json"
@@ -43,10 +32,7 @@ PATH = "HO1/contracts/a.json"
 
 def changed(*place: str | int, to: Any) -> bytes:
     manifest = json.loads(encoded(RIGHT))
-    inner = manifest
-    for part in place[:-1]:
-        inner = inner[part]
-    inner[place[-1]] = to
+    changing(*place, to=to)(manifest)
     return encoded(manifest)
 
 
@@ -96,65 +82,39 @@ def test_the_digest_is_of_the_value_and_not_of_the_layout() -> None:
     assert other.digest != Manifest.parse(dense).digest
 
 
-def test_what_is_left_out_is_permitted_nothing() -> None:
+def test_what_is_optional() -> None:
     manifest = Manifest.parse(encoded(manifest_of({}, permissions={}, dependencies=[])))
-    assert manifest.permissions.tools == manifest.permissions.models == ()
-    assert manifest.permissions.budgets == {}
-
-
-def test_what_it_takes_the_place_of_and_an_agent() -> None:
-    files = {"HO2/agents/a.json": b"{}"}
-    assets = [{"path": p, "sha256": sha256(d), "classification": "agent"} for p, d in files.items()]
-    manifest = Manifest.parse(
-        encoded(manifest_of(files, assets=assets, supersedes=["PKG-OLD-001", "PKG-OLD-002"]))
-    )
-    assert manifest.supersedes == ("PKG-OLD-001", "PKG-OLD-002")
-    assert manifest.assets[0].classification == "agent"
-    assert Manifest.parse(encoded(RIGHT)).supersedes == ()
-
-
-def test_permissions_may_be_patterns() -> None:
+    assert manifest.permissions == Permissions()
+    assert manifest.supersedes == ()
     granted = {"tools": ["read_*", "*"], "models": ["openai/*"]}
-    manifest = Manifest.parse(encoded(manifest_of({}, permissions=granted)))
-    assert manifest.permissions.tools == ("read_*", "*")
-    assert manifest.permissions.models == ("openai/*",)
+    replaced = ["PKG-OLD-001", "PKG-OLD-002"]
+    manifest = Manifest.parse(
+        encoded(manifest_of({"HO2/agents/a.json": b"{}"}, permissions=granted, supersedes=replaced))
+    )
+    assert manifest.permissions == Permissions(("read_*", "*"), ("openai/*",))
+    assert manifest.supersedes == tuple(replaced)
+    assert manifest.assets[0].classification == "agent"
 
 
 TWICE = encoded(RIGHT).replace(b'"layer": 3', b'"layer": 3,\n  "l\\u0061yer": 4')
 BARE = "AB" * 32
 
+# fmt: off
+# name: (file, code, what is at the place that is named, a word of the message)
 WRONG: dict[str, tuple[bytes, str, str, str]] = {
-    # name: (file, code, what stands at the place that is named, a word of the message)
     "id without number": (
-        changed("package_id", to="PKG-EXAMPLE"),
-        "manifest_schema",
-        '"package_id": "PKG-EXAMPLE"',
-        "PKG-NAME-001",
-    ),
+        changed("package_id", to="PKG-EXAMPLE"), "manifest_schema", '"package_id": "PKG-EXAMPLE"',
+        "PKG-NAME-001"),
     "id in lower case": (
-        changed("package_id", to="PKG-example-001"),
-        "manifest_schema",
-        '"package_id": "PKG-ex',
-        "PKG-NAME-001",
-    ),
-    "version of two numbers": (
-        changed("version", to="1.2"),
-        "manifest_schema",
-        '"version": "1.2"',
-        "Semantic Versioning",
-    ),
+        changed("package_id", to="PKG-example-001"), "manifest_schema", '"package_id": "PKG-ex',
+        "PKG-NAME-001"),
+    "version of two numbers": (changed("version", to="1.2"), "manifest_schema", '"version": "1.2"',
+        "Semantic Versioning"),
     "version with a leading zero": (
-        changed("version", to="1.02.0"),
-        "manifest_schema",
-        '"version": "1.02',
-        "Semantic Versioning",
-    ),
+        changed("version", to="1.02.0"), "manifest_schema", '"version": "1.02',
+        "Semantic Versioning"),
     "another format": (
-        changed("schema_version", to="2.0"),
-        "manifest_schema",
-        '"schema_version"',
-        '"1.0"',
-    ),
+        changed("schema_version", to="2.0"), "manifest_schema", '"schema_version"', '"1.0"'),
     "unknown tier": (
         changed("plane_id", to="ho3"),
         "manifest_schema",
@@ -166,49 +126,23 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
     "layer true": (changed("layer", to=True), "manifest_schema", '"layer"', "whole number"),
     "layer with a fraction": (changed("layer", to=3.0), "manifest_number", "3.0", "whole number"),
     "layer beyond all readers": (
-        encoded(RIGHT).replace(b'"layer": 3', b'"layer": 1' + b"0" * 5000),
-        "manifest_number",
-        "1" + "0" * 4999,
-        "16 digits",
-    ),
+        encoded(RIGHT).replace(b'"layer": 3', b'"layer": 1' + b"0" * 5000), "manifest_number",
+        "1" + "0" * 4999, "16 digits"),
     "NaN": (changed("layer", to=float("nan")), "manifest_number", "NaN", "whole number"),
     "Infinity": (
-        changed("permissions", "budgets", "token_budget", to=float("inf")),
-        "manifest_number",
-        "Infinity",
-        "whole number",
-    ),
+        changed("permissions", "budgets", "token_budget", to=float("inf")), "manifest_number",
+        "Infinity", "whole number"),
     "spec id": (changed("spec_id", to="FMWK-X"), "manifest_schema", '"spec_id"', "SPEC-NAME"),
     "framework id": (
-        changed("framework_id", to="SPEC-X"),
-        "manifest_schema",
-        '"framework_id"',
-        "FMWK-NAME",
-    ),
-    "unknown key": (
-        changed("scripts", to={"install": "x"}),
-        "manifest_schema",
-        '"scripts"',
-        "no key 'scripts'",
-    ),
+        changed("framework_id", to="SPEC-X"), "manifest_schema", '"framework_id"', "FMWK-NAME"),
+    "unknown key": (changed("scripts", to={"install": "x"}), "manifest_schema", '"scripts"',
+        "no key 'scripts'"),
     "unknown key named value": (
-        changed("value", to=1),
-        "manifest_schema",
-        '"value"',
-        "no key 'value'",
-    ),
+        changed("value", to=1), "manifest_schema", '"value"', "no key 'value'"),
     "unknown key inside an asset": (
-        changed("assets", 1, "mode", to=493),
-        "manifest_schema",
-        '"mode"',
-        "no key 'mode'",
-    ),
+        changed("assets", 1, "mode", to=493), "manifest_schema", '"mode"', "no key 'mode'"),
     "unknown key that looks like a place": (
-        changed("assets/0", to={"path": 1}),
-        "manifest_schema",
-        '"assets/0"',
-        "no key 'assets/0'",
-    ),
+        changed("assets/0", to={"path": 1}), "manifest_schema", '"assets/0"', "no key 'assets/0'"),
     "key twice": (TWICE, "manifest_duplicate_key", '"l\\u0061yer"', "'layer' is twice"),
     "not an object": (b"[]", "manifest_schema", "[]", "a JSON object"),
     "nothing": (b"", "manifest_json", "", "not JSON"),
@@ -217,139 +151,67 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
     "nested a little": (b'{"a": [[[[1]]]]}', "manifest_json", "[1", "deep"),
     "byte order mark": (b"\xef\xbb\xbf{}", "manifest_encoding", "", "byte order mark"),
     "another encoding": (
-        encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"),
-        "manifest_encoding",
-        "\xe4mple",
-        "UTF-8",
-    ),
+        encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"), "manifest_encoding", "\xe4mple",
+        "UTF-8"),
     "lone surrogate": (
-        encoded(RIGHT).replace(b"An example", b"An \\ud800"),
-        "manifest_text",
-        '"title"',
-        "U+D800",
-    ),
+        encoded(RIGHT).replace(b"An example", b"An \\ud800"), "manifest_text", '"title"',
+        "U+D800"),
     "line break in the id": (
-        changed("package_id", to="PKG-EXAMPLE-001\n"),
-        "manifest_text",
-        '"PKG-EXAMPLE-001\\n"',
-        "U+000A",
-    ),
+        changed("package_id", to="PKG-EXAMPLE-001\n"), "manifest_text", '"PKG-EXAMPLE-001\\n"',
+        "U+000A"),
     "text that runs backwards": (
-        changed("title", to="a\u202egnp.exe"),
-        "manifest_text",
-        '"a\u202e',
-        "U+202E",
-    ),
+        changed("title", to="a\u202egnp.exe"), "manifest_text", '"a\u202e', "U+202E"),
     "bare hex": (changed("assets", 0, "sha256", to=BARE), "bare_hex", '"sha256"', "'sha256:abab"),
-    "hash in upper case": (
-        changed("assets", 0, "sha256", to=f"sha256:{BARE}"),
-        "manifest_schema",
-        '"sha256": "sha256:AB',
-        "71 characters",
-    ),
+    "hash in upper case": (changed("assets", 0, "sha256", to=f"sha256:{BARE}"), "manifest_schema",
+        '"sha256": "sha256:AB', "71 characters"),
     "another hash": (
-        changed("assets", 0, "sha256", to="md5:" + "0" * 32),
-        "manifest_schema",
-        '"sha256": "md5',
-        "71 characters",
-    ),
-    "unknown classification": (
-        changed("assets", 2, "classification", to="code"),
-        "manifest_schema",
-        '"classification": "code"',
-        "prompt_pack",
-    ),
+        changed("assets", 0, "sha256", to="md5:" + "0" * 32), "manifest_schema", '"sha256": "md5',
+        "71 characters"),
+    "unknown classification": (changed("assets", 2, "classification", to="code"), "manifest_schema",
+        '"classification": "code"', "prompt_pack"),
     "depends on itself": (
-        changed("dependencies", 0, "package_id", to="PKG-EXAMPLE-001"),
-        "manifest_dependency",
-        "",
-        "the package itself",
-    ),
+        changed("dependencies", 0, "package_id", to="PKG-EXAMPLE-001"), "manifest_dependency", "",
+        "the package itself"),
     "depends twice": (
-        changed("dependencies", to=RIGHT["dependencies"] * 2),
-        "manifest_dependency",
-        "",
-        "among the dependencies",
-    ),
+        changed("dependencies", to=RIGHT["dependencies"] * 2), "manifest_dependency", "",
+        "among the dependencies"),
     "range without a comparator": (
-        changed("dependencies", 0, "version", to="1.0.0"),
-        "manifest_schema",
-        '"version": "1.0.0"',
-        ">=1.0.0",
-    ),
+        changed("dependencies", 0, "version", to="1.0.0"), "manifest_schema",
+        '"version": "1.0.0"', ">=1.0.0"),
     "range with half a version": (
-        changed("dependencies", 0, "version", to=">=1.0.0,<2"),
-        "manifest_dependency",
-        '"version": ">=1.0.0,<2"',
-        "'2' is not a version",
-    ),
+        changed("dependencies", 0, "version", to=">=1.0.0,<2"), "manifest_dependency",
+        '"version": ">=1.0.0,<2"', "'2' is not a version"),
     "module of others": (changed("modules", 0, to="os.path"), "manifest_schema", '"os.', "remit."),
     "modules of all kinds": (
-        changed("modules", to=["remit.a", 1, {}, []]),
-        "manifest_schema",
-        "1,",
-        "dotted name",
-    ),
+        changed("modules", to=["remit.a", 1, {}, []]), "manifest_schema", "1,", "dotted name"),
     "too many models": (
-        changed("permissions", "models", to=[f"m{n}" for n in range(1001)]),
-        "manifest_schema",
-        '"models"',
-        "at most 1000",
-    ),
+        changed("permissions", "models", to=[f"m{n}" for n in range(1001)]), "manifest_schema",
+        '"models"', "at most 1000"),
     "model without a name": (
-        changed("permissions", "models", to=["a", None]),
-        "manifest_schema",
-        "null",
-        "without spaces",
-    ),
+        changed("permissions", "models", to=["a", None]), "manifest_schema", "null",
+        "without spaces"),
     "dollars as a number": (
-        changed("permissions", "budgets", "usd_budget", to=1),
-        "manifest_schema",
-        '"usd_budget"',
-        '"0.50"',
-    ),
-    "tool twice": (
-        changed("permissions", "tools", to=["a", "a"]),
-        "manifest_schema",
-        '"tools"',
-        "none twice",
-    ),
+        changed("permissions", "budgets", "usd_budget", to=1), "manifest_schema", '"usd_budget"',
+        '"0.50"'),
+    "tool twice": (changed("permissions", "tools", to=["a", "a"]), "manifest_schema", '"tools"',
+        "none twice"),
     "permission outside": (
-        changed("permissions", "paths", 0, to="HO1/../HOT/"),
-        "parent_path",
-        '"HO1/../HOT/"',
-        "'..'",
-    ),
+        changed("permissions", "paths", 0, to="HO1/../HOT/"), "parent_path", '"HO1/../HOT/"',
+        "'..'"),
     "tool with a pattern of another kind": (
-        changed("permissions", "tools", to=["read_[ab]"]),
-        "manifest_schema",
-        '"read_[ab]"',
-        "without spaces",
-    ),
+        changed("permissions", "tools", to=["read_[ab]"]), "manifest_schema", '"read_[ab]"',
+        "without spaces"),
     "supersedes itself": (
-        changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]),
-        "manifest_supersedes",
-        '"PKG-EXAMPLE-001"',
-        "the package itself",
-    ),
+        changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]), "manifest_supersedes",
+        '"PKG-EXAMPLE-001"', "the package itself"),
     "supersedes what it needs": (
-        changed("supersedes", to=["PKG-KERNEL-001"]),
-        "manifest_supersedes",
-        '"PKG-KERNEL-001"',
-        "among the dependencies",
-    ),
+        changed("supersedes", to=["PKG-KERNEL-001"]), "manifest_supersedes", '"PKG-KERNEL-001"',
+        "among the dependencies"),
     "supersedes no package": (
-        changed("supersedes", to=["SPEC-X"]),
-        "manifest_schema",
-        '"SPEC-X"',
-        "PKG-NAME-001",
-    ),
+        changed("supersedes", to=["SPEC-X"]), "manifest_schema", '"SPEC-X"', "PKG-NAME-001"),
     "supersedes one twice": (
-        changed("supersedes", to=["PKG-OTHER-001"] * 2),
-        "manifest_schema",
-        '"supersedes"',
-        "none twice",
-    ),
+        changed("supersedes", to=["PKG-OTHER-001"] * 2), "manifest_schema", '"supersedes"',
+        "none twice"),
     "absolute": (with_paths("/etc/passwd"), "absolute_path", '"path"', "is absolute"),
     "drive": (with_paths("C:/x"), "absolute_path", '"path"', "is absolute"),
     "share": (with_paths("\\\\host\\x"), "absolute_path", '"path"', "is absolute"),
@@ -374,22 +236,15 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
     "space that is dropped": (with_paths("HO1/a /b"), "bad_path", '"path"', "drops"),
     "long part": (with_paths(f"HO1/{'a' * 65}"), "path_too_long", '"path"', "64"),
     "long path": (with_paths("HO1/" + "/".join("abcd" * 38)), "path_too_long", '"path"', "192"),
-    "twins": (
-        encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}),
-        "twin_paths",
-        "",
-        "collides with",
-    ),
+    "twins": (encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}), "twin_paths", "",
+        "collides with"),
     "twins by case": (
-        with_paths("HO1/stra\u00dfe", "HO1/STRASSE"),
-        "twin_paths",
-        "",
-        "collides with",
-    ),
+        with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "", "collides with"),
     "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "", "collides with"),
     "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "", "collides with"),
     "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "", "collides with"),
 }
+# fmt: on
 
 
 @pytest.mark.parametrize("name", WRONG)
