@@ -2,10 +2,9 @@
 
 from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract
-from remit.contracts.errors import ContractError, RequiredContextError
-from remit.contracts.examples import check_examples
+from remit.contracts.folder import ContractError, RequiredContextError
 from remit.contracts.loader import ContractLoader
-from remit.contracts.pack import PromptPack
+from remit.contracts.pack import PromptPack, check_examples
 
 __all__ = [
     "Boundary",

@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 
 from remit.contracts.contract import PromptContract
-from remit.contracts.errors import RequiredContextError
-from remit.contracts.folder import UnusableFileError, read_inside, text_of
+from remit.contracts.folder import ContractError, RequiredContextError, read_inside, text_of
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
@@ -157,9 +156,10 @@ def _text(directory: Path, path: Path, what: str, budget: _Budget) -> str | None
         data = read_inside(directory, path, budget.left)
         if budget.installed is not None:
             data = budget.installed.read(budget.installed.path_of(path))
-        budget.take(len(data), what)
-        return text_of(data, path.name)
+        text = text_of(data, path.name)
     except FileNotFoundError:
         return None
-    except (UnusableFileError, NotInstalledError, ChangedFileError) as error:
+    except (ContractError, NotInstalledError, ChangedFileError) as error:
         raise budget.error(what, f"may not be used: {error.message.rstrip('.')}") from error
+    budget.take(len(data), what)
+    return text

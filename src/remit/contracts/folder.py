@@ -9,16 +9,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from remit.contracts.errors import ContractError
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 
-__all__ = ["Folder", "UnusableFileError", "read_inside", "text_of"]
+__all__ = ["ContractError", "Folder", "RequiredContextError", "read_inside", "text_of"]
 
 _MAX_BYTES = 1024 * 1024
 """Most bytes that a contract or pack may have."""
 
 _T = TypeVar("_T")
+
+
+class ContractError(RemitError):
+    """A contract or pack cannot be used.
+
+    Attributes:
+        code: ``contract_not_found``, ``contract_schema_invalid``, ``prompt_pack_not_found`` or
+            ``contract_changed`` (not installed, or not as it was installed).
+    """
+
+    def __init__(self, code: str, message: str, *, next_step: str = "") -> None:
+        super().__init__(message, next_step=next_step)
+        self.code = code
+
+
+class RequiredContextError(ContractError):
+    """Something that a contract requires is missing, or may not be read.
+
+    Attributes:
+        code: ``required_context_missing``.
+    """
+
+    def __init__(self, message: str, *, next_step: str = "") -> None:
+        super().__init__("required_context_missing", message, next_step=next_step)
 
 
 class Folder(Generic[_T]):
@@ -80,17 +103,11 @@ class Folder(Generic[_T]):
         except FileNotFoundError:
             # A dangling link is there all the same.
             return _unusable(f"{path} leads nowhere.") if path.is_symlink() else None
-        except UnusableFileError as error:
-            return _unusable(error.message, error.next_step)
         except (NotInstalledError, ChangedFileError) as error:
             return ContractError("contract_changed", error.message, next_step=error.next_step)
         except ContractError as error:
             return error
         return known[1]
-
-
-class UnusableFileError(RemitError):
-    """A file cannot be read, or may not be."""
 
 
 def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
@@ -103,25 +120,25 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: there is no such file.
-        UnusableFileError: it leads out, is not a regular file, is too large, or cannot be read.
+        ContractError: it leads out, is not a regular file, is too large, or cannot be read.
     """
     try:
         resolved = path.resolve(strict=True)
         if not resolved.is_relative_to(directory.resolve()):
-            raise UnusableFileError(f"{path} leads out of {directory}.")
+            raise _unusable(f"{path} leads out of {directory}.")
         # Resolved just now: a link or a pipe put there since is refused, and none is waited for.
         handle = os.open(resolved, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise UnusableFileError(f"{path} is not a regular file.")
+                raise _unusable(f"{path} is not a regular file.")
             data = file.read(max_bytes + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path)) from error
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UnusableFileError(f"{path} cannot be read: {reason}.") from error
+        raise _unusable(f"{path} cannot be read: {reason}.") from error
     if len(data) > max_bytes:
-        raise UnusableFileError(f"{path} has more than {max_bytes} bytes.")
+        raise _unusable(f"{path} has more than {max_bytes} bytes.")
     return data
 
 
@@ -129,16 +146,14 @@ def text_of(data: bytes, name: str) -> str:
     """The bytes as text.
 
     Raises:
-        UnusableFileError: they are not UTF-8, or begin with a byte order mark.
+        ContractError: they are not UTF-8, or begin with a byte order mark.
     """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UnusableFileError(f"{name} is not UTF-8, at byte {error.start}.") from error
+        raise _unusable(f"{name} is not UTF-8, at byte {error.start}.") from error
     if text.startswith("\ufeff"):
-        raise UnusableFileError(
-            f"{name} begins with a byte order mark.", next_step="Save it as UTF-8 without one."
-        )
+        raise _unusable(f"{name} begins with a byte order mark.", "Save it as UTF-8 without one.")
     return text
 
 

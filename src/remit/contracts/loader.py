@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from remit.contracts.contract import PromptContract
-from remit.contracts.errors import ContractError
-from remit.contracts.folder import Folder, text_of
+from remit.contracts.folder import ContractError, Folder, text_of
 from remit.contracts.pack import PromptPack
 from remit.kernel.installed import InstalledFiles
 

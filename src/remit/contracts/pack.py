@@ -10,18 +10,22 @@ as text, unchanged, and never read as template.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Template, TemplateError
 
-from remit.contracts.errors import ContractError
+from remit.contracts.contract import PromptContract
+from remit.contracts.folder import ContractError
 from remit.contracts.language import Value, compile_section, pieces
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.exchange import Message
+from remit.kernel.schemas import first_problem
 
-__all__ = ["PromptPack"]
+__all__ = ["PromptPack", "check_examples"]
+
+_EXAMPLE_KEYS = frozenset({"input", "output", "renders"})
 
 _SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t\r]*$", re.MULTILINE)
 
@@ -117,3 +121,54 @@ def _trimmed(made: Iterable[str]) -> str:
             break
         del parts[-1]
     return "".join(parts)
+
+
+def check_examples(contract: PromptContract, pack: PromptPack) -> list[str]:
+    """What is wrong with the contract's examples, a sentence each; empty when all hold.
+
+    An example is ``{"input": {…}, "output": …, "renders": [text, …]}``, the last two optional.
+    It holds when its input satisfies the input schema, every section of the pack can be filled
+    in with it, the messages contain each text of ``renders``, and its output satisfies the
+    output schema.
+
+    Args:
+        contract: whose examples these are.
+        pack: the one that it binds.
+    """
+    problems: list[str] = []
+    if pack.prompt_pack_id != contract.prompt_pack_id:
+        problems.append(f"{contract.contract_id} binds {contract.prompt_pack_id}, not this pack.")
+    for number, example in enumerate(contract.examples, 1):
+        where = f"{contract.contract_id} {contract.version}, example {number}"
+        problems += [
+            f"{where}: {problem}" for problem in _example_problems(contract, pack, example)
+        ]
+    return problems
+
+
+def _example_problems(contract: PromptContract, pack: PromptPack, example: Any) -> Iterator[str]:
+    if not isinstance(example, Mapping) or not isinstance(example.get("input"), Mapping):
+        yield "it has no input that is an object."
+        return
+    if unknown := example.keys() - _EXAMPLE_KEYS:
+        yield f"{min(unknown)!r} is none of {', '.join(sorted(_EXAMPLE_KEYS))}."
+    if problem := first_problem(contract.input_schema or {}, dict(example["input"])):
+        yield f"the input, at {problem}."
+    try:
+        messages = pack.render(example["input"])
+    except ContractError as error:
+        yield error.message
+    else:
+        text = "\n".join(str(message["content"]) for message in messages)
+        if not messages:
+            yield "the pack makes no message of it."
+        wanted = example.get("renders", ())
+        if not isinstance(wanted, list | tuple) or not all(isinstance(one, str) for one in wanted):
+            yield "renders is not a list of texts."
+        else:
+            for one in wanted:
+                if one not in text:
+                    yield f"the prompt does not contain {one!r}."
+    schema = contract.output_schema or {}
+    if "output" in example and (problem := first_problem(schema, example["output"])):
+        yield f"the output, at {problem}."

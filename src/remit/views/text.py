@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from remit.views.tree import Node, Part, Tree
-from remit.views.wording import (
-    contract_of,
-    count,
-    duration,
-    failure,
-    json_text,
-    messages_of,
-    moment,
-    money,
-    offset,
-    one_cost,
-    reasons,
-    text_of,
-    tokens,
-    tone,
-    turn_title,
-)
+from remit.views import wording
 
 __all__ = ["journey_text"]
+
+_STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
+           "name": "36"}  # fmt: skip
+_LEAST = 20  # columns for a text, however deep it is
+_WHERE = ("entry_id", "timestamp", "offset_ms")
+_HIDDEN = (
+    "event_type", "kind", "details", "started_at", "elapsed_ms", "session_id", "scope", "wo_id",
+    "work_order_id", "agent_id",
+)  # fmt: skip
+
+_Part = tuple[str, str]
+"""A text and the name of its style."""
 
 
 def journey_text(
@@ -41,7 +38,7 @@ def journey_text(
         width: columns; longer texts are cut.
         full: cut nothing, and show whole prompts.
     """
-    tree = Tree(colour, width, full)
+    tree = _Tree(colour, width, full)
     branches = _Branches(full, str(journey.get("focus") or ""))
     yield from tree.lines(_session(journey))
     turns = iter(journey["turns"])
@@ -52,18 +49,18 @@ def journey_text(
         turn = following
 
 
-def _session(journey: Mapping[str, Any]) -> Node:
+def _session(journey: Mapping[str, Any]) -> _Node:
     totals = journey.get("totals") or {}
     parts = [
         str(journey.get("agent_id") or ""),
-        moment(journey.get("started_at")),
-        count(totals.get("turns") or 0, "turn"),
-        count(totals.get("llm_calls") or 0, "model call"),
-        count(totals.get("tool_calls") or 0, "tool call"),
-        tokens(totals),
-        money(totals),
+        wording.moment(journey.get("started_at")),
+        wording.count(totals.get("turns") or 0, "turn"),
+        wording.count(totals.get("llm_calls") or 0, "model call"),
+        wording.count(totals.get("tool_calls") or 0, "tool call"),
+        wording.tokens(totals),
+        wording.money(totals),
     ]
-    return Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
+    return _Node([(str(journey["session_id"]), "bold"), *_dim(*parts)])
 
 
 class _Branches:
@@ -73,183 +70,166 @@ class _Branches:
         self._full = full
         self._focus = focus
 
-    def turn(self, turn: Mapping[str, Any]) -> Node:
+    def turn(self, turn: Mapping[str, Any]) -> _Node:
         """One turn."""
-        outcome = str(turn.get("outcome") or "")
-        node = Node(
+        lasted = wording.duration(turn.get("elapsed_ms"))
+        node = _Node(
             [
-                (turn_title(turn), "bold"),
-                (outcome, tone(outcome)),
-                *_dim(duration(turn.get("elapsed_ms")), _used(turn), moment(turn["started_at"])),
+                (wording.turn_title(turn), "bold"),
+                _state(turn.get("outcome")),
+                *_dim(lasted, _used(turn), wording.moment(turn["started_at"])),
                 self._id(turn.get("entry_id")),
             ]
         )
         if turn.get("user_message") is not None:
-            node.below.append(self._content("user", turn["user_message"]))
+            node.below.append(_content("user", turn["user_message"]))
         if turn.get("left_out"):
             node.below.append(self._left_out(turn["left_out"]))
         node.below += [self._order(order) for order in turn["work_orders"]]
         node.below += [self._step(step) for step in turn["calls"]]
-        node.below += [self._gate(gate) for gate in turn["gates"]]
+        for gate in turn["gates"]:
+            head = [("gate", "plain"), _state(gate.get("verdict"))]
+            node.below.append(self._event(head, gate, body=wording.reasons(gate)))
         for name, style in (("escalation", "bad"), ("degradation", "wait")):
             if event := turn.get(name):
-                node.below.append(self._verdict(name, style, event))
+                code = str(event.get("error_code") or "")
+                node.below.append(
+                    self._event([(name, style)], event, code, body=wording.reasons(event))
+                )
         node.below += [self._note(note) for note in turn["notes"]]
         if turn.get("response") is not None:
-            node.below.append(self._content("answer", turn["response"], "bold"))
+            node.below.append(_content("answer", turn["response"], "bold"))
         return node
 
-    def _order(self, order: Mapping[str, Any]) -> Node:
-        state = "waiting" if order.get("waiting_for") else str(order.get("state") or "")
+    def _order(self, order: Mapping[str, Any]) -> _Node:
+        state = "waiting" if order.get("waiting_for") else order.get("state")
         attempt = order.get("attempt") or 1
         ids = [str((order.get(key) or {}).get("entry_id") or "") for key in ("planned", "ended")]
-        node = Node(
+        node = _Node(
             [
                 self._marked(str(order["wo_id"]), "name"),
                 (str(order.get("step") or order.get("wo_type") or ""), "plain"),
-                *_dim(contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
-                (state, tone(state)),
-                *_dim(offset(order), duration(order.get("elapsed_ms")), _used(order)),
+                *_dim(wording.contract_of(order), f"attempt {attempt}" if attempt != 1 else ""),
+                _state(state),
+                *_when(order, _used(order)),
                 self._id("…".join(entry for entry in ids if entry)),
             ]
         )
         if order.get("depends_on"):
-            node.below.append(Node(_dim("after"), ", ".join(map(str, order["depends_on"]))))
+            node.below.append(_Node(_dim("after"), ", ".join(map(str, order["depends_on"]))))
         if self._full and order.get("planned"):
             plan = {k: v for k, v in order["planned"].items() if k not in _WHERE}
-            node.below.append(self._content("plan", plan))
+            node.below.append(_content("plan", plan))
         node.below += [self._step(step) for step in order["steps"]]
         if ended := order.get("ended"):
             if ended["event_type"] == "WO_FAILED":
                 head = [("failed", "bad"), self._id(ended["entry_id"])]
-                node.below.append(Node(head, failure(ended)))
+                node.below.append(_Node(head, wording.failure(ended)))
             else:
-                node.below.append(self._content("result", ended.get("output_result")))
+                node.below.append(_content("result", ended.get("output_result")))
         return node
 
-    def _step(self, step: Mapping[str, Any]) -> Node:
-        kind = step.get("kind")
-        when = (offset(step), duration(step.get("elapsed_ms")))
-        if kind == "model_call":
-            return self._call(step, when)
-        if kind == "tool_call":
-            status = str(step.get("status"))
-            entry = step.get("entry_id") or "".join(step["intent_entry_ids"][-1:])
-            node = Node(
-                [("tool", "plain"), (str(step.get("tool_id")), "name"), (status, tone(status)),
-                 *_dim(*when), self._id(entry)]
-            )  # fmt: skip
-            node.below.append(self._content("arguments", step.get("arguments")))
-            if step.get("tool_error"):
-                node.below.append(self._content("error", step["tool_error"], "bad"))
-            elif step.get("result") is not None:
-                node.below.append(self._content("result", step["result"]))
-            return node
-        if kind == "approval":
-            return self._approval(step, when)
-        if kind == "orphaned_call":
-            settled = f"settled at {step.get('settled_tokens')} tokens"
-            head = [("model call without an answer: its process died", "bad")]
-            return Node([*head, *_dim(offset(step), settled), self._id(step["entry_id"])])
-        if kind == "resumed":
-            head = [("resumed by another process", "wait")]
-            return Node([*head, *_dim(offset(step)), self._id(step["entry_id"])])
+    def _step(self, step: Mapping[str, Any]) -> _Node:
+        match step.get("kind"):
+            case "model_call":
+                return self._call(step)
+            case "tool_call":
+                return self._tool(step)
+            case "approval":
+                return self._approval(step)
+            case "orphaned_call":
+                settled = f"settled at {step.get('settled_tokens')} tokens"
+                head = [("model call without an answer: its process died", "bad")]
+                return self._event(head, step, settled)
+            case "resumed":
+                return self._event([("resumed by another process", "wait")], step)
         return self._note({**(step.get("details") or {}), **step})
 
-    def _call(self, step: Mapping[str, Any], when: tuple[str, str]) -> Node:
+    def _tool(self, step: Mapping[str, Any]) -> _Node:
+        entry = step.get("entry_id") or "".join(step["intent_entry_ids"][-1:])
+        head = [("tool", "plain"), (str(step.get("tool_id")), "name"), _state(step.get("status"))]
+        node = _Node([*head, *_when(step), self._id(entry)])
+        node.below.append(_content("arguments", step.get("arguments")))
+        if step.get("tool_error"):
+            node.below.append(_content("error", step["tool_error"], "bad"))
+        elif step.get("result") is not None:
+            node.below.append(_content("result", step["result"]))
+        return node
+
+    def _call(self, step: Mapping[str, Any]) -> _Node:
         outcome = str(step.get("outcome"))
-        node = Node(
+        node = _Node(
             [
                 ("model", "plain"),
                 (str(step.get("model_id") or ""), "name"),
-                (str(step.get("finish_reason") or outcome), tone(outcome)),
-                *_dim(*when, tokens(step), one_cost(step)),
+                (str(step.get("finish_reason") or outcome), wording.tone(outcome)),
+                *_when(step, wording.tokens(step), wording.one_cost(step)),
                 *([("from the record", "wait")] if step.get("replayed") else []),
                 self._id(step.get("entry_id")),
             ]
         )
         for attempt in step.get("attempts") or ():
             head = [("attempt before", "bad"), (str(attempt.get("model_id") or ""), "name")]
-            when_failed = _dim(offset(attempt), duration(attempt.get("elapsed_ms")))
-            node.below.append(
-                Node([*head, *when_failed, self._id(attempt["entry_id"])], failure(attempt))
-            )
-        messages = messages_of(step.get("prompt"))
+            head += [*_when(attempt), self._id(attempt["entry_id"])]
+            node.below.append(_Node(head, wording.failure(attempt)))
+        messages = wording.messages_of(step.get("prompt"))
         if self._full:
-            below = [self._content(role, content) for role, content in messages]
-            node.below.append(
-                Node([("prompt", "dim"), *_dim(count(len(messages), "message"))], "", below)
-            )
+            head = [("prompt", "dim"), *_dim(wording.count(len(messages), "message"))]
+            node.below.append(_Node(head, "", [_content(*message) for message in messages]))
         elif messages:
             role, content = messages[-1]
-            count_ = len(messages)
-            label = "prompt" if count_ == 1 else f"prompt of {count_}, last: {role}"
-            node.below.append(self._content(label, content))
-        uses = step.get("content_blocks")
+            many = len(messages) > 1
+            label = f"prompt of {len(messages)}, last: {role}" if many else "prompt"
+            node.below.append(_content(label, content))
+        blocks = step.get("content_blocks")
         if step.get("error_message"):
-            node.below.append(Node([("error", "bad")], failure(step)))
-        elif _holds_more_than_text(uses):
-            node.below.append(self._content("answer", uses))
+            node.below.append(_Node([("error", "bad")], wording.failure(step)))
+        elif _holds_more_than_text(blocks):
+            node.below.append(_content("answer", blocks))
         elif step.get("response") is not None:
-            node.below.append(self._content("answer", step["response"]))
+            node.below.append(_content("answer", step["response"]))
         return node
 
-    def _approval(self, step: Mapping[str, Any], when: tuple[str, str]) -> Node:
-        status, decided = str(step["status"]), step.get("decided") or {}
-        asked = "approval" if step.get("approval_kind") != "unknown_outcome" else "question"
+    def _approval(self, step: Mapping[str, Any]) -> _Node:
+        decided = step.get("decided") or {}
+        label = "approval" if step.get("approval_kind") != "unknown_outcome" else "question"
         by = f"by {decided['decided_by']}" if decided.get("decided_by") else ""
-        node = Node(
-            [(asked, "plain"), (str(step.get("tool_id") or ""), "name"), (status, tone(status)),
-             (by, "plain"), *_dim(*when), self._id(decided.get("entry_id") or step["entry_id"])]
-        )  # fmt: skip
-        if status == "waiting" or self._full:
-            node.below.append(self._content("arguments", step.get("arguments")))
+        head = [(label, "plain"), (str(step.get("tool_id") or ""), "name"), _state(step["status"])]
+        entry = decided.get("entry_id") or step["entry_id"]
+        node = _Node([*head, (by, "plain"), *_when(step), self._id(entry)])
+        if step["status"] == "waiting" or self._full:
+            node.below.append(_content("arguments", step.get("arguments")))
         if decided.get("decision_reason"):
-            node.below.append(self._content("because", decided["decision_reason"]))
+            node.below.append(_content("because", decided["decision_reason"]))
         return node
 
-    def _gate(self, gate: Mapping[str, Any]) -> Node:
-        verdict = str(gate.get("verdict"))
-        head = [("gate", "plain"), (verdict, tone(verdict)), *_dim(offset(gate))]
-        return Node([*head, self._id(gate["entry_id"])], reasons(gate))
-
-    def _verdict(self, name: str, style: str, event: Mapping[str, Any]) -> Node:
-        code = str(event.get("error_code") or "")
-        head = [(name, style), *_dim(offset(event), code), self._id(event["entry_id"])]
-        return Node(head, reasons(event))
-
-    def _left_out(self, items: list[dict[str, Any]]) -> Node:
-        node = Node([("left out", "dim"), *_dim(count(len(items), "item"))])
+    def _left_out(self, items: list[dict[str, Any]]) -> _Node:
+        node = _Node(_dim("left out", wording.count(len(items), "item")))
         for item in items if self._full else ():
             parts = [str(item.get(key) or "") for key in ("kind", "ref")]
-            node.below.append(Node(_dim(*parts), text_of(item.get("why", ""))))
+            node.below.append(_Node(_dim(*parts), wording.text_of(item.get("why", ""))))
         return node
 
-    def _note(self, note: Mapping[str, Any]) -> Node:
+    def _note(self, note: Mapping[str, Any]) -> _Node:
         shown = {k: v for k, v in note.items() if k not in (*_WHERE, *_HIDDEN)}
-        head = [
-            (str(note.get("event_type")), "wait"),
-            *_dim(offset(note)),
-            self._id(note["entry_id"]),
-        ]
-        return Node(head, json_text(shown) if shown else "")
+        head = [(str(note.get("event_type")), "wait")]
+        return self._event(head, note, body=wording.json_text(shown) if shown else "")
 
-    def _content(self, label: str, value: Any, style: str = "dim") -> Node:
-        return Node([(label, style)], text_of(value) or "(empty)")
+    def _event(
+        self, head: list[_Part], event: Mapping[str, Any], more: str = "", *, body: str = ""
+    ) -> _Node:
+        return _Node([*head, *_dim(wording.offset(event), more), self._id(event["entry_id"])], body)
 
-    def _id(self, entry_id: Any) -> Part:
+    def _id(self, entry_id: Any) -> _Part:
         return self._marked(str(entry_id or ""), "dim")
 
-    def _marked(self, name: str, style: str) -> Part:
+    def _marked(self, name: str, style: str) -> _Part:
         focused = self._focus and self._focus in name.split("…")
         return (f"▶ {name}", "bold") if focused else (name, style)
 
 
-_WHERE = ("entry_id", "timestamp", "offset_ms")
-_HIDDEN = (
-    "event_type", "kind", "details", "started_at", "elapsed_ms", "session_id", "scope", "wo_id",
-    "work_order_id", "agent_id",
-)  # fmt: skip
+def _content(label: str, value: Any, style: str = "dim") -> _Node:
+    return _Node([(label, style)], wording.text_of(value) or "(empty)")
 
 
 def _holds_more_than_text(blocks: Any) -> bool:
@@ -263,8 +243,95 @@ def _used(item: Mapping[str, Any]) -> str:
     """Tokens and cost, where there were calls."""
     if not item.get("llm_calls") and not item.get("orphaned_calls"):
         return ""
-    return f"{tokens(item)}  {money(item)}"
+    return f"{wording.tokens(item)}  {wording.money(item)}"
 
 
-def _dim(*parts: str) -> list[Part]:
+def _state(state: Any) -> _Part:
+    return str(state or ""), wording.tone(str(state or ""))
+
+
+def _when(item: Mapping[str, Any], *more: str) -> list[_Part]:
+    return _dim(wording.offset(item), wording.duration(item.get("elapsed_ms")), *more)
+
+
+def _dim(*parts: str) -> list[_Part]:
     return [(part, "dim") for part in parts if part.strip()]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A line, and the lines below it. ``body`` is content: it may be cut to the width."""
+
+    head: list[_Part]
+    body: str = ""
+    below: list[_Node] = field(default_factory=list)
+
+
+class _Tree:
+    """Makes lines of nodes. What a node says is shown, never obeyed."""
+
+    def __init__(self, colour: bool, width: int, full: bool) -> None:
+        self._colour = colour
+        self._width = width
+        self._full = full
+
+    def lines(self, node: _Node, prefix: str = "", indent: str = "") -> Iterator[str]:
+        """The lines of one node without those below it."""
+        head: list[str] = []
+        columns = _columns(prefix)
+        for text, style in node.head:
+            shown = _visible(text)
+            if shown:
+                columns += _columns(shown) + (2 if head else 0)
+                head.append(self._paint(shown, style))
+        line = prefix + "  ".join(head)
+        if not node.body:
+            yield line.rstrip()
+        elif self._full:
+            first, *rest = _lines_of(node.body)
+            yield f"{line}  {first}".rstrip()
+            for more in rest:
+                yield f"{indent}    {more}".rstrip()
+        else:
+            room = max(_LEAST, self._width - columns - 2)
+            yield f"{line}  {_cut(_visible(node.body), room)}"
+
+    def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:
+        """One node and all below it."""
+        beneath = indent + ("   " if last else "│  ")
+        stem = "│" if node.below else " "
+        yield from self.lines(node, indent + ("└─ " if last else "├─ "), beneath + stem)
+        for position, item in enumerate(node.below):
+            yield from self.branch(item, beneath, position == len(node.below) - 1)
+
+    def _paint(self, text: str, style: str) -> str:
+        code = _STYLES[style]
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour and code else text
+
+
+def _visible(text: str) -> str:
+    """One line that can only be read."""
+    return wording.visible(" ".join(text.split()))
+
+
+def _lines_of(text: str) -> list[str]:
+    return [wording.visible(line.expandtabs(4)) for line in text.splitlines()] or [""]
+
+
+def _columns(text: str) -> int:
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def _cut(text: str, room: int) -> str:
+    if _columns(text) <= room:
+        return text
+    kept, columns = [], 1
+    for char in text:
+        columns += _columns(char)
+        if columns > room:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
