@@ -15,8 +15,6 @@ from remit.agents.tools import ToolError, tool
 from remit.ledger import EVENTS, EntryNotFoundError, LedgerEntry
 from remit.views import JourneyNotFoundError, open_journey
 
-__all__ = ["LedgerTools"]
-
 _EntryId = Annotated[str, Field(pattern="^LED-[0-9a-f]{8,}$")] | SkipJsonSchema[None]
 _OrderId = Annotated[str, Field(pattern="^WO-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
 _Event = Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})] | SkipJsonSchema[None]

@@ -15,17 +15,6 @@ from remit.agents.tools import Tool, ToolError, current_call
 from remit.kernel.settings import LoadedSettings, ToolSettings
 from remit.ledger import Erased, LedgerClient
 
-__all__ = [
-    "Fitted",
-    "GatePort",
-    "Positive",
-    "SessionId",
-    "Toolset",
-    "caller_session",
-    "fit",
-    "plain",
-]
-
 SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSchema[None]
 """An optional session, such as ``SES-7K2M4QX9``."""
 Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]

@@ -11,8 +11,6 @@ from pydantic import SecretStr
 
 from remit.kernel.settings import LoadedSettings
 
-__all__ = ["HIDDEN", "Redactor", "redact_assignments"]
-
 HIDDEN = "[hidden]"
 """Replaces a secret."""
 

@@ -16,8 +16,6 @@ from remit.agents.admin.output import Toolset, fit
 from remit.agents.admin.redaction import redact_assignments
 from remit.agents.tools import Tool, ToolError, tool
 
-__all__ = ["GateTools", "RootTools"]
-
 _MAX_FILES = 200
 _MAX_NAMED = 3
 

@@ -14,8 +14,6 @@ from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import ToolError, current_call, tool
 from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
 
-__all__ = ["SessionTools"]
-
 _SHOWN_TURNS = 20
 
 

@@ -14,8 +14,6 @@ from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, ToolSettings, load_settings
 from remit.ledger import LedgerClient
 
-__all__ = ["admin_tools"]
-
 
 def admin_tools(
     ledger: LedgerClient,

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
 
-__all__ = ["Approval", "ApprovalError", "ApprovalQueue"]
-
 _GRANTED, _DENIED = "APPROVAL_GRANTED", "APPROVAL_DENIED"
 _DECIDED = (
     f"SELECT id FROM entries WHERE submission_id = ? AND event_type IN ('{_GRANTED}', '{_DENIED}')"

@@ -1,4 +1,4 @@
-"""One session, read from the ledger and written to it."""
+"""Sessions, read from the ledger and written to it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any
 from remit.agents.workorders import Usage
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, LedgerPort
-
-__all__ = ["SessionManager", "SessionNotFoundError", "Turn", "new_session_id"]
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
 
@@ -75,15 +73,6 @@ class SessionManager:
         self._turn_count: int | None = None if session_id else 0
         self._usage, self._usage_until = Usage(), ""
 
-    def exists(self) -> bool:
-        """Whether the ledger has this session."""
-        return any(True for _ in self._started())
-
-    def _started(self) -> Iterator[LedgerEntry]:
-        return self._ledger.query(
-            session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
-        )
-
     def require(self) -> None:
         """Make sure that the session exists, and is this agent's.
 
@@ -91,7 +80,12 @@ class SessionManager:
             SessionNotFoundError: it does not, or is another agent's: whose tools and contract are
                 not these.
         """
-        started = next(self._started(), None)
+        started = next(
+            self._ledger.query(
+                session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
+            ),
+            None,
+        )
         if started is None:
             raise SessionNotFoundError(
                 f"The ledger has no session {self.session_id}.",
@@ -117,11 +111,8 @@ class SessionManager:
     def turn_count(self) -> int:
         """Turns recorded so far."""
         if self._turn_count is None:
-            latest = self._ledger.query(
-                session_id=self.session_id, event_type="TURN_RECORDED", order="desc", limit=1,
-                with_content=False,
-            )  # fmt: skip
-            self._turn_count = max((entry.metadata["turn_number"] for entry in latest), default=0)
+            latest = _latest(self._ledger, self.session_id, "TURN_RECORDED")
+            self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
         return self._turn_count
 
     def refresh(self) -> None:
@@ -238,3 +229,60 @@ class SessionManager:
                 **metadata,
             },
         )
+
+
+def _latest(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
+    found = ledger.query(
+        session_id=session_id, event_type=event_type, order="desc", limit=1, with_content=False
+    )
+    return next(found, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOverview:
+    """One session in a line."""
+
+    session_id: str
+    agent_id: str
+    started_at: str
+    turns: int
+    last_turn_at: str
+    ended: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[SessionOverview]:
+    """Sessions, the latest first."""
+    for entry in ledger.query(
+        event_type="SESSION_START", order="desc", limit=limit, with_content=False
+    ):
+        yield _overview(ledger, entry.submission_id, entry.metadata, entry.timestamp)
+
+
+def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
+    """One session, or ``None`` where the ledger has no such."""
+    for entry in ledger.query(
+        session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
+    ):
+        return _overview(ledger, session_id, entry.metadata, entry.timestamp)
+    return None
+
+
+def _overview(
+    ledger: LedgerPort, session_id: str, metadata: dict[str, Any], started_at: str
+) -> SessionOverview:
+    turn, end = (
+        _latest(ledger, session_id, event_type) for event_type in ("TURN_RECORDED", "SESSION_END")
+    )
+    ended = end is not None and (turn is None or int(end.id[4:], 16) > int(turn.id[4:], 16))
+    return SessionOverview(
+        session_id=session_id,
+        agent_id=str(metadata.get("provenance", {}).get("agent_id", "")),
+        started_at=started_at,
+        turns=turn.metadata["turn_number"] if turn else 0,
+        last_turn_at=turn.timestamp if turn else "",
+        ended=ended,
+    )

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 from remit.agents.sessions import Turn
 from remit.kernel.settings import AttentionSettings
 
-__all__ = ["Attention", "Candidate", "choose", "tokens_of"]
-
 _D = TypeVar("_D", datetime, None)
 _COMMITMENT_WEIGHT = 1.0  # of what somebody is bound by
 _TIME_WEIGHT = 0.5  # of what is due soon

@@ -23,8 +23,6 @@ from remit.agents.workorders import (
 )
 from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
 
-__all__ = ["RecordedOrder", "SupervisorJournal", "UnfinishedTurn", "latest_plan", "unfinished_turn"]
-
 
 class SupervisorJournal(Journal):
     """The journal of one session's supervisor, who also numbers its work orders.

@@ -34,8 +34,6 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, RouteOutcome, conversation
 from remit.kernel.loops import call_in_thread
 
-__all__ = ["TurnLoop"]
-
 _log = logging.getLogger("remit.supervisor")
 
 _CLASSIFY = PlanStep("scope", "PRC-CLASSIFY-001", WorkOrderType.CLASSIFY)

@@ -20,8 +20,6 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
 
-__all__ = ["SingleOrders"]
-
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 

@@ -11,8 +11,6 @@ from remit.agents.workorders import WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 
-__all__ = ["RESERVED", "Plan", "PlanStep", "Planner", "TurnContext", "held_to"]
-
 _MOST = 1_000_000_000
 """No limit in dollars or seconds is above this: what is, is a mistake."""
 

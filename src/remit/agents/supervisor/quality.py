@@ -27,8 +27,6 @@ from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 
-__all__ = ["DEFAULT_CRITERIA", "QualityGate", "answer_text", "check_criteria"]
-
 DEFAULT_CRITERIA: Mapping[str, Any] = {
     "non_empty": True,
     "no_error_marker": True,

@@ -24,8 +24,6 @@ from remit.agents.workorders import (
 )
 from remit.ledger import LedgerEntry
 
-__all__ = ["Scheduler", "total_cost"]
-
 _SHARED = frozenset(
     {"user_input", "classification", "assembled_context", "prior_results", "rejected_because"}
 )

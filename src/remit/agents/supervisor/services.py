@@ -18,8 +18,6 @@ from remit.kernel.exchange import GatewayPort
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort
 
-__all__ = ["ContextPort", "Lease", "LeasePort", "Services"]
-
 
 class Lease(Protocol):
     """The right to work on something alone, for as long as it is renewed."""

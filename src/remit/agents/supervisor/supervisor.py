@@ -18,8 +18,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerEntry, LedgerError
 
-__all__ = ["HO2Supervisor"]
-
 _T = TypeVar("_T")
 
 _CANCELLED = "(The turn was cancelled before there was an answer.)"

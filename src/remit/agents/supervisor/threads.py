@@ -22,8 +22,6 @@ from remit.agents.tools import Tool, tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, recorded_order
 from remit.ledger import Erased, LedgerEntry, LedgerPort
 
-__all__ = ["consolidate", "open_threads", "proposed_entries", "thread_tools"]
-
 COMMITMENTS: Mapping[str, float] = {"agent": 1.0, "user": 0.7, "none": 0.3}
 """How binding a thread is: the agent promised, the user promised, neither did."""
 

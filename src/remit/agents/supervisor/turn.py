@@ -9,8 +9,6 @@ from typing import Any
 from remit.agents.workorders import ApprovalNeeded
 from remit.kernel.errors import RemitError
 
-__all__ = ["TurnCancelledError", "TurnPendingError", "TurnResult"]
-
 
 class TurnPendingError(RemitError):
     """The session's last turn waits for a person; a new one cannot begin before it ends.

@@ -19,8 +19,6 @@ from typing_extensions import override
 from remit.agents.tools.tool import OnUnknown, Tool, ToolError
 from remit.kernel.schemas import schema_problem
 
-__all__ = ["tool"]
-
 _Function = Callable[..., Any]
 _SECTION = re.compile(r"(Args|Arguments|Parameters):\s*")
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")

@@ -18,8 +18,6 @@ from remit.kernel.loops import call_in_thread, run_blocking
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import ToolSettings
 
-__all__ = ["ToolDispatcher", "ToolResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:

@@ -12,8 +12,6 @@ from importlib.metadata import EntryPoint, entry_points
 from remit.agents.tools.decorator import tool
 from remit.agents.tools.tool import Tool, ToolError
 
-__all__ = ["GROUP", "installed_tool"]
-
 GROUP = "remit.tools"
 
 

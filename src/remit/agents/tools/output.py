@@ -15,8 +15,6 @@ from pydantic import BaseModel, TypeAdapter
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 
-__all__ = ["OutputError", "json_output"]
-
 # Deeper values have no canonical encoding, and Python's own stack would end soon after.
 _MAX_DEPTH = 200
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)

@@ -12,16 +12,6 @@ from typing import Any, Literal
 
 from remit.kernel.errors import RemitError
 
-__all__ = [
-    "OnUnknown",
-    "Tool",
-    "ToolCall",
-    "ToolError",
-    "UnknownToolError",
-    "calling",
-    "current_call",
-]
-
 OnUnknown = Literal["retry", "ask", "fail"]
 """What becomes of a call that began before a crash and whose outcome is unknown."""
 

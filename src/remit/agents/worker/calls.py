@@ -19,8 +19,6 @@ from remit.kernel.exchange import (
     TextSink,
 )
 
-__all__ = ["ModelCalls"]
-
 _CODES = {
     "BUDGET_EXHAUSTED": "budget_exhausted",
     "UNPRICED": "budget_exhausted",

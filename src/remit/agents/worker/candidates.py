@@ -15,8 +15,6 @@ from typing import Any
 
 from remit.kernel.schemas import first_problem
 
-__all__ = ["narrow", "narrowed_schema"]
-
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z]\w*\b")
 _NUMBER = re.compile(r"\b\d+\b")
 _WHOLE_NUMBER = re.compile(r"(?<![\w.-])\d+(?!\w|\.\d)")

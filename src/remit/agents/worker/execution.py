@@ -16,15 +16,6 @@ from remit.kernel.exchange import GatewayPort
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerPort, ScopedLedger
 
-__all__ = [
-    "BudgetPort",
-    "Execution",
-    "Services",
-    "WorkFailedError",
-    "WorkLostError",
-    "WorkParkedError",
-]
-
 
 class WorkFailedError(RemitError):
     """The order cannot be completed.

@@ -30,8 +30,6 @@ from remit.kernel.loops import run_blocking
 from remit.kernel.settings import WorkerSettings
 from remit.ledger import LedgerPort, LedgerWriteError
 
-__all__ = ["HO1Executor"]
-
 _log = logging.getLogger("remit.worker")
 _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 

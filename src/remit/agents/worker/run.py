@@ -26,8 +26,6 @@ from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.exchange import Message, PromptRequest, conversation
 from remit.kernel.schemas import first_problem
 
-__all__ = ["Run"]
-
 _CUT_SHORT = ("length", "max_tokens")
 _REFUSALS = ("approval_denied", "tool_not_allowed")
 _OF_CALL = (

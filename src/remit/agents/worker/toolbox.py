@@ -15,8 +15,6 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Erased, LedgerEntry
 
-__all__ = ["UNKNOWN_TOOL", "Toolbox", "not_run", "result_text", "sendable"]
-
 UNKNOWN_TOOL = "unknown"
 """What the record calls a tool that the order may not use."""
 

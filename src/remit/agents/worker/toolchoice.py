@@ -23,8 +23,6 @@ from remit.kernel.exchange import Message, conversation
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased
 
-__all__ = ["ToolChooser"]
-
 _log = logging.getLogger("remit.worker")
 
 _CHOICE = "PRC-TOOLCHOICE-001"

@@ -6,18 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "AnswerRejected",
-    "ApprovalNeeded",
-    "Degraded",
-    "EventSink",
-    "TextDelta",
-    "ToolEnded",
-    "ToolStarted",
-    "TurnEvent",
-    "TurnResumed",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:

@@ -13,8 +13,6 @@ from remit.agents.workorders.recorded import OrderRecordError
 from remit.kernel.exchange import Message
 from remit.ledger import Erased, LedgerEntry, LedgerPort
 
-__all__ = ["Answer", "OrderHistory", "Usage"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -8,8 +8,6 @@ from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """Writes entries of one session or one work order, waiting only where the caller does.

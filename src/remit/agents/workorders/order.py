@@ -11,17 +11,6 @@ from typing import Any
 
 from remit.kernel.errors import RemitError
 
-__all__ = [
-    "Actor",
-    "IllegalTransitionError",
-    "WorkOrder",
-    "WorkOrderConstraints",
-    "WorkOrderCost",
-    "WorkOrderState",
-    "WorkOrderType",
-    "work_order_id",
-]
-
 
 class WorkOrderState(StrEnum):
     """The state of an order."""

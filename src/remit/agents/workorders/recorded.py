@@ -19,8 +19,6 @@ from remit.agents.workorders.order import (
 from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
 
-__all__ = ["OrderRecordError", "constraints_of", "moved_by", "plan_of", "recorded_order", "replay"]
-
 _STATES = {
     "WO_DISPATCHED": WorkOrderState.DISPATCHED,
     "WO_EXECUTING": WorkOrderState.EXECUTING,

@@ -20,8 +20,6 @@ from remit._version import __version__
 from remit.agents.tools.tool import ToolError
 from remit.kernel.loops import run_blocking, start_background
 
-__all__ = ["Connection", "ConnectionEndedError", "Transport"]
-
 _T = TypeVar("_T")
 Transport = Callable[[Callable[[str], None]], AbstractAsyncContextManager[Any]]
 """Makes the streams; takes a function that it calls with the reason why they ended."""

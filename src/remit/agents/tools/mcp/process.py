@@ -26,8 +26,6 @@ from mcp.types import jsonrpc_message_adapter
 from remit.agents.tools.tool import ToolError
 from remit.kernel.settings import McpServerSettings
 
-__all__ = ["ServerProcess"]
-
 _Received = MemoryObjectSendStream[SessionMessage | Exception]
 
 _CHUNK = 65536

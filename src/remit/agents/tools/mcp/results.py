@@ -18,8 +18,6 @@ from mcp.types import (
 
 from remit.agents.tools.tool import ToolError
 
-__all__ = ["identity", "output", "without_patterns"]
-
 _LONGEST_ID = 64
 _DIGEST = 8
 

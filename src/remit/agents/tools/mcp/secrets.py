@@ -11,8 +11,6 @@ from pydantic import SecretStr
 from remit.agents.tools.tool import ToolError
 from remit.kernel.secrets import redact_secrets
 
-__all__ = ["Secrets"]
-
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SHORTEST = 6  # what is shorter (a port, "true") is in every other text
 

@@ -27,8 +27,6 @@ from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
 from remit.kernel.settings import McpServerSettings
 
-__all__ = ["McpServer"]
-
 _log = logging.getLogger("remit.tools")
 _KEY = "remit/idempotency_key"
 # Answers of a server that is well: it knows the call, or says what is wrong with it.

@@ -9,8 +9,6 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-__all__ = ["web_streams"]
-
 
 @asynccontextmanager
 async def web_streams(
