@@ -42,16 +42,7 @@ class GatePort(Protocol):
 
 @dataclass(frozen=True)
 class Toolset:
-    """Tools that are methods, and what they look at.
-
-    Attributes:
-        ledger: the root's.
-        root: its directory, resolved.
-        loaded: its settings.
-        settings: which files are hidden, and where outputs are cut.
-        redactor: takes secrets out of what is shown.
-        gates: the root's, where they are known.
-    """
+    """Tools that are methods, and what they look at; ``root`` is resolved."""
 
     ledger: LedgerClient
     root: Path
@@ -77,11 +68,7 @@ class Toolset:
 
 
 def caller_session(session_id: str | None = None) -> str:
-    """The session that is meant: ``session_id``, or else the one whose turn this is.
-
-    Raises:
-        ToolError: neither is there.
-    """
+    """The session that is meant: ``session_id``, or else the one whose turn this is."""
     call = current_call()
     found = session_id or (call.session_id if call is not None else "")
     if not found:
@@ -117,10 +104,6 @@ def fit(value: Any, most_bytes: int) -> Fitted:
     """Cut texts and lists evenly until the JSON of ``value`` is at most ``most_bytes`` long.
 
     Texts go first, the longest most; then lists lose their ends. Short values stay complete.
-
-    Args:
-        value: of dicts, lists, texts, numbers, booleans and ``None``.
-        most_bytes: longest JSON.
     """
     if _size(value) <= most_bytes:
         return Fitted(value)

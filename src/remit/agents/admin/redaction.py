@@ -41,11 +41,7 @@ def redact_assignments(text: str) -> str:
 
 
 class Redactor:
-    """Takes secrets out of what the ledger and the configuration say.
-
-    Args:
-        known: texts that are secrets here, such as a provider's key.
-    """
+    """Takes out secrets: by form, by name, and those that are ``known`` here."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         found = sorted({text for text in known if text}, key=len, reverse=True)

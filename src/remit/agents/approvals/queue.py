@@ -57,21 +57,13 @@ class ApprovalError(RemitError):
 
 
 class ApprovalQueue:
-    """The approvals of one ledger.
-
-    Args:
-        ledger: of the root; the queue is the kernel's, so it sees all entries.
-    """
+    """The approvals of one ledger. The queue is the kernel's, so it sees all entries."""
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
 
     def pending(self, *, session_id: str | None = None) -> list[Approval]:
-        """Pending requests, the oldest first.
-
-        Args:
-            session_id: only of this session.
-        """
+        """Pending requests, the oldest first; of one session, or of all."""
         found = (
             self._approval(entry)
             for entry in self._ledger.query(

@@ -74,12 +74,7 @@ class SessionManager:
         self._usage, self._usage_until = Usage(), ""
 
     def require(self) -> None:
-        """Make sure that the session exists, and is this agent's.
-
-        Raises:
-            SessionNotFoundError: it does not, or is another agent's: whose tools and contract are
-                not these.
-        """
+        """Raise :class:`SessionNotFoundError` unless the session exists and is this agent's."""
         started = next(
             self._ledger.query(
                 session_id=self.session_id, event_type="SESSION_START", limit=1, with_content=False
@@ -142,9 +137,6 @@ class SessionManager:
         """:meth:`add_turn` without blocking the event loop.
 
         Args:
-            user_message: what the user said.
-            response: what was delivered.
-            outcome: see :meth:`add_turn`.
             after: entries that are written in the same transaction, before it.
         """
         entry = self._turn_entry(user_message, response, outcome)

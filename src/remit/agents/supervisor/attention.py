@@ -50,13 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """What was chosen.
-
-    Attributes:
-        turns: of the conversation, oldest first.
-        chosen: candidates, best first.
-        record: what is put on record: refs, scores, tokens, and why the rest was left out.
-    """
+    """What was chosen, best first; ``record`` says what was left out, and why."""
 
     turns: Sequence[Turn]
     chosen: Sequence[Candidate]
@@ -88,16 +82,7 @@ def choose(
     turn_tokens: int,
     now: datetime,
 ) -> Attention:
-    """Choose what to show.
-
-    Args:
-        turns: the latest, oldest first.
-        older_turns: how many there are before them.
-        candidates: all that may matter.
-        settings: weights and the budget of candidates.
-        turn_tokens: the budget of turns.
-        now: the moment that time and recency are measured from.
-    """
+    """Choose what to show of ``turns`` (oldest first) and ``candidates`` at the moment ``now``."""
     kept, dropped = _fitting(turns, turn_tokens)
     shown: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []

@@ -25,14 +25,7 @@ from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
 
 
 class SupervisorJournal(Journal):
-    """The journal of one session's supervisor, who also numbers its work orders.
-
-    Args:
-        ledger: a handle of tier ``ho2``.
-        session_id: whose.
-        agent_id: who supervises.
-        agent_class: of what class.
-    """
+    """The journal of one session's supervisor, who also numbers its work orders."""
 
     def __init__(
         self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
@@ -41,11 +34,7 @@ class SupervisorJournal(Journal):
         self._held: list[LedgerEntry] = []
 
     def last_number(self, latest: LedgerEntry | None) -> int:
-        """The number of the session's latest numbered work order; 0 when there is none.
-
-        Args:
-            latest: what :func:`latest_plan` gives: nearly always it is that one.
-        """
+        """The number of the latest numbered order; nearly always of ``latest``, the latest plan."""
         if latest is None:
             return 0
         earlier = self.ledger.query(
@@ -78,15 +67,7 @@ class SupervisorJournal(Journal):
         tokens: int,
         parent: str | None = None,
     ) -> WorkOrder:
-        """A step as an order, still unwritten.
-
-        Args:
-            wo_id: its id.
-            step: what is to be done.
-            context: joins the step's own input.
-            tokens: token budget where the step names none.
-            parent: the order that it belongs to.
-        """
+        """A step as an order, still unwritten; ``tokens`` where the step names no budget."""
         return WorkOrder(
             wo_id=wo_id,
             session_id=self.session_id,
@@ -173,14 +154,7 @@ class SupervisorJournal(Journal):
 
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:
-    """An order of a turn, in its present state.
-
-    Attributes:
-        step: the name of its step in the plan.
-        attempt: which attempt of that step it is, from 1.
-        depends_on: names of the steps that it waits for.
-        planned: the ``WO_PLANNED``.
-    """
+    """An order of a turn in its present state, and its place in the plan; attempts from 1."""
 
     order: WorkOrder
     step: str
@@ -241,7 +215,6 @@ def unfinished_turn(
 
     Args:
         ledger: a handle that sees the supervisor's and the worker's entries.
-        session_id: whose.
         turns_recorded: how many turns have ended.
         latest: the session's latest ``WO_PLANNED``, where the caller has read it.
     """

@@ -61,21 +61,7 @@ class _LoopFailedError(RemitError):
 
 
 class TurnLoop:
-    """A turn in progress, and what it has come to so far.
-
-    Args:
-        services: of the session's supervisor.
-        message: what the user said.
-        scheduler: runs its orders.
-        before: what was on record of it when this process took it up.
-        on_event: receives events.
-
-    Attributes:
-        message: what the user said.
-        scheduler: runs its orders.
-        response: the text for the user.
-        waiting: whether it waits for a person.
-    """
+    """A turn in progress, and what it has come to so far."""
 
     def __init__(
         self,
@@ -244,12 +230,7 @@ class TurnLoop:
         return self._session.recent_turns(count)
 
     async def _plan(self, attention: Attention) -> Plan:
-        """The steps of the turn, held to what the agent may use.
-
-        Raises:
-            InvalidInputError: the planner gave none, or one that the agent may not carry out.
-            _LoopFailedError: it took too long.
-        """
+        """The steps of the turn, held to what the agent may use."""
         agent, planner = self._services.answer, self._services.planner
         if planner is None:
             return Plan((agent,))

@@ -24,11 +24,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class SingleOrders:
-    """Plans, dispatches and waits for orders of one session, each by itself.
-
-    Args:
-        services: of the session's supervisor.
-    """
+    """Plans, dispatches and waits for orders of one session, each by itself."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -79,12 +75,7 @@ class SingleOrders:
     async def aresume(
         self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
     ) -> WorkOrder:
-        """Resume an order that was interrupted or waited, by its id.
-
-        Args:
-            wo_id: of the order.
-            step: what its agent may use now.
-            on_event: receives text and tool events.
+        """Resume an order that was interrupted or waited, held to what ``step`` allows now.
 
         Raises:
             InvalidInputError: this session has no such order by itself.
@@ -130,11 +121,7 @@ class SingleOrders:
         return known
 
     def order_id(self, key: str) -> str:
-        """The id of the order with that key.
-
-        Raises:
-            InvalidInputError: it cannot be one.
-        """
+        """The id of the order with that key; :class:`InvalidInputError` where it cannot be one."""
         if not _KEY.fullmatch(key):
             raise InvalidInputError(
                 f"{key!r} cannot name an order.",

@@ -46,11 +46,7 @@ _KINDS: Mapping[str, type] = {
 
 
 def check_criteria(criteria: Mapping[str, Any]) -> None:
-    """Make sure that the gate understands every criterion.
-
-    Raises:
-        InvalidInputError: it does not.
-    """
+    """Raise :class:`InvalidInputError` for a criterion that the gate does not understand."""
     for name, value in criteria.items():
         kind = _KINDS.get(name)
         if kind is None:
@@ -75,15 +71,7 @@ def answer_text(order: WorkOrder) -> str:
 
 
 class QualityGate:
-    """Checks ended orders.
-
-    Args:
-        error_markers: texts that mark a failed answer at its start.
-        claim_patterns: regular expressions of sentences that claim to have looked at something.
-
-    Raises:
-        InvalidInputError: one of them is not a regular expression.
-    """
+    """Checks ended orders against markers of failure, claims (patterns) and criteria."""
 
     def __init__(self, error_markers: Sequence[str], claim_patterns: Sequence[str]) -> None:
         self._markers = tuple(error_markers)

@@ -36,10 +36,8 @@ class Scheduler:
     """Runs the work orders of one turn, as soon as the orders that they wait for are done.
 
     Args:
-        services: of the session's supervisor.
         guard: raises when the turn is no longer this process's.
         before: what is on record of the turn already.
-        last_number: the number of the session's latest order.
     """
 
     def __init__(

@@ -118,11 +118,7 @@ class Services:
     async def alone(
         self, name: str, on_stop: Callable[[], None] | None = None
     ) -> AsyncIterator[Lease]:
-        """Hold the lease ``name``, once the session has begun.
-
-        Raises:
-            LeaseBusyError: another process holds it for too long.
-        """
+        """Hold the lease ``name``, once the session has begun."""
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop) as lease:
             if self.starting is not None:
                 await self.starting()  # the lease was taken behind it

@@ -27,14 +27,8 @@ _ABANDONED = "(The turn was interrupted before there was an answer.)"
 class HO2Supervisor:
     """Answers the messages of one session. Every step is a work order of its own.
 
-    Args:
-        services: what it works with.
-
     Attributes:
         orders: work of the session that is no turn.
-
-    Raises:
-        InvalidInputError: a pattern of the quality gate is not a regular expression.
     """
 
     def __init__(self, services: Services) -> None:

@@ -108,14 +108,7 @@ def open_threads(
     agent_id: str | None = None,
     most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
-    """Open threads, the latest first.
-
-    Args:
-        ledger: a handle that sees the supervisor's entries.
-        session_id: only those that this session opened; of all sessions when left out.
-        agent_id: only those of this agent.
-        most: how many are looked at.
-    """
+    """Open threads, the latest first: of a session, of an agent, or all."""
     opened = list(
         ledger.query(
             event_type="THREAD_OPENED",
@@ -152,9 +145,6 @@ async def consolidate(services: Services, orders: SingleOrders) -> WorkOrder | N
     """Have the session's turns read, and what they leave open put on record as threads.
 
     Done once for a state of the session; a failure leaves the threads as they are.
-
-    Returns:
-        The order; ``None`` when there is nothing to read.
     """
     session, journal = services.session, services.journal
     turns = session.recent_turns(services.config.context_turns)

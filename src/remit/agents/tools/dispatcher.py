@@ -40,7 +40,7 @@ class ToolDispatcher:
 
     Args:
         tools: what there is. Ids that are not among them are looked up as entry points of the
-            group ``remit.agents.tools``, whose code is imported when an id is first asked for.
+            group ``remit.tools``, whose code is imported when an id is first asked for.
         settings: time and output limits of tools that have none of their own.
     """
 

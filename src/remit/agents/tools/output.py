@@ -29,11 +29,8 @@ def json_output(value: Any, limit: int) -> Any:
     """``value`` as plain dicts, lists, texts, numbers, booleans and ``None``.
 
     Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals and paths become what
-    JSON has for them. Work and memory are bounded by ``limit``, not by the value.
-
-    Args:
-        value: what a tool returned.
-        limit: longest canonical JSON (RFC 8785), bytes.
+    JSON has for them. Work and memory are bounded by ``limit``, the longest canonical JSON in
+    bytes, not by the value.
 
     Raises:
         OutputError: bytes, NaN, a foreign type, a value that holds itself, or too long.

@@ -30,14 +30,7 @@ _CODES = {
 
 
 class ModelCalls:
-    """Asks the gateway on behalf of one order.
-
-    Args:
-        execution: of the order.
-
-    Attributes:
-        made: how many calls so far.
-    """
+    """Asks the gateway on behalf of one order; ``made`` counts the calls."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -83,14 +76,7 @@ class ModelCalls:
         schema: Mapping[str, Any] | None = None,
         on_text: TextSink | None = None,
     ) -> Answer:
-        """One call.
-
-        Args:
-            request: from :meth:`request`.
-            messages: the conversation.
-            tools: definitions offered; structured output is left out while there are any.
-            schema: holds the output instead of what the contract says.
-            on_text: receives the answer's text.
+        """One call; ``schema`` holds the output instead of what the contract says.
 
         Raises:
             WorkFailedError: the call failed, or the order has used its calls.

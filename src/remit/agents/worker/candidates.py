@@ -31,11 +31,9 @@ def narrow(
     """The two likeliest classes for ``message``, and examples to show of them.
 
     Args:
-        message: what the user said.
         examples: by class, phrases that belong to it; ``none`` among the classes.
         hints: by class, further texts that only count for likeness.
-        none: the class that stands for no tool; never left out when a tool is clearly ahead.
-        shots: most examples of each class.
+        none: the class that means no tool; always kept when a tool is clearly ahead.
 
     Returns:
         ``([likeliest, second], [(phrase, class), …])``, the most telling phrase last.

@@ -18,11 +18,7 @@ from remit.ledger import LedgerPort, ScopedLedger
 
 
 class WorkFailedError(RemitError):
-    """The order cannot be completed.
-
-    Attributes:
-        code: one of the failure codes of SPEC 8.3, or the gateway's own.
-    """
+    """The order cannot be completed; ``code`` is of SPEC 8.3, or the gateway's own."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -34,11 +30,7 @@ class WorkLostError(RemitError):
 
 
 class WorkParkedError(RemitError):
-    """The order cannot go on before a person has decided something.
-
-    Attributes:
-        request_ids: ids of the ``APPROVAL_REQUESTED`` entries that wait.
-    """
+    """The order waits for a person to decide the requests ``request_ids``."""
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
         super().__init__(f"Waiting for {', '.join(request_ids)}.")
@@ -72,18 +64,11 @@ class Services:
 
 
 class Execution:
-    """One execution of one order.
+    """One execution of one order, which is in state ``executing``.
 
     Args:
-        services: what the worker uses.
-        order: in state ``executing``.
-        on_event: receives text and tool events.
         guard: raises when the order is no longer this worker's.
         fresh: nothing is on record of the order but its plan; the caller has looked.
-
-    Attributes:
-        journal: where its steps are recorded.
-        history: what was on record of the order when it was taken up.
     """
 
     def __init__(
@@ -111,11 +96,7 @@ class Execution:
         self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
 
     def check(self) -> None:
-        """Make sure that the order is still this worker's, before a step that cannot be undone.
-
-        Raises:
-            WorkLostError: it is not.
-        """
+        """Raise :class:`WorkLostError` when the order is no longer this worker's."""
         if self._guard is None:
             return
         try:

@@ -34,11 +34,7 @@ _OF_CALL = (
 
 
 class Run:
-    """The steps of one execution.
-
-    Args:
-        execution: what it works with.
-    """
+    """The steps of one execution."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -51,13 +47,7 @@ class Run:
         self._started = time.perf_counter()
 
     async def work(self) -> Any:
-        """Do what is left to do; gives the order's result.
-
-        Raises:
-            WorkFailedError: it cannot be completed.
-            WorkParkedError: it waits for a person.
-            ContractError: its contract or pack cannot be used.
-        """
+        """Do what is left to do; gives the order's result."""
         order = self._order
         if order.wo_type is WorkOrderType.TOOL_CALL:
             self.begin()
@@ -117,11 +107,7 @@ class Run:
         return moved_by(self._order, entry)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
-        """The contract and its pack; of an order that began, the very same.
-
-        Raises:
-            ContractError: it is not there, not usable, or not what the order began with.
-        """
+        """The contract and its pack; of an order that began, the very same."""
         contract_id = self._order.constraints.prompt_contract_id
         began = self._history.began.metadata if self._history.began is not None else {}
         contract = self._services.contracts.load(contract_id, began.get("contract_version"))

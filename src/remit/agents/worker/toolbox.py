@@ -20,14 +20,7 @@ UNKNOWN_TOOL = "unknown"
 
 
 class Toolbox:
-    """Runs tools for one order.
-
-    Args:
-        execution: of the order, whose constraints say which tools there are.
-
-    Attributes:
-        calls: how many tools ran.
-    """
+    """Runs the tools that one order may use; ``calls`` counts those that ran."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -87,8 +80,6 @@ class Toolbox:
         """Run one tool, or refuse it; either is on record. What is on record is not run again.
 
         Args:
-            tool_id: as the model or the order named it.
-            arguments: as they came.
             key: the idempotency key, the same whenever the same step is asked for.
 
         Raises:
@@ -147,11 +138,7 @@ class Toolbox:
     async def _denial(
         self, tool_id: str, given: dict[str, Any], key: str, kind: str
     ) -> LedgerEntry | None:
-        """What a person decided: the denial, or ``None`` when it was granted.
-
-        Raises:
-            WorkParkedError: it is not decided yet.
-        """
+        """The denial, or ``None`` when it was granted; undecided, the order is parked."""
         # A "yes" to an unknown outcome is one to the attempt that was asked about, not to all.
         attempt = self._history.intents[key] if kind == "unknown_outcome" else 0
         # It holds for this tool with these arguments: what was granted is what runs.

@@ -32,13 +32,7 @@ _LONGEST = 300
 
 
 class ToolChooser:
-    """Finds out which tool a message calls for, and runs it.
-
-    Args:
-        execution: of the order.
-        calls: asks the model.
-        toolbox: runs what was chosen.
-    """
+    """Finds out which tool a message calls for, and runs it."""
 
     def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
         self._contracts = execution.services.contracts

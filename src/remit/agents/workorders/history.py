@@ -31,13 +31,7 @@ class Answer:
 
 
 class Usage:
-    """What exchanges add up to.
-
-    Attributes:
-        calls, input_tokens, output_tokens: sums.
-        unpriced: exchanges that used tokens at an unknown price.
-        priced: exchanges whose price is known.
-    """
+    """What exchanges add up to; ``unpriced`` are those that used tokens at an unknown price."""
 
     def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
         self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
@@ -67,14 +61,11 @@ class OrderHistory:
     """The steps of an order that are on record. Each kind is read once, when first asked for.
 
     Completed calls of models and tools are read back from here instead of being made again.
-
     Only exchanges that a worker made in the order's own session count: a client of the gateway
     can name any order, and must not become its memory.
 
     Args:
         ledger: a handle that sees the order's ``ho1`` entries.
-        wo_id: of the order.
-        session_id: of the order.
         fresh: nothing is on record; the caller has looked.
     """
 
@@ -169,11 +160,7 @@ class OrderHistory:
         ]
 
     def last_answer(self, contract_id: str) -> Answer | None:
-        """The latest answer of a model under a contract; ``None`` where there is none.
-
-        Raises:
-            OrderRecordError: it was erased.
-        """
+        """The latest answer under a contract, or ``None``; one that was erased raises."""
         entry_id = next(
             (
                 entry.id

@@ -13,20 +13,13 @@ class Journal:
     """Writes entries of one session or one work order, waiting only where the caller does.
 
     When :meth:`write` or :meth:`flush` returns, everything submitted before is durable. A crash
-    cuts the sequence off at its end, never in its middle.
+    cuts the sequence off at its end, never in its middle. Both raise ``LedgerWriteError``.
 
     Args:
-        ledger: the handle to write through.
         tier: ``ho1`` or ``ho2``.
-        session_id: whose entries.
-        agent_id: who works.
-        agent_class: of what class.
         work_order_id: what entries are about that name nothing else; the session when empty.
 
     Attributes:
-        ledger: the handle.
-        session_id: whose entries.
-        agent_id: who works.
         prompts_used: ids of prompt packs, for the entries made from now on.
     """
 
@@ -77,11 +70,7 @@ class Journal:
         return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
     async def write_all(self, entries: Sequence[LedgerEntry]) -> str:
-        """Append entries, all or none, and wait until they, and all before them, are durable.
-
-        Returns:
-            The id of the last one.
-        """
+        """Append entries, all or none, wait as :meth:`write` does; returns the last one's id."""
         ids = await self.ledger.submit([*self._take_noted(), *entries])
         await self.flush()
         return ids[-1]
@@ -91,10 +80,7 @@ class Journal:
         self.add(self.ledger.submit([*self._take_noted(), *entries]))
 
     def note(self, event_type: str, **metadata: Any) -> None:
-        """Have an entry written together with the next one.
-
-        For what another durable entry says already, or what matters only with the next one.
-        """
+        """Have an entry written with the next one: what matters only then, or is said already."""
         self._noted.append(self.entry(event_type, **metadata))
 
     def add(self, future: asyncio.Future[Any]) -> None:
@@ -103,11 +89,7 @@ class Journal:
         self._pending.append(future)
 
     async def flush(self) -> None:
-        """Write what was noted, and wait until everything is durable.
-
-        Raises:
-            LedgerWriteError: some of it could not be written.
-        """
+        """Write what was noted, and wait until everything is durable."""
         if self._noted:
             self.submit()
         pending, self._pending = self._pending, []
@@ -116,11 +98,7 @@ class Journal:
                 raise outcome
 
     def check(self) -> None:
-        """Raise the error of a write that is known to have failed.
-
-        Raises:
-            LedgerWriteError: one has.
-        """
+        """Raise the error of a write that is known to have failed."""
         for future in self._pending:
             if future.done() and not future.cancelled() and (error := future.exception()):
                 raise error

@@ -145,11 +145,7 @@ class WorkOrder:
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
     def moved_to(self, state: WorkOrderState, *, by: Actor, **changes: Any) -> WorkOrder:
-        """The order in its next state, with ``changes`` to other fields.
-
-        Args:
-            state: where it goes.
-            by: who takes it there.
+        """The order in its next state, taken there by ``by``, with ``changes`` to other fields.
 
         Raises:
             IllegalTransitionError: the state machine has no such step, or it is another's.

@@ -84,16 +84,7 @@ def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> Wor
 def recorded_order(
     ledger: LedgerPort, wo_id: str, *, allow_erased: bool = False
 ) -> WorkOrder | None:
-    """The order with that id in its present state; ``None`` when it was never planned.
-
-    Args:
-        ledger: a handle that sees the supervisor's and the worker's entries.
-        wo_id: of the order.
-        allow_erased: see :func:`replay`.
-
-    Raises:
-        OrderRecordError: its plan is not one, or was erased.
-    """
+    """The order with that id in its present state, as :func:`replay` gives it, or ``None``."""
     steps = [
         entry
         for event_type in ("WO_PLANNED", *_STATES)
@@ -176,11 +167,9 @@ def trace_hash(
 ) -> str:
     """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
 
-    They stand in ledger order; whoever holds the ledger can compute it again (SPEC 9.1).
+    They are in ledger order; whoever holds the ledger can compute it again (SPEC 9.1).
 
     Args:
-        ledger: where they are.
-        work_order_ids: of the chain.
         before: id of the entry that holds the hash: what came after it, such as the late answer
             of a call that had been given up, is not in it. Left out while it is being written.
     """

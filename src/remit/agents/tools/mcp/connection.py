@@ -32,10 +32,6 @@ class ConnectionEndedError(ToolError):
 class Connection:
     """A session from its start to its end. It begins to start when it is made.
 
-    Args:
-        name: of the server, for errors.
-        transport: makes the streams.
-
     Attributes:
         process_id: of the process whose background loop has the session.
         ready: the client, once it is initialized.

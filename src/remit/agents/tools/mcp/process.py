@@ -46,15 +46,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ServerProcess:
-    """A child in a process group of its own, not yet started.
-
-    Args:
-        settings: its command, and the bounds of its messages and of its end.
-        environment: all of its environment.
-
-    Raises:
-        ToolError: there is no such program.
-    """
+    """A child in a process group of its own, not yet started."""
 
     def __init__(self, settings: McpServerSettings, environment: Mapping[str, str]) -> None:
         self._settings = settings
@@ -77,11 +69,8 @@ class ServerProcess:
         """Start it; the streams of messages from and to it. It is stopped at the end.
 
         Args:
-            ended: called, once, with the reason why no more messages will come; empty when the
-                server closed its stdout.
-
-        Raises:
-            ToolError: it cannot be started.
+            ended: called once, with the reason why no more messages will come; empty when the server
+                closed its stdout.
         """
         child = self.child = await self._started()
         assert child.stdin is not None

@@ -36,11 +36,7 @@ def identity(server: str, name: str) -> str:
 
 
 def output(result: CallToolResult) -> Any:
-    """The structured answer where there is one, else its texts; media become a short note.
-
-    Raises:
-        ToolError: the tool says that it failed.
-    """
+    """The structured answer where there is one, else its texts; media become a short note."""
     if result.is_error:
         raise ToolError(_text(result) or "The tool failed and does not say why.")
     if result.structured_content is not None:

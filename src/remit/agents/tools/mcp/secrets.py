@@ -16,22 +16,14 @@ _SHORTEST = 6  # what is shorter (a port, "true") is in every other text
 
 
 class Secrets:
-    """The values of a server's ``env`` and ``headers``.
-
-    Args:
-        server: its name, for errors.
-    """
+    """The values of a server's ``env`` and ``headers``."""
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._known: set[str] = set()
 
     def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
-        """The values with each ``${VARIABLE}`` replaced by the environment's.
-
-        Raises:
-            ToolError: a variable is not set.
-        """
+        """The values with each ``${VARIABLE}`` replaced by the environment's."""
         filled = {name: self._filled(value.get_secret_value()) for name, value in values.items()}
         for value in filled.values():
             self._known.update(part for part in (value, *value.split()) if len(part) >= _SHORTEST)

@@ -14,14 +14,9 @@ from mcp.client.streamable_http import streamable_http_client
 async def web_streams(
     url: str, headers: Mapping[str, str], limit: int, connect_s: float
 ) -> AsyncIterator[Any]:
-    """Messages from and to the server at ``url``.
+    """Messages, of at most ``limit`` bytes, from and to the MCP endpoint at ``url``.
 
-    Args:
-        url: its MCP endpoint.
-        headers: sent with each request.
-        limit: longest message from it, bytes.
-        connect_s: longest wait for a connection, seconds. Answers may take any time: whoever
-            waits for one sets the limit.
+    Answers may take any time: whoever waits for one sets the limit.
     """
 
     async def bound(response: httpx2.Response) -> None:
