@@ -162,7 +162,7 @@ class LedgerTools(Toolset):
             output["cut"] = [_place(rows, path) for path in fitted.cut[:_MAX_PROBLEMS]]
             output["note"] = (
                 "Cut to fit. Ask for one entry by its entry_id to see more of it; "
-                "`remit ledger show ID` prints it whole."
+                "`remit ledger show ID` prints all of it."
             )
         return output
 

@@ -213,7 +213,7 @@ class GateTools(Toolset):
         fitted = fit(self.redactor.value({**report, **summary}), self.max_bytes)
         output: dict[str, Any] = fitted.value
         if fitted.cut:
-            output["note"] = "Cut to fit. `remit gate check` prints it whole."
+            output["note"] = "Cut to fit. `remit gate check` prints all of it."
         return output
 
     @tool(

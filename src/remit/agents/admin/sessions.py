@@ -106,8 +106,12 @@ class SessionTools(Toolset):
             "models": self._counted(found.session_id, "EXCHANGE", "model_id"),
             "tools": self._counted(found.session_id, "TOOL_CALL", "tool_id"),
             "open_approvals": [
-                {"request_id": one.request_id, "tool_id": one.tool_id, "wo_id": one.wo_id}
-                for one in waiting
+                {
+                    "request_id": approval.request_id,
+                    "tool_id": approval.tool_id,
+                    "wo_id": approval.wo_id,
+                }
+                for approval in waiting
             ],
             "unfinished_turn": self._unfinished(found),
         }
@@ -237,7 +241,9 @@ class SessionTools(Toolset):
         return {
             "turn_number": turn.turn_number,
             "waiting_for": list(turn.waiting_for),
-            "work_orders": {one.order.wo_id: str(one.order.state) for one in turn.orders},
+            "work_orders": {
+                recorded.order.wo_id: str(recorded.order.state) for recorded in turn.orders
+            },
         }
 
 

@@ -61,10 +61,14 @@ class Attention:
         return {
             "turns": [turn.said for turn in self.turns],
             "pushed": [
-                {"kind": one.kind, "text": one.text} for one in self.chosen if one.kind != "thread"
+                {"kind": candidate.kind, "text": candidate.text}
+                for candidate in self.chosen
+                if candidate.kind != "thread"
             ],
             "threads": [
-                {"id": one.ref, "title": one.text} for one in self.chosen if one.kind == "thread"
+                {"id": candidate.ref, "title": candidate.text}
+                for candidate in self.chosen
+                if candidate.kind == "thread"
             ],
         }
 
@@ -95,19 +99,19 @@ def choose(
     chosen: list[Candidate] = []
     left = settings.tokens
     scored = sorted(
-        ((_score(one, now), one) for one in candidates),
+        ((_score(candidate, now), candidate) for candidate in candidates),
         key=lambda pair: (-pair[0], pair[1].kind, pair[1].ref),
     )
-    for score, one in scored:
-        tokens = tokens_of(one.text)
-        row = {"kind": one.kind, "ref": one.ref, "score": score, "tokens": tokens}
+    for score, candidate in scored:
+        tokens = tokens_of(candidate.text)
+        row = {"kind": candidate.kind, "ref": candidate.ref, "score": score, "tokens": tokens}
         if score < _MIN_SCORE:
             left_out.append({**row, "why": "score"})
         elif tokens > left:
             left_out.append({**row, "why": "budget"})
         else:
             left -= tokens
-            chosen.append(one)
+            chosen.append(candidate)
             shown.append(row)
     more = max(0, len(left_out) - _MOST_LISTED)
     record: dict[str, Any] = {
@@ -120,17 +124,19 @@ def choose(
     return Attention(kept, chosen, record)
 
 
-def _score(one: Candidate, now: datetime) -> float:
+def _score(candidate: Candidate, now: datetime) -> float:
     """0 to the sum of the weights, rounded so that it reads the same everywhere."""
-    age_h = max(0.0, (now - _moment(one.at, now)).total_seconds() / 3600)
+    age_h = max(0.0, (now - _moment(candidate.at, now)).total_seconds() / 3600)
     recency: float = 0.5 ** (age_h / _HALF_LIFE_HOURS)
     pressure = 0.0
-    due = _moment(one.due, None) if one.due else None
+    due = _moment(candidate.due, None) if candidate.due else None
     if due is not None:
         left_h = (due - now).total_seconds() / 3600
         pressure = min(1.0, max(0.0, 1.0 - left_h / _HORIZON_HOURS))
     score = (
-        _COMMITMENT_WEIGHT * one.commitment + _TIME_WEIGHT * pressure + _RECENCY_WEIGHT * recency
+        _COMMITMENT_WEIGHT * candidate.commitment
+        + _TIME_WEIGHT * pressure
+        + _RECENCY_WEIGHT * recency
     )
     return round(score, 4)
 

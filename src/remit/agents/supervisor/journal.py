@@ -45,7 +45,7 @@ class SupervisorJournal(Journal):
         return next((number for number in numbers if number is not None), 0)
 
     def _number_of(self, plan: LedgerEntry) -> int | None:
-        """The number of an order of a turn; ``None`` of an order by itself."""
+        """The number of an order of a turn; ``None`` of a standalone order."""
         head, _, number = plan.submission_id.rpartition("-")
         in_a_turn = plan.metadata.get("turn_number") is not None
         if in_a_turn and head == f"WO-{self.session_id}" and number.isdigit():
@@ -229,27 +229,27 @@ def unfinished_turn(
         of_turn = entry.metadata.get("turn_number")
         if of_turn == number:
             planned.append(entry.id)
-        elif of_turn is not None:  # None: an order by itself, of no turn
+        elif of_turn is not None:  # None: a standalone order
             break
     if not planned:
         return None
     orders = [_recorded(ledger, ledger.read(entry_id)) for entry_id in reversed(planned)]
-    said = (one.order.input_context.get("user_input") for one in orders)
+    said = (recorded.order.input_context.get("user_input") for recorded in orders)
     message = next(filter(None, said), "")
     verdicts = {
         gate.submission_id: _reasons(gate.metadata["reasons"])
-        for one in orders
-        for gate in ledger.query(work_order_id=one.order.wo_id, event_type="WO_QUALITY_GATE")
+        for recorded in orders
+        for gate in ledger.query(work_order_id=recorded.order.wo_id, event_type="WO_QUALITY_GATE")
     }
     requests: list[LedgerEntry] = []
     idle = True
-    for one in orders:
-        if one.order.state is WorkOrderState.EXECUTING:
-            history = OrderHistory(ledger, one.order.wo_id, session_id)
+    for recorded in orders:
+        if recorded.order.state is WorkOrderState.EXECUTING:
+            history = OrderHistory(ledger, recorded.order.wo_id, session_id)
             requests += history.undecided
             idle = idle and history.waits
         else:
-            idle = idle and one.order.state is not WorkOrderState.DISPATCHED
+            idle = idle and recorded.order.state is not WorkOrderState.DISPATCHED
     return UnfinishedTurn(
         number,
         "" if isinstance(message, Erased) else str(message),
@@ -257,7 +257,7 @@ def unfinished_turn(
         verdicts,
         tuple(requests),
         idle,
-        any(isinstance(one.planned.metadata["input_context"], Erased) for one in orders),
+        any(isinstance(recorded.planned.metadata["input_context"], Erased) for recorded in orders),
     )
 
 

@@ -1,4 +1,4 @@
-"""Orders by themselves: work that is no turn of a conversation, such as one row of a batch."""
+"""Standalone orders: work outside the conversation, such as one row of a batch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from remit.ledger import LedgerEntry
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-class SingleOrders:
-    """Plans, dispatches and waits for orders of one session, each by itself."""
+class StandaloneOrders:
+    """Plans, dispatches and waits for the standalone orders of one session."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -78,7 +78,7 @@ class SingleOrders:
         """Resume an order that was interrupted or waited, held to what ``step`` allows now.
 
         Raises:
-            InvalidInputError: this session has no such order by itself.
+            InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on it.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
@@ -88,7 +88,7 @@ class SingleOrders:
         """End an order that will not be resumed.
 
         Raises:
-            InvalidInputError: this session has no such order by itself.
+            InvalidInputError: this session has no such standalone order.
             LeaseBusyError: another process works on it.
         """
         async with self._services.alone(f"order:{wo_id}"):
@@ -116,7 +116,7 @@ class SingleOrders:
             known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
         if known is None:
             raise InvalidInputError(
-                f"The session {self._journal.session_id} has no order {wo_id!r} by itself."
+                f"The session {self._journal.session_id} has no standalone order {wo_id!r}."
             )
         return known
 

@@ -74,14 +74,16 @@ class Scheduler:
     def recorded_plan(self) -> Plan | None:
         """The plan that was written before the turn was interrupted, if one was."""
         found = [
-            one
-            for one in (self._before.orders if self._before else ())
-            if one.attempt == 1 and one.step not in RESERVED
+            recorded
+            for recorded in (self._before.orders if self._before else ())
+            if recorded.attempt == 1 and recorded.step not in RESERVED
         ]
         if not found:
             return None
-        steps = tuple(_step_of(one) for one in found)
-        answering = [one.step for one in found if one.planned.metadata.get("answering")]
+        steps = tuple(_step_of(recorded) for recorded in found)
+        answering = [
+            recorded.step for recorded in found if recorded.planned.metadata.get("answering")
+        ]
         return Plan(steps, answering[0] if answering else "")
 
     async def run(
@@ -153,7 +155,7 @@ class Scheduler:
                     prior = {name: self._steps[name] for name in step.depends_on}
                     if any(map(self._failed, prior.values())):
                         self._steps[step.name] = await self._cancel_planned(order)
-                    elif all(one.state is WorkOrderState.COMPLETED for one in prior.values()):
+                    elif all(needed.state is WorkOrderState.COMPLETED for needed in prior.values()):
                         sink = listen if step.name == answering else others
                         work = self._work(order, prior, entries, sink)
                         running[asyncio.create_task(work)] = step.name
@@ -217,11 +219,11 @@ class Scheduler:
         before = self._before
         if before is None:
             return
-        for one in before.orders:
+        for recorded in before.orders:
             waits = tuple(
-                entry.id for entry in before.requests if entry.submission_id == one.order.wo_id
+                entry.id for entry in before.requests if entry.submission_id == recorded.order.wo_id
             )
-            self._orders[one.order.wo_id] = replace(one.order, waiting_for=waits)
+            self._orders[recorded.order.wo_id] = replace(recorded.order, waiting_for=waits)
 
     async def end_all(self) -> None:
         """End every order of the turn that has not ended: none will be resumed."""
@@ -292,8 +294,8 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
     if not prior:
         return order
     results = [
-        {"step": name, "wo_id": one.wo_id, "output": one.output_result}
-        for name, one in prior.items()
+        {"step": name, "wo_id": needed.wo_id, "output": needed.output_result}
+        for name, needed in prior.items()
     ]
     before = order.input_context.get("prior_results") or ()
     return order.with_input({"prior_results": [*results, *before]})

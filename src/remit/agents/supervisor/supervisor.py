@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from remit.agents.supervisor.journal import UnfinishedTurn, latest_plan, unfinished_turn
 from remit.agents.supervisor.loop import TurnLoop
-from remit.agents.supervisor.orders import SingleOrders
+from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Lease, Services
 from remit.agents.supervisor.threads import consolidate
@@ -36,7 +36,7 @@ class HO2Supervisor:
         self._session = services.session
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
-        self.orders = SingleOrders(services)
+        self.orders = StandaloneOrders(services)
         _ = services.gate
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.journal import SupervisorJournal
-from remit.agents.supervisor.orders import SingleOrders
+from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.supervisor.services import Services
 from remit.agents.tools import Tool, tool
@@ -47,12 +47,12 @@ def open_thread(
 
 @tool(on_unknown="retry")
 def close_thread(thread_id: str) -> dict[str, Any]:
-    """Note that an open thread is settled."""
+    """Note that an open thread is closed."""
     return {"closed": thread_id}
 
 
 def thread_tools() -> list[Tool]:
-    """The two tools, for models that can choose tools by themselves."""
+    """The two tools, for models with native tools."""
     return [open_thread, close_thread]
 
 
@@ -98,7 +98,7 @@ def _known(services: Services) -> set[str]:
     session_id = services.session.session_id
     known = open_threads(services.journal.ledger, session_id=session_id)
     pushed = services.context.pushed(session_id) if services.context else ()
-    return {one.ref for one in (*known, *pushed)}
+    return {candidate.ref for candidate in (*known, *pushed)}
 
 
 def open_threads(
@@ -141,7 +141,7 @@ def open_threads(
     ]
 
 
-async def consolidate(services: Services, orders: SingleOrders) -> WorkOrder | None:
+async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
     """Have the session's turns read, and what they leave open put on record as threads.
 
     Done once for a state of the session; a failure leaves the threads as they are.
@@ -157,7 +157,7 @@ async def consolidate(services: Services, orders: SingleOrders) -> WorkOrder | N
     known = open_threads(journal.ledger, session_id=session.session_id)
     context = {
         "turns": [turn.said for turn in turns],
-        "open_threads": [{"id": one.ref, "title": one.text} for one in known],
+        "open_threads": [{"id": candidate.ref, "title": candidate.text} for candidate in known],
     }
     order = await orders.arun(_CONSOLIDATE, context, key=key, same_input=False)
     if order.state is WorkOrderState.COMPLETED:
@@ -171,7 +171,9 @@ async def _record(
     turn_count: int,
     known: Sequence[Candidate],
 ) -> None:
-    named = {one.text: one.ref for one in known} | {one.ref: one.ref for one in known}
+    named = {candidate.text: candidate.ref for candidate in known} | {
+        candidate.ref: candidate.ref for candidate in known
+    }
     prefix = f"THR-{journal.session_id}-{turn_count:03d}-end"
     entries = [
         _opened(journal, f"{prefix}-{number}", thread["title"], thread)

@@ -133,8 +133,8 @@ class _Signature:
             raise ToolError(f"{self._name} is not a function, so it cannot be a tool.")
         try:
             found = inspect.signature(function).parameters.values()
-            self._parameters = [one for number, one in enumerate(found)
-                                if number or one.name != "self"]  # fmt: skip
+            self._parameters = [parameter for number, parameter in enumerate(found)
+                                if number or parameter.name != "self"]  # fmt: skip
             self._types = _types(function, names)
         except (TypeError, ValueError, NameError) as error:
             raise ToolError(

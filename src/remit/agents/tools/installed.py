@@ -24,22 +24,22 @@ def installed_tool(tool_id: str) -> Tool | None:
         ToolError: two distributions offer it, it cannot be imported, or it is not a tool of
             that id.
     """
-    offers = list(entry_points(group=GROUP, name=tool_id))
-    if not offers:
+    found = list(entry_points(group=GROUP, name=tool_id))
+    if not found:
         return None
-    if len({offer.value for offer in offers}) > 1:
+    if len({entry.value for entry in found}) > 1:
         raise ToolError(
             f"Several installed distributions offer a tool {tool_id!r}: "
-            f"{', '.join(sorted(_whose(offer) for offer in offers))}.",
+            f"{', '.join(sorted(_whose(entry) for entry in found))}.",
             next_step="Uninstall all but one of them.",
         )
-    return _loaded(offers[0], tool_id)
+    return _loaded(found[0], tool_id)
 
 
-def _loaded(offer: EntryPoint, tool_id: str) -> Tool:
-    where = f"The tool {tool_id!r} of {_whose(offer)} ({offer.value})"
+def _loaded(entry: EntryPoint, tool_id: str) -> Tool:
+    where = f"The tool {tool_id!r} of {_whose(entry)} ({entry.value})"
     try:
-        found = offer.load()
+        found = entry.load()
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -62,5 +62,5 @@ def _loaded(offer: EntryPoint, tool_id: str) -> Tool:
     return tool(tool_id=tool_id)(found)
 
 
-def _whose(offer: EntryPoint) -> str:
-    return offer.dist.name if offer.dist is not None else "an unnamed distribution"
+def _whose(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unnamed distribution"

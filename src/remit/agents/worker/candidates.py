@@ -40,7 +40,7 @@ def narrow(
     """
     texts = {name: [*phrases, *hints.get(name, ())] for name, phrases in examples.items()}
     spread = Counter(
-        word for group in texts.values() for word in set().union(*(_words(one) for one in group))
+        word for group in texts.values() for word in set().union(*(_words(text) for text in group))
     )
 
     def vector(text: str) -> dict[str, float]:

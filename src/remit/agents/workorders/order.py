@@ -1,4 +1,4 @@
-"""The work order and the ways it may go."""
+"""The work order and its transitions."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Actor(StrEnum):
     WORKER = "worker"
 
 
-_WAYS: Mapping[tuple[WorkOrderState, WorkOrderState], Actor] = {
+_TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], Actor] = {
     (WorkOrderState.PLANNED, WorkOrderState.DISPATCHED): Actor.SUPERVISOR,
     (WorkOrderState.PLANNED, WorkOrderState.FAILED): Actor.SUPERVISOR,
     (WorkOrderState.DISPATCHED, WorkOrderState.EXECUTING): Actor.WORKER,
     (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): Actor.WORKER,
     (WorkOrderState.EXECUTING, WorkOrderState.FAILED): Actor.WORKER,
 }
-"""Every step there is (SPEC 8.2), and whose it is."""
+"""Every transition there is (SPEC 8.2), and who makes it."""
 
 
 class IllegalTransitionError(RemitError, ValueError):
-    """An order was asked to go a way that does not exist."""
+    """The state machine has no such transition, or not by that actor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,16 @@ class WorkOrderCost:
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
         """All of them together. One unknown price of something used makes the sum unknown."""
         listed = list(costs)
-        used = [one for one in listed if one.llm_calls or one.total_tokens]
-        prices = [one.cost_usd for one in used if one.cost_usd is not None]
+        used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
+        prices = [cost.cost_usd for cost in used if cost.cost_usd is not None]
         known = used and len(prices) == len(used)
         return cls(
-            sum(one.input_tokens for one in listed),
-            sum(one.output_tokens for one in listed),
-            sum(one.total_tokens for one in listed),
-            sum(one.llm_calls for one in listed),
-            sum(one.tool_calls for one in listed),
-            round(sum(one.elapsed_ms for one in listed), 3),
+            sum(cost.input_tokens for cost in listed),
+            sum(cost.output_tokens for cost in listed),
+            sum(cost.total_tokens for cost in listed),
+            sum(cost.llm_calls for cost in listed),
+            sum(cost.tool_calls for cost in listed),
+            round(sum(cost.elapsed_ms for cost in listed), 3),
             float(sum(Decimal(str(price)) for price in prices)) if known else None,
         )
 
@@ -150,17 +150,17 @@ class WorkOrder:
         Raises:
             IllegalTransitionError: the state machine has no such step, or it is another's.
         """
-        whose = _WAYS.get((self.state, state))
-        if whose is None:
-            further = sorted(after for before, after in _WAYS if before is self.state)
+        actor = _TRANSITIONS.get((self.state, state))
+        if actor is None:
+            further = sorted(after for before, after in _TRANSITIONS if before is self.state)
             raise IllegalTransitionError(
                 f"{self.wo_id} is {self.state} and cannot become {state}.",
                 next_step=f"From {self.state} it may become: "
                 f"{', '.join(further) or 'nothing, it has ended'}.",
             )
-        if whose is not by:
+        if actor is not by:
             raise IllegalTransitionError(
-                f"Only the {whose} may take {self.wo_id} from {self.state} to {state}, "
+                f"Only the {actor} may take {self.wo_id} from {self.state} to {state}, "
                 f"not the {by}."
             )
         return dataclasses.replace(self, state=state, **changes)

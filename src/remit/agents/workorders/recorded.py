@@ -46,7 +46,7 @@ def plan_of(order: WorkOrder) -> dict[str, Any]:
 
 def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
     """Constraints as plain data."""
-    plain = {one.name: getattr(limits, one.name) for one in fields(limits)}
+    plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
     }
@@ -56,14 +56,14 @@ def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> Wor
     """The order that its entries make, in ledger order.
 
     Every step goes through the state machine, made by the tier that wrote the entry: an order
-    that went a way that does not exist is not an order.
+    with any other transition is not an order.
 
     Args:
         entries: of one order; those that are no step of it are passed over.
         allow_erased: give an order whose input was erased without it, for ending it.
 
     Raises:
-        IllegalTransitionError: it went a way that does not exist.
+        IllegalTransitionError: it made a transition that does not exist.
         OrderRecordError: the plan is missing, erased, or not a plan.
     """
     order: WorkOrder | None = None

@@ -69,8 +69,8 @@ class ServerProcess:
         """Start it; the streams of messages from and to it. It is stopped at the end.
 
         Args:
-            ended: called once, with the reason why no more messages will come; empty when the server
-                closed its stdout.
+            ended: called once, with the reason why no more messages will come; empty when the
+                server closed its stdout.
         """
         child = self.child = await self._started()
         assert child.stdin is not None

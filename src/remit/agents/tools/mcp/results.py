@@ -74,7 +74,7 @@ def without_patterns(schema: Any) -> Any:
     It checks what it gets by itself.
     """
     if isinstance(schema, list):
-        return [without_patterns(one) for one in schema]
+        return [without_patterns(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     kept: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def without_patterns(schema: Any) -> Any:
         if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
             value, dict
         ):
-            kept[name] = {key: without_patterns(one) for key, one in value.items()}
+            kept[name] = {key: without_patterns(item) for key, item in value.items()}
         elif name in ("enum", "const", "default", "examples", "required"):
             kept[name] = value
         else:

@@ -29,7 +29,7 @@ class Secrets:
             self._known.update(part for part in (value, *value.split()) if len(part) >= _SHORTEST)
         return filled
 
-    def blotted(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
         """``text`` with ``[secret]`` for each of these values, and for what looks like one."""
         for value in sorted(self._known, key=len, reverse=True):
             text = text.replace(value, "[secret]")

@@ -138,7 +138,7 @@ class McpServer(Closeable):
         except ToolError:
             if before is None or before is not self._connection:
                 raise
-        # A connection of before, whose end showed only now: listing twice changes nothing.
+        # An earlier connection, whose end showed only now: listing twice changes nothing.
         if before is not None:
             before.retire()
         return self._list(self._connected())
@@ -190,7 +190,7 @@ class McpServer(Closeable):
         async def function(**arguments: Any) -> Any:
             return await self._call(name, arguments)
 
-        repeatable = any(fnmatchcase(name, one) for one in self._settings.idempotent)
+        repeatable = any(fnmatchcase(name, pattern) for pattern in self._settings.idempotent)
         return Tool(
             tool_id,
             offered.description or offered.title or name,
@@ -225,7 +225,7 @@ class McpServer(Closeable):
 
     def _not_started(self, why: str) -> ToolError:
         said = self._process.last_words() if self._process is not None else ""
-        tail = f" Its last words: {self._secrets.blotted(said)}" if said else ""
+        tail = f" Its last words: {self._secrets.redacted(said)}" if said else ""
         return ToolError(
             f"The MCP server {self.name!r} did not start. {why}{tail}",
             next_step=f"Check [mcp.{self.name}].",
@@ -240,7 +240,7 @@ class McpServer(Closeable):
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             return f"What it sent is not MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}."
         if isinstance(error, (MCPError, ToolError, RuntimeError)):  # the SDK's own are plain ones
-            return self._secrets.blotted(str(error))
+            return self._secrets.redacted(str(error))
         return f"{type(error).__name__}."
 
 
