@@ -16,7 +16,7 @@ from remit.server.authentication import Authenticator
 from remit.server.calls import ModelCalls
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json
+from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
 from remit.server.telemetry import CallMetrics, context_from_headers, with_parent
 
 _log = logging.getLogger("remit.server")
@@ -85,22 +85,17 @@ class App:
         kind = scope["type"]
         if kind == "http":
             if self._dev and not _is_local(scope):
-                error = HttpError(
-                    403, "forbidden", "Dev mode answers to localhost alone, and no web page."
-                )
-                await reply_error(send, _shape(scope), error)
-                return
-            handler = self._routes.get((scope["method"], scope["path"]))
-            if handler is not None:
-                await self._answer(handler, scope, receive, send)
+                handler: _Handler = _refuse_from_elsewhere
             else:
-                await self._answer(self._other, scope, receive, send)
+                handler = self._routes.get((scope["method"], scope["path"]), self._other)
+            await self._answer(handler, scope, receive, send)
         elif kind == "lifespan":
             await self._lifespan(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _answer(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run a handler; what it raises is answered in the client's dialect."""
         begun = False
 
         async def watched(message: Any) -> None:
@@ -110,27 +105,26 @@ class App:
 
         self._metrics.request_started()
         try:
-            if self._traced:
-                with with_parent(_trace_of(scope)):
+            try:
+                with with_parent(_trace_of(scope) if self._traced else None):
                     await handler(scope, receive, watched)
-            else:
-                await handler(scope, receive, watched)
-        except asyncio.CancelledError:
-            # The client went away, or the server shuts down: the record is complete either way,
-            # and the task may end normally.
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-            if not begun:
+                return
+            except HttpError as refusal:
+                error = refusal
+            except asyncio.CancelledError:
+                # The client went away, or the server shuts down: the record is complete either
+                # way, and the task may end normally.
+                task = asyncio.current_task()
+                if task is not None:
+                    task.uncancel()
                 error = HttpError(
                     503, "shutting_down", "The server is ending.", retry_after_s=1, close=True
                 )
-                await reply_error(send, _shape(scope), error)
-        except Exception:  # noqa: BLE001 - answered here, whatever it was
-            _log.exception("a request failed unexpectedly")
-            if not begun:
+            except Exception:  # noqa: BLE001 - answered here, whatever it was
+                _log.exception("a request failed unexpectedly")
                 error = HttpError(500, "internal_error", "Remit failed; see its log.")
-                await reply_error(send, _shape(scope), error)
+            if not begun:
+                await reply_error(send, shape_of(scope), error)
         finally:
             self._metrics.request_ended()
 
@@ -142,16 +136,15 @@ class App:
         elif path.startswith("/v1/models/") and method == "GET":
             await self._listing.model(scope, receive, send)
         elif path in self._methods:
-            error = HttpError(405, "method_not_allowed", f"{path} does not take {method[:16]}.")
+            why = f"{path} does not take {method[:16]}."
             allow = ", ".join(self._methods[path]).encode()
-            await reply_error(send, _shape(scope), error, [(b"allow", allow)])
+            raise HttpError(405, "method_not_allowed", why, headers=[(b"allow", allow)])
         else:
-            error = HttpError(
+            raise HttpError(
                 404,
                 "not_found",
                 "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
             )
-            await reply_error(send, _shape(scope), error)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         await reply_json(send, {"status": "ok"})
@@ -172,13 +165,9 @@ class App:
 
     async def _show_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._open_metrics:
-            try:
-                identity = self._authenticator.authenticate_now(scope["headers"]).identity
-                if not identity.may("read"):
-                    raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
-            except HttpError as error:
-                await reply_error(send, "openai", error)
-                return
+            identity = self._authenticator.authenticate_now(scope["headers"]).identity
+            if not identity.may("read"):
+                raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
         body, content_type = await asyncio.to_thread(self._metrics.render)
         await reply(send, 200, body, content_type.encode())
 
@@ -241,9 +230,5 @@ def _trace_of(scope: Scope) -> object | None:
     return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))
 
 
-def _shape(scope: Scope) -> Any:
-    """The dialect of a client that is refused before its body is read."""
-    anthropic = scope["path"].startswith("/v1/messages") or any(
-        name == b"anthropic-version" for name, _ in scope["headers"]
-    )
-    return "anthropic" if anthropic else "openai"
+async def _refuse_from_elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HttpError(403, "forbidden", "Dev mode answers to localhost alone, and no web page.")

@@ -22,7 +22,7 @@ from remit.providers.dialects.openai import chat_answer, parse_chat
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError, Shape, status_of
 from remit.server.relay import Relay
-from remit.server.replies import Headers, Receive, Scope, Send, read_body, reply_error, reply_json
+from remit.server.replies import Headers, Receive, Scope, Send, read_body, reply_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +69,27 @@ class ModelCalls:
 
     async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """``POST /v1/messages/count_tokens``: Remit's own estimate; nothing is sent anywhere."""
-        try:
-            caller = await self._authenticator.authenticate(scope["headers"])
-            body = await self._body(caller, receive)
-            call = _parse(lambda value: parse_messages(value, require_max_tokens=False), body)
-            tokens = self._gateway.estimate_tokens(self._authenticator.request(caller, call))
-        except HttpError as error:
-            await reply_error(send, "anthropic", error)
-            return
+        caller = await self._authenticator.authenticate(scope["headers"])
+        body = await self._body(caller, receive)
+        call = _parse(lambda value: parse_messages(value, require_max_tokens=False), body)
+        tokens = self._gateway.estimate_tokens(self._authenticator.request(caller, call))
         await reply_json(send, {"input_tokens": tokens}, 200, [(b"x-remit-estimated", b"true")])
 
     async def _serve(self, dialect: _Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._authenticator.authenticate(scope["headers"])
+        body = await self._body(caller, receive)
+        call = _parse(dialect.parse, body)
         try:
-            caller = await self._authenticator.authenticate(scope["headers"])
-            body = await self._body(caller, receive)
-            call = _parse(dialect.parse, body)
             request = self._authenticator.request(caller, call)
             if call.stream:
                 relay = Relay(dialect.shape, call, send)
                 await self._streamed(relay, request, caller, receive)
             else:
                 await self._whole(dialect, request, caller, receive, send)
-        except HttpError as error:
-            await reply_error(send, dialect.shape, error)
         except RemitError as error:
             # The record could not be made: then nothing is answered either.
             _log.error("a record could not be made: %s", error.message)
-            refused = HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1)
-            await reply_error(send, dialect.shape, refused)
+            raise HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1) from error
 
     async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> Any:
         """The body's JSON."""
@@ -126,10 +119,9 @@ class ModelCalls:
     ) -> None:
         with _Watch(receive, _WATCH_AFTER_S):
             response = await self._gateway.aroute(request, identity=caller.identity)
-        headers = call_headers(response)
         if response.outcome is not RouteOutcome.SUCCESS:
-            await reply_error(send, dialect.shape, _failure(response), headers)
-            return
+            raise _failure(response)
+        headers = call_headers(response)
         wire = response.wire
         if wire is not None and wire[0] == dialect.shape:
             await reply_json(send, wire[1], 200, headers)
@@ -161,8 +153,7 @@ class ModelCalls:
                 elif response.outcome is RouteOutcome.SUCCESS:
                     await relay.all_at_once(response)
                 else:
-                    error = _failure(response)
-                    await reply_error(relay.send, relay.shape, error, call_headers(response))
+                    raise _failure(response)
         except InvalidInputError as error:  # the answer is on record; it cannot be translated
             _log.error("a stream cannot be translated for this client: %s", error.message)
             message = "The provider's stream cannot be translated into this dialect."
@@ -248,6 +239,7 @@ def _failure(response: PromptResponse) -> HttpError:
         response.error_code or "error",
         message,
         retry_after_s=response.retry_after_s,
+        headers=call_headers(response),
     )
 
 

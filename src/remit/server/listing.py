@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from remit.providers.dialects.openai import model_list
 from remit.runtime import Runtime
 from remit.server.authentication import AuthenticatedRequest, Authenticator
-from remit.server.refusals import HttpError, Shape
-from remit.server.replies import Receive, Scope, Send, reply_error, reply_json
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send, reply_json, shape_of
 
 
 class ModelListing:
@@ -26,13 +26,8 @@ class ModelListing:
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All of them."""
-        shape = _shape(scope)
-        try:
-            known = self._known(await self._authenticator.authenticate(scope["headers"]))
-        except HttpError as error:
-            await reply_error(send, shape, error)
-            return
-        if shape == "openai":
+        known = self._known(await self._authenticator.authenticate(scope["headers"]))
+        if shape_of(scope) == "openai":
             await reply_json(send, model_list(known))
             return
         data = [_anthropic(name) for name, _ in known]
@@ -48,16 +43,11 @@ class ModelListing:
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One of them."""
-        shape = _shape(scope)
         wanted = unquote(scope["path"].removeprefix("/v1/models/"))
-        try:
-            known = dict(self._known(await self._authenticator.authenticate(scope["headers"])))
-            if wanted not in known:
-                raise HttpError(404, "model_not_found", "There is no such model here.")
-        except HttpError as error:
-            await reply_error(send, shape, error)
-            return
-        if shape == "openai":
+        known = dict(self._known(await self._authenticator.authenticate(scope["headers"])))
+        if wanted not in known:
+            raise HttpError(404, "model_not_found", "There is no such model here.")
+        if shape_of(scope) == "openai":
             await reply_json(send, model_list([(wanted, known[wanted])])["data"][0])
         else:
             await reply_json(send, _anthropic(wanted))
@@ -74,11 +64,6 @@ class ModelListing:
             if caller.identity.may_use_model(model)
             or (router.knows(model) and router.may_use(model, caller.identity))
         ]
-
-
-def _shape(scope: Scope) -> Shape:
-    asked = any(name == b"anthropic-version" for name, _ in scope["headers"])
-    return "anthropic" if asked else "openai"
 
 
 def _anthropic(name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from remit.kernel.exchange import PromptResponse, RouteOutcome
@@ -52,6 +53,7 @@ class HttpError(Exception):
         param: the field at fault.
         retry_after_s: when to try again, in seconds.
         close: whether to close the connection, as part of the request was not read.
+        headers: more headers of the answer.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class HttpError(Exception):
         param: str | None = None,
         retry_after_s: float | None = None,
         close: bool = False,
+        headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -71,6 +74,7 @@ class HttpError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.close = close
+        self.headers = headers
 
 
 def status_of(response: PromptResponse) -> int:

@@ -88,12 +88,22 @@ async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers
     await reply(send, status, body, _JSON[1], headers)
 
 
-async def reply_error(send: Send, shape: Shape, error: HttpError, headers: Headers = ()) -> None:
+async def reply_error(send: Send, shape: Shape, error: HttpError) -> None:
     """A refusal in the dialect's own shape."""
-    more = [*headers]
+    headers = [*error.headers]
     if error.retry_after_s is not None:
-        more.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
     if error.close:
-        more.append((b"connection", b"close"))
+        headers.append((b"connection", b"close"))
     body = error_body(shape, error.status, error.code, error.message, error.param)
-    await reply_json(send, body, error.status, more)
+    await reply_json(send, body, error.status, headers)
+
+
+def shape_of(scope: Scope) -> Shape:
+    """The dialect of a client, as far as its path and headers show it."""
+    if scope["path"] == "/v1/chat/completions":
+        return "openai"
+    anthropic = scope["path"].startswith("/v1/messages") or any(
+        name == b"anthropic-version" for name, _ in scope["headers"]
+    )
+    return "anthropic" if anthropic else "openai"

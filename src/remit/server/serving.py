@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.listening import http_config, listen, require_loopback, url_of
+from remit.server.listening import http_config, limit_headers, listen, require_loopback, url_of
 
 _OPTIONS = "REMIT_SERVE_OPTIONS"
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
@@ -64,7 +64,6 @@ def application() -> Any:
     from remit.server.api import api_application
     from remit.server.app import App
     from remit.server.authentication import DEVELOPER, Authenticator, key_provider, open_keys
-    from remit.server.protocol import GuardedProtocol
     from remit.server.telemetry import (
         CallLog,
         CallMetrics,
@@ -77,8 +76,7 @@ def application() -> Any:
     runtime = Runtime.open(Path(options["root"]), flags=options["flags"])
     settings = runtime.loaded.settings
     set_up_logging(settings.server.log_level, settings.server.log_format)
-    GuardedProtocol.max_header_bytes = settings.server.max_header_bytes
-    GuardedProtocol.header_timeout_s = settings.server.header_timeout_s
+    limit_headers(settings.server)
     keys = open_keys(runtime)
     provider = None if options["dev"] else key_provider(runtime, keys)
     if options["dev"]:

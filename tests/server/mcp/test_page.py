@@ -13,7 +13,7 @@ from remit.cli.serve import mcp
 from remit.gateway.auth import ROLES, Identity
 from remit.kernel.settings import default_settings
 from remit.runtime import Runtime
-from remit.server.mcp.caller import Caller
+from remit.server.mcp.callers import Caller
 from remit.server.mcp.server import all_tools
 from tests.server.mcp.running import TOP
 from tests.support.roots import new_root

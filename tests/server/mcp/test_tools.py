@@ -23,9 +23,14 @@ from remit.kernel.schemas import first_problem, schema_problem
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing.trail import create_thought_record
 from remit.runtime import Runtime
-from remit.server.mcp.caller import Caller, NotAllowedError, current_caller
-from remit.server.mcp.limits import CallSlots, RateLimit, TooManyCallsError
-from remit.server.mcp.owners import TaskOwners
+from remit.server.mcp.callers import (
+    Caller,
+    CallerError,
+    CallSlots,
+    RateLimit,
+    TaskOwners,
+    current_caller,
+)
 from remit.server.mcp.server import ToolRunner, all_tools
 from remit.server.mcp.stdio import _Lines
 from remit.server.mcp.tools import McpTool
@@ -106,7 +111,7 @@ def test_roles(tools: dict[str, McpTool]) -> None:
 
 def test_nobody_is_ever_assumed() -> None:
     with pytest.raises(LookupError):
-        current_caller()
+        current_caller.get()
 
 
 def test_whose_a_task_is(runtime: Runtime) -> None:
@@ -119,14 +124,14 @@ def test_whose_a_task_is(runtime: Runtime) -> None:
     def claim(caller: Caller, task: str, session: str = "") -> bool:
         try:
             asyncio.run(owners.claim(caller, task, session))
-        except NotAllowedError:
+        except CallerError:
             return False
         return True
 
     def reads(caller: Caller, task: str) -> bool:
         try:
             owners.require(caller, task)
-        except NotAllowedError:
+        except CallerError:
             return False
         return True
 
@@ -170,12 +175,12 @@ def test_a_token_for_a_session_that_the_runtime_began(ledger: LedgerClient) -> N
         for session in ("SES-1", "SES-2")
     )
     asyncio.run(owners.claim(first, "mine", "SES-1"))
-    with pytest.raises(NotAllowedError, match="none of this key's own"):
+    with pytest.raises(CallerError, match="none of this key's own"):
         asyncio.run(owners.claim(first, "more", "SES-2"))
     # The same agent in another session is another owner.
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(CallerError):
         owners.require(second, "mine")
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(CallerError):
         asyncio.run(owners.claim(second, "mine", "SES-2"))
 
 
@@ -184,9 +189,9 @@ def test_an_imported_task_is_nobodys(ledger: LedgerClient) -> None:
     ledger.write(LedgerEntry(event_type="THOUGHT_RECORD", submission_id="payroll", decision="plan",
                              reason="Thought recorded"))  # fmt: skip
     owners, bob = TaskOwners(ledger), Caller(Identity("bob", "agent", key_id="KEY-B"))
-    with pytest.raises(NotAllowedError, match="somebody else's"):
+    with pytest.raises(CallerError, match="somebody else's"):
         asyncio.run(owners.claim(bob, "payroll", ""))
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(CallerError):
         owners.require(bob, "payroll")
 
 
@@ -290,7 +295,7 @@ def test_thoughts_a_minute() -> None:
     for owner in ("a", "b"):
         for _ in range(3):
             rate.take(owner)
-        with pytest.raises(TooManyCallsError, match="more than 3 thoughts a minute"):
+        with pytest.raises(CallerError, match="more than 3 thoughts a minute"):
             rate.take(owner)
     unbounded = RateLimit(0)
     for _ in range(100):
@@ -311,7 +316,7 @@ async def test_slots_of_calls() -> None:
     calls.append(asyncio.ensure_future(call("b")))
     await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     assert running == ["a", "a", "b"]
-    assert isinstance(calls[3].exception(), TooManyCallsError)
+    assert isinstance(calls[3].exception(), CallerError)
     release.set()
     await asyncio.wait(calls)
     assert sorted(running) == ["a", "a", "a", "b"]
@@ -336,7 +341,7 @@ def test_two_keys_at_once_for_one_task(ledger: LedgerClient) -> None:
 def _reads(owners: TaskOwners, caller: Caller) -> bool:
     try:
         owners.require(caller, "contested")
-    except NotAllowedError:
+    except CallerError:
         return False
     return True
 

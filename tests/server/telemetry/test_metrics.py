@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -210,11 +211,12 @@ def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> No
 def test_breakers_of_unnamed_models_show_the_worst_and_are_taken_back() -> None:
     metrics = CallMetrics()
     states = {("p", "a"): CircuitState.CLOSED, ("p", "b"): CircuitState.OPEN}
-    metrics.set_breaker_states(states)
+    metrics.watch(
+        breakers=lambda: {pair: cast(Any, SimpleNamespace(state=states[pair])) for pair in states}
+    )
     other = {"provider": "p", "model": "other"}
     assert _get(_samples(metrics), "remit_breaker_state", **other) == 2
     metrics(call_report(provider_id="p", model_id="b"))  # now it has a name
-    metrics.set_breaker_states(states)
     got = _samples(metrics)
     assert _get(got, "remit_breaker_state", **other) == 0
     assert _get(got, "remit_breaker_state", provider="p", model="b") == 2
@@ -241,6 +243,7 @@ def test_a_variable_that_came_too_late_is_refused(
 
 _WORKER = """
 import json, sys
+from types import SimpleNamespace
 from remit.gateway import CircuitState
 from remit.server.telemetry import CallMetrics
 from tests.server.telemetry.calls import call_report
@@ -253,7 +256,8 @@ for line in sys.stdin:
         metrics(call_report(first_after_ms=30.0))
     for _ in range(order.get("began", 0)):
         metrics.request_started()
-    metrics.set_breaker_states({("openai", "gpt-4o-mini"): CircuitState(order["breaker"])})
+    breaker = SimpleNamespace(state=CircuitState(order["breaker"]))
+    metrics.watch(breakers=lambda: {("openai", "gpt-4o-mini"): breaker})
     print(json.dumps(metrics.render()[0].decode()), flush=True)
 """
 

@@ -21,7 +21,7 @@ from remit.runtime import Runtime
 from remit.server.authentication import DEVELOPER, Authenticator, key_provider, open_keys
 from remit.server.guard import IDENTITY, Guard
 from remit.server.listening import http_config, listen, require_loopback, url_of
-from remit.server.mcp.caller import Caller
+from remit.server.mcp.callers import Caller
 from remit.server.mcp.server import Context, all_tools, mcp_server
 from remit.server.mcp.sessions import SessionGuard
 from remit.server.refusals import HttpError

@@ -10,7 +10,7 @@ from pydantic import Field, WithJsonSchema
 from remit.agents.admin import Redactor, fit, plain
 from remit.kernel.settings import Settings
 from remit.routing.router import Router
-from remit.server.mcp.caller import current_caller
+from remit.server.mcp.callers import current_caller
 from remit.server.mcp.tools import Name, SessionId, mcp_tool
 
 _MAX_NAME = 128
@@ -121,7 +121,7 @@ class RouterTools:
             session_id: the session that the call belongs to; left out: a new one
             agent_id: the agent in whose name it is asked; left out: the key's own
         """
-        caller = current_caller()
+        caller = current_caller.get()
         return self._fitted(
             await self._router.aroute_text(
                 prompt,
@@ -166,7 +166,7 @@ class RouterTools:
                 route=route,
                 task=task,
                 operator_preference=operator_preference,
-                identity=current_caller().identity,
+                identity=current_caller.get().identity,
             )
         )
 

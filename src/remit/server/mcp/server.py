@@ -24,8 +24,7 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.secrets import redact_secrets
 from remit.kernel.settings import Settings
 from remit.runtime import Runtime
-from remit.server.mcp.caller import Caller, calling
-from remit.server.mcp.limits import CallSlots, TooManyCallsError
+from remit.server.mcp.callers import Caller, CallerError, CallSlots, current_caller
 from remit.server.mcp.records import record_tools
 from remit.server.mcp.router import RouterTools
 from remit.server.mcp.thoughts import ThoughtTools
@@ -152,12 +151,12 @@ class ToolRunner:
             )
         try:
             async with self._slots[tool.calls_model].of(caller.owner):
-                token = calling.set(caller)
+                token = current_caller.set(caller)
                 try:
                     result = await self._dispatcher.aexecute(name, arguments)
                 finally:
-                    calling.reset(token)
-        except TooManyCallsError as error:
+                    current_caller.reset(token)
+        except CallerError as error:
             return _failed(str(error))
         if result.status == "timeout" and not tool.writes:
             return _failed(

@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from remit.gateway.auth import AuthProvider, AuthUnavailableError, Identity
 from remit.kernel.errors import RemitError
 from remit.server.guard import IDENTITY, TOKEN
-from remit.server.mcp.caller import Caller
+from remit.server.mcp.callers import Caller
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
 

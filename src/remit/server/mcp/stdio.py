@@ -35,7 +35,7 @@ from remit.kernel.settings.settings import McpOfferSettings
 from remit.ledger import is_plain_text
 from remit.runtime import Runtime
 from remit.server.listening import ServerError
-from remit.server.mcp.caller import LOCAL, Caller
+from remit.server.mcp.callers import LOCAL, Caller
 from remit.server.mcp.server import all_tools, mcp_server
 
 _CHUNK = 65536

@@ -19,9 +19,7 @@ from remit.routing.trail import (
     read_input,
     verify_trail,
 )
-from remit.server.mcp.caller import NotAllowedError, current_caller
-from remit.server.mcp.limits import RateLimit
-from remit.server.mcp.owners import TaskOwners
+from remit.server.mcp.callers import CallerError, RateLimit, TaskOwners, current_caller
 from remit.server.mcp.tools import Name, SessionId, mcp_tool, object_schema
 
 _MAX_THOUGHTS = 100
@@ -94,7 +92,7 @@ class ThoughtTools:
             agent_id: who thinks; left out: the key's own agent
             session_id: the Remit session it belongs to, if any
         """
-        caller = current_caller()
+        caller = current_caller.get()
         thought = read_input(  # before anything is claimed for it
             ThoughtInput(
                 type=type,
@@ -145,7 +143,7 @@ class ThoughtTools:
         """
         self._require_readable(task_id)
         ids = self._ids(task_id, limit + 1, offset)
-        caller = current_caller()
+        caller = current_caller.get()
         found = [
             (place, record)
             for place, record in enumerate(
@@ -195,9 +193,9 @@ class ThoughtTools:
         }
 
     def _require_readable(self, task_id: str) -> None:
-        caller = current_caller()
+        caller = current_caller.get()
         if caller.restricted and not task_id:
-            raise NotAllowedError(
+            raise CallerError(
                 "A key of the role agent reads one task at a time, of its own.",
                 next_step="Name it with task_id.",
             )

@@ -17,7 +17,7 @@ from remit.agents.tools import Tool, ToolError, tool
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import Settings
-from remit.server.mcp.caller import Caller
+from remit.server.mcp.callers import Caller
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 

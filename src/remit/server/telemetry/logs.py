@@ -15,17 +15,26 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any, Literal
 
-from remit.gateway import CallReport
+from remit.gateway import MAX_ID_CHARS, CallReport
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.secrets import redact_secrets
-from remit.server.telemetry._text import name_of, one_line
+from remit.views.wording import visible
 
 _NAME = "remit"
 _SIMPLE = re.compile(r"[\w.:/@+%\[\]-]+", re.ASCII)
 _STANDARD = frozenset(
     {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"}
 )  # fmt: skip
+
+
+def name_of(value: Any) -> str:
+    """An id or name as text that any encoder takes, no longer than the gateway's longest id.
+
+    A rejected request was never checked: its ids may be of any type, length and content.
+    """
+    text = value if isinstance(value, str) else "" if value is None else str(value)
+    return text[:MAX_ID_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
 class SecretFilter(logging.Filter):
@@ -182,16 +191,16 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{_time(record)} {record.levelname} {record.name}: "
-        parts = [head + one_line(record.getMessage())]
+        parts = [head + visible(record.getMessage())]
         parts += [
-            f"{one_line(name)}={_shown(value)}"
+            f"{visible(name)}={_shown(value)}"
             for name, value in _extra(record).items()
             if value is not None and value != ""
         ]
         lines = [" ".join(parts)]
         for text in (record.exc_text, record.stack_info):
             if text:
-                lines += [f"    {one_line(line)}" for line in text.split("\n")]
+                lines += [f"    {visible(line)}" for line in text.split("\n")]
         return "\n".join(lines)
 
 
@@ -199,4 +208,4 @@ def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     if not _SIMPLE.fullmatch(text):
         text = json.dumps(text, ensure_ascii=False)
-    return one_line(text)
+    return visible(text)

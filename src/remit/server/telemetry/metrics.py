@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -20,7 +21,7 @@ from prometheus_client.values import ValueClass
 from remit.gateway import CallReport, CircuitBreaker, CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
-from remit.server.telemetry._text import name_of
+from remit.server.telemetry.logs import name_of
 
 _log = logging.getLogger("remit.telemetry")
 
@@ -65,40 +66,40 @@ class CallMetrics:
         self._lock = threading.Lock()
         self._models: dict[_Pair, _Pair] = {}
         self._codes: set[str] = set()
-        self._breakers: Callable[[], Mapping[_Pair, CircuitBreaker]] | None = None
+        self._breakers: Callable[[], Mapping[_Pair, CircuitBreaker]] = dict
         self._shown_breakers: set[_Pair] = set()
         self._registry = registry = _Registry()
         self._at_scrape = _AtScrape()
         registry.register(self._at_scrape)
+
         # Looking a label up costs more than counting: found ones are kept.
-        self._calls = functools.cache(
-            Counter("remit_calls_total", "Calls that ended.", (*_MODEL, "outcome", "error_code"),
-                    registry=registry).labels
+        def labelled(kind: Any, name: str, meaning: str, *labels: str, **more: Any) -> Any:
+            metric = kind(name, meaning, (*_MODEL, *labels), registry=registry, **more)
+            return functools.cache(metric.labels)
+
+        self._calls = labelled(
+            Counter, "remit_calls_total", "Calls that ended.", "outcome", "error_code"
+        )
+        self._duration = labelled(
+            Histogram, "remit_call_duration_seconds",
+            "From a call's coming in to its end, retries included.", buckets=_DURATIONS_S,
         )  # fmt: skip
-        self._duration = functools.cache(
-            Histogram("remit_call_duration_seconds",
-                      "From a call's coming in to its end, retries included.",
-                      _MODEL, registry=registry, buckets=_DURATIONS_S).labels
+        self._first_token = labelled(
+            Histogram, "remit_time_to_first_token_seconds",
+            "From sending to the first piece of a stream.", buckets=_FIRST_TOKENS_S,
         )  # fmt: skip
-        self._first_token = functools.cache(
-            Histogram("remit_time_to_first_token_seconds",
-                      "From sending to the first piece of a stream.",
-                      _MODEL, registry=registry, buckets=_FIRST_TOKENS_S).labels
+        self._tokens = labelled(
+            Counter, "remit_tokens_total",
+            "Tokens of the calls' last attempts; cached_input is a part of input, reasoning of "
+            "output.", "type",
         )  # fmt: skip
-        self._tokens = functools.cache(
-            Counter("remit_tokens_total",
-                    "Tokens of the calls' last attempts; cached_input is a part of input, "
-                    "reasoning of output.",
-                    (*_MODEL, "type"), registry=registry).labels
+        self._cost = labelled(
+            Counter, "remit_cost_usd_total", "Cost of the calls' last attempts in US dollars.",
+            "certainty",
         )  # fmt: skip
-        self._cost = functools.cache(
-            Counter("remit_cost_usd_total", "Cost of the calls' last attempts in US dollars.",
-                    (*_MODEL, "certainty"), registry=registry).labels
-        )  # fmt: skip
-        self._unpriced = functools.cache(
-            Counter("remit_unpriced_calls_total", "Calls whose cost nobody knows.", _MODEL,
-                    registry=registry).labels
-        )  # fmt: skip
+        self._unpriced = labelled(
+            Counter, "remit_unpriced_calls_total", "Calls whose cost nobody knows."
+        )
         self._attempts = Counter(
             "remit_attempts_total", "Requests sent to providers, retries and fallbacks included.",
             registry=registry,
@@ -119,6 +120,10 @@ class CallMetrics:
             "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
+        # How many HTTP requests are answered, and how many came without a valid key.
+        self.request_started = self._in_progress.inc
+        self.request_ended = self._in_progress.dec
+        self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
         """Count one call that has ended."""
@@ -149,18 +154,6 @@ class CallMetrics:
         elif response.cost_certainty:
             self._cost(*model, response.cost_certainty).inc(response.cost_incurred)
 
-    def request_started(self) -> None:
-        """Count an HTTP request that came in."""
-        self._in_progress.inc()
-
-    def request_ended(self) -> None:
-        """Count an HTTP request that was answered, or whose client is gone."""
-        self._in_progress.dec()
-
-    def refused_key(self) -> None:
-        """Count an HTTP request without a valid key."""
-        self._refused_keys.inc()
-
     def watch(
         self,
         *,
@@ -179,28 +172,22 @@ class CallMetrics:
         if breakers is not None:
             self._breakers = breakers
         if in_flight_calls is not None:
-            self._at_scrape.add(
-                "remit_in_flight_calls", "Calls on record that have not ended.", in_flight_calls
-            )
+            self._at_scrape.readers["remit_in_flight_calls"] = (
+                "Calls on record that have not ended.", in_flight_calls,
+            )  # fmt: skip
         if ledger_entries is not None:
-            self._at_scrape.add("remit_ledger_entries", "Entries of the ledger.", ledger_entries)
+            entries = ("Entries of the ledger.", ledger_entries)
+            self._at_scrape.readers["remit_ledger_entries"] = entries
 
     def refresh(self) -> None:
-        """Show the current states of the watched circuit breakers."""
-        if self._breakers is not None:
-            self.set_breaker_states(
-                {pair: breaker.state for pair, breaker in self._breakers().items()}
-            )
-
-    def set_breaker_states(self, states: Mapping[tuple[str, str], CircuitState]) -> None:
-        """Show these circuit breakers, by provider and model, instead of those shown before.
+        """Show the current states of the watched circuit breakers.
 
         Of several that share a label the worst is shown.
         """
         shown: dict[_Pair, int] = {}
-        for pair, state in states.items():
+        for pair, breaker in self._breakers().items():
             label = self._models.get(pair) or self._labels_of(*pair, answered=False)
-            shown[label] = max(shown.get(label, 0), _STATES[state])
+            shown[label] = max(shown.get(label, 0), _STATES[breaker.state])
         with self._lock:
             for gone in self._shown_breakers - shown.keys():
                 self._breaker_state.labels(*gone).set(0)
@@ -260,19 +247,14 @@ class _AtScrape(Collector):
     """Numbers that are read when the metrics are; one that cannot be read is left out."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, tuple[str, Callable[[], int]]] = {}
-
-    def add(self, name: str, meaning: str, read: Callable[[], int]) -> None:
-        self._readers[name] = (meaning, read)
+        self.readers: dict[str, tuple[str, Callable[[], int]]] = {}
 
     def collect(self) -> Iterator[Metric]:
-        for name, (meaning, read) in self._readers.items():
+        for name, (meaning, read) in self.readers.items():
             try:
-                value = read()
+                yield GaugeMetricFamily(name, meaning, read())
             except Exception as error:  # noqa: BLE001 - the other metrics are needed all the more
                 _log.warning("%s cannot be read: %s", name, type(error).__name__)
-                continue
-            yield GaugeMetricFamily(name, meaning, value)
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: registering must not read anything."""
@@ -300,16 +282,10 @@ def _forget_dead_processes(directory: Path) -> None:
     """Drop the gauges of processes that have ended; their counters stay."""
     for path in directory.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
-        if pid.isdigit() and not _is_alive(int(pid)):
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
             with contextlib.suppress(FileNotFoundError):  # another process dropped it
                 mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        except (PermissionError, ValueError):  # another user's, or no process's file
+            continue

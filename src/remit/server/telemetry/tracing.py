@@ -18,7 +18,7 @@ from remit._version import __version__
 from remit.gateway import CallReport
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.server.telemetry._text import name_of
+from remit.server.telemetry.logs import name_of
 
 try:
     from opentelemetry import trace as _trace

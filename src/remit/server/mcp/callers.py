@@ -1,0 +1,280 @@
+"""The caller of a tool: in whose name it acts, its tasks, and its share of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from remit.gateway.auth import Identity
+from remit.kernel.errors import RemitError
+from remit.ledger import EntryNotFoundError, LedgerClient, Transaction
+from remit.routing.trail import ThoughtRecord
+
+LOCAL = Identity("local-operator", "operator", key_id="local", user_id="local-operator")
+"""The caller over stdio, who started ``remit mcp``; the user id lets a budget be set."""
+
+# Under ids of this form the runtime itself records thoughts, such as routing decisions.
+_RESERVED = ("SES-", "WO-", "DEC-", "LED-")
+_WRITER = "recorded_by"
+_BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
+_MINUTE_S = 60.0
+
+
+class CallerError(RemitError):
+    """The caller may not do this, or not so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The caller of a tool.
+
+    Attributes:
+        identity: as its key was authenticated.
+    """
+
+    identity: Identity
+
+    @property
+    def restricted(self) -> bool:
+        """Whether it sees only what is its own, as agents do."""
+        return self.identity.role == "agent"
+
+    @property
+    def owner(self) -> str:
+        """The owner of what it records: one for all keys of a user.
+
+        Without a key, the agent in the one session that its token was made for.
+        """
+        identity = self.identity
+        if identity.user_id:
+            return f"user:{identity.user_id}"
+        if identity.key_id:
+            return f"key:{identity.key_id}"
+        if identity.session_id:  # as JSON: names hold anything
+            return f"token:{orjson.dumps([identity.session_id, identity.name]).decode()}"
+        return f"name:{identity.name}"
+
+    def agent_id(self, requested: str) -> str:
+        """The agent in whose name it acts: the requested one, else its own.
+
+        Raises:
+            CallerError: the key may not act as that agent.
+        """
+        agents = self.identity.agents
+        found = requested or (agents[0] if agents else self.identity.name)
+        if not self.identity.may_act_as(found):
+            raise CallerError(
+                f"This key may not act as the agent {found!r}.",
+                next_step="Leave agent_id out, or ask the operator for a key that may.",
+            )
+        return found
+
+    def session_id(self, requested: str) -> str:
+        """The session that it works in: the requested one, else that of its token.
+
+        Raises:
+            CallerError: its token is for another session.
+        """
+        own = self.identity.session_id
+        if own and requested not in ("", own):
+            raise CallerError(
+                "This token is for another session.", next_step="Leave session_id out."
+            )
+        return requested or own
+
+
+current_caller: ContextVar[Caller] = ContextVar("remit_mcp_caller")
+"""Set by the server around each call, for the tool's thread too; there is no default."""
+
+
+class TaskOwners:
+    """Gives a task to the key that records its first thought over MCP.
+
+    What routing and the root's own agents recorded has no owner here: an agent's key cannot read
+    it, not even where it was recorded under a task that the key began.
+
+    Args:
+        ledger: in whose database it is kept.
+    """
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self._ledger = ledger
+
+    async def claim(self, caller: Caller, task_id: str, session_id: str) -> None:
+        """Let ``caller`` write to a task, and give it the task if nobody has written to it.
+
+        A refusal changes nothing; a session is given to nobody.
+
+        Args:
+            caller: who writes.
+            task_id: the task.
+            session_id: the session that is named with it; a key may name only its own.
+
+        Raises:
+            CallerError: somebody else began the task or the session.
+        """
+        if not caller.restricted:
+            return
+        # The token itself says that it is for that session.
+        named = "" if session_id == caller.identity.session_id else session_id
+        problem = "task"
+        if not task_id.startswith(_RESERVED):
+            owner = caller.owner
+            problem = await self._ledger.submit(lambda tx: _claim(tx, owner, task_id, named))
+        if problem == "session":
+            raise CallerError(
+                "This session is none of this key's own.",
+                next_step="Leave session_id out, or name one in which it called router_route.",
+            )
+        if problem:
+            raise CallerError(
+                "This task is somebody else's.",
+                next_step="Choose another task_id; it may be any text that is new and begins "
+                f"with none of {', '.join(_RESERVED)}.",
+            )
+
+    def require(self, caller: Caller, task_id: str) -> None:
+        """Let ``caller`` read a task. Blocks.
+
+        Raises:
+            CallerError: it is not the owner; whether there is such a task is not said.
+        """
+        if not caller.restricted:
+            return
+        rows = self._ledger.select("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
+        if not rows or rows[0][0] != caller.owner:
+            raise CallerError(
+                "This key began no task of that id, and may read no other.",
+                next_step="Name a task_id that it recorded thoughts under.",
+            )
+
+    def mark(self, caller: Caller) -> dict[str, Any]:
+        """Metadata of a thought that says who wrote it."""
+        key_id = caller.identity.key_id
+        return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
+
+    def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
+        """Whether ``caller`` may read a record of a task of its own: it wrote it. Blocks."""
+        if not caller.restricted:
+            return True
+        try:
+            metadata = self._ledger.read(record.entry_id).metadata
+        except EntryNotFoundError:
+            return False
+        return bool(metadata.get(_WRITER) == caller.owner)
+
+
+def _claim(tx: Transaction, owner: str, task_id: str, session_id: str) -> str:
+    """Give the task to ``owner``; ``"session"`` or ``"task"`` when that is somebody else's."""
+    if session_id and _session_owner(tx, session_id) != owner:
+        return "session"
+    rows = tx.execute("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
+    if rows:
+        return "" if rows[0][0] == owner else "task"
+    # Routing records its decisions under the session's id, whatever that looks like.
+    if _session_owner(tx, task_id) not in (None, owner):
+        return "task"
+    # The entries, not the trail's table: that is filled later where a ledger was imported.
+    if tx.execute(
+        "SELECT 1 FROM entries WHERE submission_id = ? AND event_type = 'THOUGHT_RECORD' LIMIT 1",
+        (task_id,),
+    ):
+        return "task"
+    tx.execute("INSERT INTO task_owners VALUES (?, ?)", (task_id, owner))
+    return ""
+
+
+def _session_owner(tx: Transaction, session_id: str) -> str | None:
+    """Owner of a session; empty for the runtime's own, ``None`` for one that was never begun."""
+    rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
+    if rows:
+        return str(rows[0][0])
+    marks = ", ".join("?" * len(_BEGUN))
+    begun = tx.execute(
+        f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks}) LIMIT 1",
+        (session_id, *_BEGUN),
+    )
+    return "" if begun else None
+
+
+class CallSlots:
+    """Limits the calls that run at once, of all callers and of each.
+
+    Args:
+        at_once: most of all callers.
+        per_caller: most of one caller.
+        waiting: most of one caller that wait for a slot.
+    """
+
+    def __init__(self, at_once: int, per_caller: int, waiting: int) -> None:
+        self._slots = asyncio.Semaphore(at_once)
+        self._per_caller = per_caller
+        self._most = per_caller + waiting
+        self._own: dict[str, asyncio.Semaphore] = {}
+        self._calls: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def of(self, owner: str) -> AsyncIterator[None]:
+        """Run the block in a slot of ``owner``.
+
+        Raises:
+            CallerError: too many of its calls wait already.
+        """
+        if self._calls[owner] >= self._most:
+            raise CallerError(
+                f"{self._calls[owner]} calls of this caller are under way already. Nothing was "
+                "done.",
+                next_step="Wait for answers before you call again.",
+            )
+        self._calls[owner] += 1
+        own = self._own.setdefault(owner, asyncio.Semaphore(self._per_caller))
+        try:
+            # Its own slot first: a call that waits for that takes no slot from other callers.
+            async with own, self._slots:
+                yield
+        finally:
+            self._calls[owner] -= 1
+            if not self._calls[owner]:
+                del self._calls[owner], self._own[owner]
+
+
+class RateLimit:
+    """Limits each caller to a number a minute, spread evenly; as many at once after a rest.
+
+    Args:
+        per_minute: how many; 0 for any number.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._free_from: dict[str, float] = {}  # when the caller's full share is free again
+
+    def take(self, owner: str) -> None:
+        """Count one.
+
+        Raises:
+            CallerError: it is one too many just now; it was not counted.
+        """
+        if not self._per_minute:
+            return
+        now, each = time.monotonic(), _MINUTE_S / self._per_minute
+        free_from = max(self._free_from.get(owner, now), now) + each
+        if free_from - now > _MINUTE_S + each / 2:
+            raise CallerError(
+                f"This key records more than {self._per_minute} thoughts a minute. Nothing was "
+                "recorded.",
+                next_step="Wait a little, and record fewer.",
+            )
+        if len(self._free_from) > self._per_minute:  # callers at rest need not be known
+            self._free_from = {
+                name: until for name, until in self._free_from.items() if until > now
+            }
+        self._free_from[owner] = free_from
