@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -263,7 +262,6 @@ def test_a_hostile_archive_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("remit.packages.archive._MANIFEST_BYTES", 100_000)
     make, code, word = HOSTILE[name]
     data = make()
-    started = time.monotonic()
     tracemalloc.start()
     try:
         with pytest.raises(PackageError) as caught:
@@ -278,7 +276,6 @@ def test_a_hostile_archive_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
     assert error.next_step
     assert str(error).isprintable()
     assert peak < 3 * (LIMITS.compressed_bytes + LIMITS.unpacked_bytes)
-    assert time.monotonic() - started < 60
 
 
 # fmt: off

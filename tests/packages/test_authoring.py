@@ -23,6 +23,7 @@ from remit.packages import (
     read_archive,
 )
 from remit.packages.authoring import new_package, update_hashes
+from remit.packages.manifest_file import PLACES
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 from tests.support.agents import anthropic_runtime
 from tests.support.wire import anthropic_answer, message, tool_use
@@ -64,29 +65,14 @@ def test_hashes_follow_the_files_and_classifications_stay(tmp_path: Path) -> Non
     assert read_archive(io.BytesIO(pack(directory)), LIMITS).manifest == manifest
 
 
-@pytest.mark.parametrize(
-    ("path", "classification"),
-    [
-        ("HO1/contracts/PRC-A-001.json", "contract"),
-        ("HO1/prompt_packs/PRM-A-001.txt", "prompt_pack"),
-        ("HO2/agents/a.json", "agent"),
-        ("HOT/schemas/a.schema.json", "schema"),
-        ("HOT/specs/SPEC-A.json", "spec"),
-        ("HOT/frameworks/FMWK-A.json", "framework"),
-        ("HOT/policy/a.md", "policy"),
-        ("HOT/prices/prices.toml", "prices"),
-        ("HOT/routing/weights.json", "weights"),
-        ("HOT/acceptance/PKG-A-001.json", "acceptance"),
-        ("HOT/config/defaults.toml", "config"),
-        ("HO1/contracts.md", "document"),
-        ("HO2/notes/a.txt", "document"),
-    ],
-)
-def test_a_new_file_is_what_its_place_says(tmp_path: Path, path: str, classification: str) -> None:
+def test_a_new_file_is_what_its_place_says(tmp_path: Path) -> None:
     directory = directory_of(tmp_path / "p", {})
-    write(directory, path)
+    expected = {f"{place}a.json": kind for place, kind in PLACES.items()}
+    expected |= dict.fromkeys(("HO1/contracts.md", "HO2/notes/a.txt"), "document")
+    for path in expected:
+        write(directory, path)
     update_hashes(directory)
-    assert stated(directory) == {path: (sha256(b"x"), classification)}
+    assert stated(directory) == {path: (sha256(b"x"), kind) for path, kind in expected.items()}
 
 
 def test_the_rest_of_the_manifest_stays_and_the_layout_is_stable(tmp_path: Path) -> None:
@@ -120,7 +106,7 @@ def test_the_rest_of_the_manifest_stays_and_the_layout_is_stable(tmp_path: Path)
         [1, {"path": 1, "classification": 2}],
     ],
 )
-def test_assets_that_are_wrong_are_mended(tmp_path: Path, assets: object) -> None:
+def test_assets_that_are_wrong_are_corrected(tmp_path: Path, assets: object) -> None:
     value = manifest_of({}, assets=assets)
     if assets is None:
         del value["assets"]
@@ -143,13 +129,22 @@ def test_what_a_killed_update_left_is_no_file_of_the_package(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("path", "code"),
-    [("README.md", "bad_path"), ("HO1/a:b", "bad_path"), ("HO1/" + "x" * 65, "path_too_long")],
+    [
+        ("README.md", "bad_path"),
+        ("HO1/a:b", "bad_path"),
+        ("HO1/" + "x" * 65, "path_too_long"),
+        ("HO1/link.txt", "link"),
+    ],
 )
 def test_a_file_that_no_package_holds_is_named_and_nothing_written(
     tmp_path: Path, path: str, code: str
 ) -> None:
     directory = directory_of(tmp_path / "p")
-    write(directory, path)
+    if code == "link":
+        (tmp_path / "secret").write_text("secret")
+        (directory / path).symlink_to(tmp_path / "secret")
+    else:
+        write(directory, path)
     write(directory, "HO1/fine.txt")
     before = (directory / "manifest.json").read_bytes()
     with pytest.raises(PackError, match=path.partition(":")[0]) as caught:
@@ -158,24 +153,12 @@ def test_a_file_that_no_package_holds_is_named_and_nothing_written(
     assert (directory / "manifest.json").read_bytes() == before
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    directory = directory_of(tmp_path / "p")
-    (tmp_path / "secret").write_text("secret")
-    (directory / "HO1/link.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(PackError) as caught:
-        update_hashes(directory)
-    assert caught.value.code == "link"
-
-
 @pytest.mark.parametrize("text", [b"[]", b"{", b'{"a": 1, "a": 2}', encoded({"title": "x"})])
 def test_what_is_no_manifest_otherwise_is_left_alone(tmp_path: Path, text: bytes) -> None:
     directory = directory_of(tmp_path / "p", FILES, text)
     with pytest.raises(ManifestError):
         update_hashes(directory)
     assert (directory / "manifest.json").read_bytes() == text
-
-
-def test_no_directory_is_told(tmp_path: Path) -> None:
     with pytest.raises(PackError, match=r"manifest\.json cannot be read"):
         update_hashes(tmp_path / "nowhere")
 

@@ -85,7 +85,7 @@ def anna(keys: dict[str, PackageKey]) -> PackageKey:
 def trusting(*keys: PackageKey, threshold: int = 1) -> TrustPolicy:
     policy = TrustPolicy()
     for key in keys:
-        policy = policy.with_key(key.public, key.name, at=NOW)
+        policy = policy.with_key(key.public, key.name)
     return policy.with_threshold(threshold)
 
 

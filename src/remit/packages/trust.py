@@ -117,8 +117,9 @@ def change_trust(
     if new == old:
         return TrustChange(old, "", "")
     what = _describe(old, new) + (f": {reason}" if reason else "")
+    data = new.encoded()
     metadata = {
-        "file": TrustPolicy.FILE, "sha256": new.digest, "by": by, "policy": new.encoded().decode(),
+        "file": TrustPolicy.FILE, "sha256": _digest(data), "by": by, "policy": data.decode(),
     }  # fmt: skip
     entry = LedgerEntry(_EVENT, TrustPolicy.FILE, "CHANGED", what, metadata=metadata)
 

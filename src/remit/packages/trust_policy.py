@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, shipped_schema
 from remit.packages.errors import PackageKeyError, TrustError
@@ -105,11 +104,6 @@ class TrustPolicy:
         value = {"schema_version": _VERSION, **asdict(self)}
         return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
-    @property
-    def digest(self) -> str:
-        """``sha256:`` and the SHA-256 of :meth:`encoded` in hex."""
-        return f"sha256:{sha256_hex(self.encoded())}"
-
     def save(self, path: Path) -> None:
         """Write the file, mode 0644: all of it or none, however the process ends.
 
@@ -152,14 +146,7 @@ class TrustPolicy:
             )
         return found[0]
 
-    def with_key(
-        self,
-        public: str,
-        name: str,
-        packages: Iterable[str] | None = None,
-        *,
-        at: datetime | None = None,
-    ) -> Self:
+    def with_key(self, public: str, name: str, packages: Iterable[str] | None = None) -> Self:
         """This policy and one more key; or, where it is there, with that name and those packages.
 
         A retired key is active again; a revoked one never. What changes nothing gives ``self``.
@@ -169,7 +156,6 @@ class TrustPolicy:
             name: one line of at most 100 characters, unlike those of the others.
             packages: ids of packages that it may sign, in which ``*`` matches anything; when left
                 out, those of before, or all for a new key.
-            at: when, with its zone; now when left out.
 
         Raises:
             PackageKeyError: ``bad_key``: ``public`` is not a key.
@@ -188,20 +174,17 @@ class TrustPolicy:
             )
         if packages is None:
             packages = ("*",) if old is None else old.packages
-        new = TrustedKey(key_id, name, public, "active", tuple(packages), _now(at))
+        new = TrustedKey(key_id, name, public, "active", tuple(packages), _now())
         if old is not None and replace(new, changed=old.changed) == old:
             return self
         return self.parse(self._with(new).encoded(), "The new list of keys")
 
-    def with_status(
-        self, given: str, status: Literal["retired", "revoked"], *, at: datetime | None = None
-    ) -> Self:
+    def with_status(self, given: str, status: Literal["retired", "revoked"]) -> Self:
         """This policy with a key retired or revoked, see :class:`TrustedKey`.
 
         Args:
             given: the key's id, or at least its first eight digits.
             status: revoking is for good.
-            at: when, with its zone; now when left out.
 
         Raises:
             TrustError: ``no_such_key``; ``revoked_key``: it cannot be retired any more;
@@ -211,7 +194,7 @@ class TrustPolicy:
         if key.status == status:
             return self
         _check_not_revoked(key)
-        changed = self._with(replace(key, status=status, changed=_now(at)))
+        changed = self._with(replace(key, status=status, changed=_now()))
         if key.status == "active":  # a key that signs nothing anyway makes none fewer
             changed._check_threshold(
                 "Trust another key first (`remit package trust add`), or lower the threshold "
@@ -273,8 +256,8 @@ def format_time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _now(at: datetime | None) -> str:
-    return format_time(datetime.now(UTC) if at is None else at)
+def _now() -> str:
+    return format_time(datetime.now(UTC))
 
 
 def _check(keys: Sequence[TrustedKey]) -> None:
