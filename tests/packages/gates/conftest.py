@@ -1,8 +1,10 @@
-"""Roots to look through: made once with everything that ships, copied for each test."""
+"""Roots to check: made once with everything that ships, copied for each test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.kernel.settings import Settings, load_settings
+from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
 from remit.packages.gates import GateContext, GateReport, GateResult, check_gates
 from remit.runtime.installation import gate_context
@@ -24,47 +25,56 @@ class House:
     """A root that a test changes before it looks.
 
     Attributes:
+        path: its directory.
         flags: settings by dotted key.
-        changes: fields of the context that are to be others.
+        changes: fields of the context that differ.
     """
 
-    root: Root
+    path: Path
     flags: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def path(self) -> Path:
-        """Its directory."""
-        return self.root.path
-
-    def settings(self) -> Settings:
-        """In force."""
-        return load_settings(self.root.config, flags=self.flags, installed=False).settings
-
-    @contextmanager
-    def ledger(self) -> Iterator[LedgerClient]:
-        """Its record, open."""
-        with open_root_ledger(self.root, self.settings().ledger) as ledger:
-            yield ledger
 
     @contextmanager
     def context(self) -> Iterator[GateContext]:
         """What gates look at."""
-        loaded = load_settings(self.root.config, flags=self.flags, installed=False)
-        with self.ledger() as ledger:
-            found = gate_context(self.root, ledger, loaded)
-            model: Any = lambda: ("local", loaded.settings.local.model)  # noqa: E731
-            yield replace(found, **{"model": model, **self.changes})
+        root = Root(self.path)
+        loaded = load_settings(root.config, flags=self.flags, installed=False)
+        local = "local", loaded.settings.local.model
+        with open_root_ledger(root, loaded.settings.ledger) as ledger:
+            found = gate_context(root, ledger, loaded)
+            yield replace(found, **{"model": lambda: local, **self.changes})
+
+    @contextmanager
+    def ledger(self) -> Iterator[LedgerClient]:
+        """Its record, open."""
+        with self.context() as context:
+            yield context.ledger
+
+    @contextmanager
+    def database(self) -> Iterator[sqlite3.Connection]:
+        """The ledger's file, to be damaged."""
+        connection = sqlite3.connect(self.path / "ledger.db")
+        try:
+            yield connection
+            connection.commit()
+        finally:
+            connection.close()
 
     def check(self, *gates: str, full: bool = False) -> GateReport:
-        """What gates say."""
+        """What gates report."""
         with self.context() as context:
             return check_gates(context, gates or None, full=full, by="test")
 
     def one(self, gate: str, *, full: bool = False) -> GateResult:
-        """What one gate says."""
+        """What one gate reports."""
         (result,) = self.check(gate, full=full).gates
         return result
+
+    def passes(self, gate: str, *, full: bool = False) -> str:
+        """The message of a gate that passes."""
+        result = self.one(gate, full=full)
+        assert result.passed, result.errors
+        return result.message
 
     def errors(self, gate: str) -> str:
         """What one gate finds wrong; each finding says what to do."""
@@ -73,13 +83,25 @@ class House:
         assert all(finding.next_step for finding in result.findings), result.findings
         return " | ".join(result.errors)
 
-    def write(self, path: str, text: str) -> None:
-        """Put a file into the root, whatever is there."""
+    def write(self, path: str, content: str | Mapping[str, Any]) -> None:
+        """Put a text or JSON into a file of the root, whatever is there."""
         (self.path / path).parent.mkdir(parents=True, exist_ok=True)
+        text = content if isinstance(content, str) else json.dumps(content)
         (self.path / path).write_text(text)
 
+    def read(self, path: str) -> dict[str, Any]:
+        """The JSON of a file of the root."""
+        found: dict[str, Any] = json.loads((self.path / path).read_bytes())
+        return found
 
-def fails(error: RemitError) -> Any:
+    def empty_ledger(self) -> None:
+        """Put an empty ledger into the place of its own."""
+        for file in self.path.glob("ledger.db*"):
+            file.unlink()
+        LedgerClient(self.path / "ledger.db").close()
+
+
+def fails(error: Exception) -> Any:
     """A call that raises."""
 
     def call() -> Any:
@@ -91,4 +113,4 @@ def fails(error: RemitError) -> Any:
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     """A root of the test's own."""
-    return House(Root(new_root(tmp_path / "root")))
+    return House(new_root(tmp_path / "root"))

@@ -6,8 +6,7 @@ raises nothing for what it looks at: a file that is missing or cannot be read is
 
 from remit.packages.checks.acceptance import check_acceptance
 from remit.packages.checks.attestation import check_attestation
-from remit.packages.checks.files import Files, Overlay, RootDisk
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Files, Finding, Overlay, RootDisk
 from remit.packages.checks.ownership import (
     check_modules,
     check_ownership,

@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.contracts import check_examples
 from remit.kernel.schemas import first_problem
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Finding
 from remit.packages.checks.view import SHAPES, Documents, PackageView
 from remit.providers.prices import Price, PriceTable, Usage
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.packages.checks.files import RootDisk, compare_file
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Finding, RootDisk, compare_file
 from remit.packages.errors import PackageError
 from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
 from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
 from remit.packages.registry import InstalledPackage, Registry
+from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 from remit.packages.verification import check_envelope
 
@@ -76,8 +76,6 @@ def check_attestation(
 
 def _root_key(root: Path, policy: TrustPolicy) -> Iterator[Finding]:
     """The key in the place of the root's own is one that may sign."""
-    from remit.packages.shipped import is_root_key, root_key_path  # which needs the checks
-
     place = root_key_path(Root(root))
     if os.path.lexists(place) and not is_root_key(policy, PackageKey.load(place)):
         problem = f"{place.relative_to(root).as_posix()} is not a key that is trusted on record."

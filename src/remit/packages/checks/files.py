@@ -1,4 +1,4 @@
-"""The governed files of a root, as checks read them: the disk, or the disk as it would be."""
+"""Files of a root as checks read them, and what is wrong with one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,36 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.checks.finding import Finding
+from remit.kernel.errors import RemitError
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 from remit.packages.placement import RESERVED
 
-__all__ = ["Files", "Overlay", "RootDisk", "compare_file", "reserved"]
+__all__ = ["Files", "Finding", "Overlay", "RootDisk", "compare_file", "reserved"]
 
 _ENGINE_FILES = ("", "-wal", "-shm", "-journal")  # what SQLite puts beside a database
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong.
+
+    Attributes:
+        message: a sentence: what is wrong, and why.
+        next_step: what to do about it.
+    """
+
+    message: str
+    next_step: str = ""
+
+    @classmethod
+    def of(cls, error: RemitError, next_step: str = "") -> Self:
+        """What an error says; ``next_step`` where it has none of its own."""
+        return cls(error.message, error.next_step or next_step)
 
 
 class Files(Protocol):

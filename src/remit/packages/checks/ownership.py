@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.checks.files import RootDisk, compare_file, reserved
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Finding, RootDisk, compare_file, reserved
 from remit.packages.distribution import Distribution
 from remit.packages.paths import folded
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from remit.contracts import PromptContract
 from remit.kernel.settings import default_settings
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Finding
 from remit.packages.checks.view import PackageView
 from remit.packages.documents import AgentDocument
 from remit.packages.permissions import permits

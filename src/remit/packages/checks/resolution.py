@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Finding
 from remit.packages.checks.permissions import allows_path, check_agents, check_contracts
 from remit.packages.checks.view import RULES, SHAPES, PackageView
 from remit.packages.dependencies import unmet

@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from remit.contracts import ContractError, PromptContract, PromptPack
-from remit.packages.checks.files import Files
-from remit.packages.checks.finding import Finding
+from remit.packages.checks.files import Files, Finding
 from remit.packages.documents import (
     Acceptance,
     AcceptanceCase,

@@ -2,54 +2,111 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
 
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
-from remit.packages.checks import Finding, check_ceilings, check_dependencies, check_installed
-from remit.packages.gates.context import GateContext
-from remit.packages.gates.report import Checked
-from remit.packages.gates.uses import Permitted, Use, configured_uses, recorded_uses
+from remit.kernel.settings import Settings
+from remit.ledger import LedgerClient, LedgerEntry
+from remit.packages.checks import (
+    Finding,
+    allows_model,
+    check_ceilings,
+    check_dependencies,
+    check_installed,
+)
+from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
+from remit.packages.manifest import Permissions
+from remit.packages.permissions import permits
+from remit.packages.registry import InstalledPackage
 
-__all__ = ["check_constraints"]
+__all__ = ["check_constraints", "recorded_uses"]
 
 _PERMIT = "Install a package that permits it, or take it out of use."
+_USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
-def check_constraints(context: GateContext, *, full: bool) -> Checked:
-    """Gate G3.
+class Use(NamedTuple):
+    """A tool or model that is used.
+
+    Attributes:
+        kind: ``tool`` or ``model``.
+        name: the tool's id, or the model as its provider calls it.
+        provider_id: of a model; empty where it is not known.
+        requested: the name that a model was asked for by; empty where there is none.
+    """
+
+    kind: str
+    name: str
+    provider_id: str = ""
+    requested: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For people: ``the model openai/gpt-4o-mini``."""
+        name = f"{self.provider_id}/{self.name}" if self.provider_id else self.name
+        return f"the {self.kind} {name}"
+
+
+class Permitted:
+    """What some packages together permit.
 
     Args:
-        context: of the root.
-        full: read the whole ledger, however great.
+        permissions: of each of them.
     """
+
+    def __init__(self, permissions: Iterable[Permissions] = ()) -> None:
+        granted = list(permissions)
+        self._tools = {name for one in granted for name in one.tools}
+        self._models = {name for one in granted for name in one.models}
+        self.allows = functools.cache(self._allows)
+        """Whether one of them permits a use."""
+
+    def _allows(self, use: Use) -> bool:
+        if use.kind == "tool":
+            return permits(self._tools, use.name)
+        names = [use.name]
+        # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
+        if use.requested and use.name.startswith(use.requested):
+            names.append(use.requested)
+        return any(allows_model(self._models, use.provider_id, name) for name in names)
+
+
+def check_constraints(context: GateContext) -> GateRun:
+    """Gate G3."""
     view, packages = context.packages, context.registry.packages
+    yield from check_installed(context.registry)
+    yield from check_ceilings(view)
+    yield from check_dependencies(context.registry)
+    yield from _settings(context)
     permitted = Permitted(package.manifest.permissions for package in packages.values())
+    model = "", ""
+    try:
+        model = context.model()
+    except RemitError as error:
+        problem = f"Which model answers by default is not known: {error.message}"
+        yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
+    for where, use in _configured_uses(context, model):
+        if not permitted.allows(use):
+            yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
     entries = context.ledger.count()
-    mark = context.mark("G3", entries, full=full)
-    used: Counter[Use] = Counter()
-    forbidden: dict[Use, list[str]] = {}
+    mark = context.mark("G3", entries)
+    used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
     for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
-        used[use] += 1
+        first, times = used.setdefault(use, ("", 0))
         if not allowed and not permitted.allows(use):
-            forbidden.setdefault(use, []).append(entry.id)
-    findings = [
-        *check_installed(context.registry),
-        *check_ceilings(view),
-        *check_dependencies(context.registry),
-        *_settings(context),
-        *_configured(context, permitted),
-    ]
-    for use, ids in forbidden.items():
-        problem = (
-            f"T{use.shown[1:]} was used (entries: {len(ids)}, the first {ids[0]}), and no package "
-            "permits it, nor did one then."
-        )
-        findings.append(Finding(problem, _PERMIT))
+            used[use] = first or entry.id, times + 1
+    for use, (first, times) in used.items():
+        if times:
+            problem = (
+                f"T{use.shown[1:]} was used (entries: {times}, the first {first}), and no "
+                "package permits it, nor did one then."
+            )
+            yield Finding(problem, _PERMIT)
     ceilings = sum(len(framework.config) for framework in view.documents.frameworks.values())
     needed = sum(len(package.manifest.dependencies) for package in packages.values())
     message = (
@@ -59,7 +116,7 @@ def check_constraints(context: GateContext, *, full: bool) -> Checked:
     )
     if mark.verified:
         message += f"; uses in the {mark.verified_entries} entries before were {mark.verified}"
-    return Checked(findings, message, {"verified_entries": entries})
+    return Summary(message, {"verified_entries": entries})
 
 
 def _settings(context: GateContext) -> Iterator[Finding]:
@@ -111,13 +168,90 @@ def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
     return True, str(value) if isinstance(value, SecretStr) else value
 
 
-def _configured(context: GateContext, permitted: Permitted) -> Iterator[Finding]:
-    model: tuple[str, str] | None = None
-    try:
-        model = context.model()
-    except RemitError as error:
-        problem = f"Which model answers by default is not known: {error.message}"
-        yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
-    for where, use in configured_uses(context.settings, model, context.packages):
-        if not permitted.allows(use):
-            yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
+def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[tuple[str, Use]]:
+    """What the configuration, agents and contracts put to use, and where they say so.
+
+    ``model`` is the provider and model that answer when a call names none; empty where unknown.
+    """
+    settings, found = context.settings, context.packages.documents
+    for tool_id in settings.chat.tools_allowed:
+        yield "chat.tools_allowed", Use("tool", tool_id)
+    for agent, package_id in found.agents.values():
+        for tool_id in agent.tools:
+            yield f"the agent {agent.agent_id} of {package_id}", Use("tool", tool_id)
+    if model[1]:
+        yield "model.default", Use("model", model[1], model[0])
+    for name in settings.routing.models:
+        yield f"routing.models.{name}", _named(settings, name, model)
+    for name, others in settings.gateway.fallbacks.items():
+        for other in others:
+            yield f"gateway.fallbacks.{name}", _named(settings, other, model)
+    for contract, package_id in found.every_contract():
+        provider_id, model_id = contract.boundary.provider_id, contract.boundary.model_id
+        if model_id:
+            where = f"the contract {contract.contract_id} of {package_id}"
+            use = Use("model", model_id, provider_id) if provider_id else None
+            yield where, use or _named(settings, model_id, model)
+
+
+def recorded_uses(
+    ledger: LedgerClient, first: int, entries: int
+) -> Iterator[tuple[LedgerEntry, Use, bool]]:
+    """What was used, by the record: the entry, what, and whether it was permitted then.
+
+    Refused tools and calls that failed are no use. Before the first package was installed there
+    was nobody to permit anything: what was used then counts as permitted.
+
+    Args:
+        ledger: the record.
+        first: sequence number of the first entry that is looked at.
+        entries: how many entries there are to look at, those before ``first`` included.
+    """
+    streams = [ledger.query(event_type=event) for event in ("INSTALLED", "REMOVED")]
+    streams += [
+        ledger.query(event_type=event, after=first - 1, with_content=False) for event in _USES
+    ]
+    granted: dict[str, Permissions] = {}
+    permitted: Permitted | None = None
+    for _, entry in in_order(streams, entries):
+        if entry.event_type in _USES:
+            use = _use_of(entry.event_type, entry.metadata)
+            if use is not None:
+                yield entry, use, permitted is None or permitted.allows(use)
+            continue
+        granted.pop(entry.submission_id, None)
+        if entry.event_type == "INSTALLED":
+            granted[entry.submission_id] = InstalledPackage.of(entry).manifest.permissions
+        permitted = Permitted(granted.values())
+
+
+def _use_of(event_type: str, metadata: Mapping[str, object]) -> Use | None:
+    if event_type == "EXCHANGE":
+        if metadata.get("outcome") != "success":
+            return None
+        return Use(
+            "model",
+            str(metadata.get("model_id") or ""),
+            str(metadata.get("provider_id") or ""),
+            str(metadata.get("requested_model_id") or ""),
+        )
+    if event_type == "TOOL_CALL" and metadata.get("status") == "refused":
+        return None
+    return Use("tool", str(metadata.get("tool_id") or ""))
+
+
+def _named(settings: Settings, name: str, default: tuple[str, str]) -> Use:
+    """A model by the name that a configuration uses for it (SPEC 15, model names).
+
+    A name that nothing is known of goes to the provider of the default model.
+    """
+    if name in settings.routing.models:
+        routed = settings.routing.models[name]
+        return Use("model", routed.served_as or name, routed.provider)
+    provider_id, slash, model_id = name.partition("/")
+    if slash and (provider_id == "local" or provider_id in settings.providers):
+        return Use("model", model_id, provider_id)
+    for prefix in sorted(settings.model.prefixes, key=len, reverse=True):
+        if name.startswith(prefix):
+            return Use("model", name, settings.model.prefixes[prefix])
+    return Use("model", name, default[0])

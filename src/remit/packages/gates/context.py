@@ -1,9 +1,9 @@
-"""What the gates look at."""
+"""What the gates look at, and what one of them gives."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,27 @@ from typing import NamedTuple
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
-from remit.packages.checks import PackageView, RootDisk
+from remit.packages.checks import Finding, PackageView, RootDisk
 from remit.packages.distribution import Distribution
 from remit.packages.registry import Registry
 
-__all__ = ["GateContext", "Mark", "in_order"]
+__all__ = ["GateContext", "GateRun", "Mark", "Summary", "in_order"]
+
+
+class Summary(NamedTuple):
+    """What a gate looked at.
+
+    Attributes:
+        message: one line, when nothing is wrong.
+        mark: goes on record when it passes, so that the next run can go on from there.
+    """
+
+    message: str
+    mark: Mapping[str, int] = {}
+
+
+GateRun = Generator[Finding, None, Summary]
+"""A gate at work: yields what is wrong, and returns what it looked at."""
 
 
 class Mark(NamedTuple):
@@ -47,6 +63,7 @@ class GateContext:
         tool_ids: of all tools that there are.
         settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
         distribution: gives the running code.
+        full: read the whole ledger, however great, and whatever was verified before.
         most_errors: how many things that are wrong are reported of one gate.
     """
 
@@ -57,6 +74,7 @@ class GateContext:
     tool_ids: Collection[str]
     settings_error: RemitError | None = None
     distribution: Callable[[], Distribution] = Distribution.current
+    full: bool = False
     most_errors: int = 20
 
     @cached_property
@@ -83,15 +101,9 @@ class GateContext:
         routes = self.settings.routing.routes
         return PackageView(self.registry, self.disk, self.tool_ids, routes)
 
-    def mark(self, gate: str, entries: int, *, full: bool) -> Mark:
-        """Where a gate goes on, so that a great ledger need not be read again.
-
-        Args:
-            gate: its name.
-            entries: how many there are in the ledger.
-            full: everything is to be read.
-        """
-        if full or entries <= self.settings.gates.full_entries:
+    def mark(self, gate: str, entries: int) -> Mark:
+        """Where a gate goes on in a ledger of ``entries``, so as not to read a great one again."""
+        if self.full or entries <= self.settings.gates.full_entries:
             return Mark()
         for entry in self.ledger.query(
             event_type="GATE_PASSED", submission_id=gate, order="desc", limit=1, with_content=False
@@ -105,10 +117,20 @@ class GateContext:
         return Mark()
 
 
-def in_order(streams: Iterable[Iterator[LedgerEntry]]) -> Iterator[tuple[int, LedgerEntry]]:
-    """The entries of several queries in ledger order, each with its sequence number."""
+def in_order(
+    streams: Iterable[Iterator[LedgerEntry]], entries: int
+) -> Iterator[tuple[int, LedgerEntry]]:
+    """The entries of several queries in ledger order, each with its sequence number.
+
+    Args:
+        streams: each in ledger order.
+        entries: how many of the ledger's are looked at.
+    """
     numbered = (((_seq(entry), entry) for entry in stream) for stream in streams)
-    return heapq.merge(*numbered, key=lambda item: item[0])
+    for seq, entry in heapq.merge(*numbered, key=lambda item: item[0]):
+        if seq >= entries:
+            return
+        yield seq, entry
 
 
 def _seq(entry: LedgerEntry) -> int:

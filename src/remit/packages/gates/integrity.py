@@ -10,8 +10,7 @@ from remit.gateway.budget import TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient
 from remit.ledger.tlog import TILE_WIDTH, leaf_hash, tree_root
 from remit.packages.checks import Finding
-from remit.packages.gates.context import GateContext
-from remit.packages.gates.report import Checked
+from remit.packages.gates.context import GateContext, GateRun, Summary
 from remit.routing.trail import verify_trail
 
 __all__ = ["check_integrity", "rehash"]
@@ -20,44 +19,40 @@ _AT_ONCE = 16 * TILE_WIDTH  # entries read together; no result depends on it
 _VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifies."
 
 
-def check_integrity(context: GateContext, *, full: bool) -> Checked:
+def check_integrity(context: GateContext) -> GateRun:
     """Gate G6.
 
     Above ``full_entries``, what an earlier run verified is not read as a whole again: its records
     are hashed again and held against the tree that leads to the checkpoints, so that no edit of a
     record stays unseen; their content values and columns are not.
-
-    Args:
-        context: of the root.
-        full: verify everything, however great the ledger.
     """
     ledger = context.ledger
     entries = ledger.count()
-    mark = context.mark("G6", entries, full=full)
-    findings: list[Finding] = []
+    mark = context.mark("G6", entries)
     if not entries:
-        findings.append(Finding("The ledger has no entry.", "Run `remit init`."))
+        yield Finding("The ledger has no entry.", "Run `remit init`.")
     # Having the engine check its whole file takes longer than hashing every record.
     report = ledger.verify(first=mark.verified_entries, deep=not mark.verified)
-    findings += [Finding(f"The ledger does not verify: {one}.", _VERIFY) for one in report.problems]
+    for found in report.problems:
+        yield Finding(f"The ledger does not verify: {found}.", _VERIFY)
     if mark.verified:
-        findings += rehash(ledger, report.first_seq)
+        yield from rehash(ledger, report.first_seq)
     signed = report.checkpoint != "none"
     if ledger.verifier_key is None and signed:
         problem = "There are checkpoints, and no key to check them by."
-        findings.append(Finding(problem, "Put the ledger's public key back into HOT/keys."))
+        yield Finding(problem, "Put the ledger's public key back into HOT/keys.")
     elif ledger.verifier_key and entries and not signed and ledger.checkpoints.latest() is None:
         problem = "No checkpoint is signed: a ledger cut off at its end would look the same."
-        findings.append(Finding(problem, "Run `remit ledger checkpoint`."))
+        yield Finding(problem, "Run `remit ledger checkpoint`.")
     trail = verify_trail(ledger)
     for wrong in trail.problems:
-        findings.append(Finding(f"The trail does not verify: {wrong}", "See `remit trail verify`."))
+        yield Finding(f"The trail does not verify: {wrong}", "See `remit trail verify`.")
     InFlightCalls(ledger, TokenBudgeter(ledger), charging=False)  # makes what is not there
     audit = audit_budgets(ledger)
     for one in audit.differences:
         problem = f"The budget of {one.scope} says {one.field} {one.live}, and the ledger "
         fix = "See `remit budget check`; with --repair it takes what the ledger says."
-        findings.append(Finding(f"{problem}{one.ledger}.", fix))
+        yield Finding(f"{problem}{one.ledger}.", fix)
     message = (
         f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), "
         f"{trail.records} thoughts in {trail.tasks} trails, {audit.scopes} budgets"
@@ -67,7 +62,7 @@ def check_integrity(context: GateContext, *, full: bool) -> Checked:
             f"; from entry {report.first_seq} on read whole; of those before, {mark.verified}, "
             "the records were hashed again"
         )
-    return Checked(findings, message, {"verified_entries": entries})
+    return Summary(message, {"verified_entries": entries})
 
 
 def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:

@@ -13,8 +13,7 @@ from remit.agents.workorders import Usage, WorkOrder, moved_by, replay
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
 from remit.packages.checks import Finding
-from remit.packages.gates.context import GateContext, in_order
-from remit.packages.gates.report import Checked
+from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
 
 __all__ = ["check_orders"]
 
@@ -44,23 +43,15 @@ class _Open:
     sums: list[tuple[int, Usage]] = field(default_factory=lambda: [(-1, Usage())])
 
 
-def check_orders(context: GateContext, *, full: bool) -> Checked:
-    """Gate G2.
-
-    Args:
-        context: of the root.
-        full: read the whole ledger, however great.
-    """
+def check_orders(context: GateContext) -> GateRun:
+    """Gate G2."""
     ledger = context.ledger
     entries = ledger.count()
-    mark = context.mark("G2", entries, full=full)
+    mark = context.mark("G2", entries)
     orders = _Orders(mark.verified_entries)
     after = mark.resume_at - 1
-    for seq, entry in in_order(
-        ledger.query(event_type=event, after=after, with_content=False) for event in _EVENTS
-    ):
-        if seq >= entries:
-            break
+    streams = (ledger.query(event_type=event, after=after, with_content=False) for event in _EVENTS)
+    for seq, entry in in_order(streams, entries):
         try:
             orders.take(seq, entry)
         except RemitError as error:
@@ -69,8 +60,9 @@ def check_orders(context: GateContext, *, full: bool) -> Checked:
             problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
             orders.fail(entry.submission_id, f"{problem}{type(error).__name__} {error}.")
     orders.check_once(ledger, context.most_errors)
+    yield from orders.findings
     if not entries:
-        orders.findings.append(Finding("The ledger has no entry.", "Run `remit init`."))
+        yield Finding("The ledger has no entry.", "Run `remit init`.")
     still_open = sorted(orders.open, key=lambda wo_id: orders.open[wo_id].planned)
     message = (
         f"work orders: {orders.ended} ended, each in a legal way and at the cost of its exchanges"
@@ -84,7 +76,7 @@ def check_orders(context: GateContext, *, full: bool) -> Checked:
             f"were {mark.verified}"
         )
     resume_at = min((order.planned for order in orders.open.values()), default=entries)
-    return Checked(orders.findings, message, {"verified_entries": entries, "resume_at": resume_at})
+    return Summary(message, {"verified_entries": entries, "resume_at": resume_at})
 
 
 class _Orders:

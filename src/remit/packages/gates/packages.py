@@ -16,101 +16,94 @@ from remit.packages.checks import (
     check_running_code,
 )
 from remit.packages.errors import PackageError
-from remit.packages.gates.context import GateContext
-from remit.packages.gates.report import Checked
+from remit.packages.gates.context import GateContext, GateRun, Summary
 from remit.packages.waivers import EDITABLE_INSTALL, waived
 from remit.providers.prices import PriceTable
 
 __all__ = ["check_cases", "check_files", "check_parts", "check_references", "check_signatures"]
 
 
-def check_files(context: GateContext, *, full: bool) -> Checked:
+def check_files(context: GateContext) -> GateRun:
     """Gate G0B."""
     registry, disk = context.registry, context.disk
-    findings = [
-        *check_installed(registry),
-        *check_ownership(registry, disk),
-        *check_registries(registry, disk),
-    ]
-    message = (
-        f"{len(registry.owners)} files of {len(registry.packages)} packages, each owned once and "
-        "unchanged"
-    )
+    yield from check_installed(registry)
+    yield from check_ownership(registry, disk)
+    yield from check_registries(registry, disk)
+    running = ""
     try:
         code = context.distribution()
         modules = code.modules()
         waiver = waived(context.ledger, EDITABLE_INSTALL) if code.editable else ""
-        kind = f"an editable install, waived by {waiver}" if waiver else f"remit {code.version}"
-        message += f"; {len(modules)} modules governed; the code is {kind}"
-        findings += [*check_modules(registry, modules), *check_running_code(code, waiver)]
+        running = f"{len(modules)} modules governed; the code is that of remit {code.version}"
+        if waiver:
+            running = f"{len(modules)} modules governed; the code is an editable install, "
+            running += f"waived by {waiver}"
+        yield from check_modules(registry, modules)
+        yield from check_running_code(code, waiver)
     except RemitError as error:
         problem = f"The running code cannot be looked at: {error.message}"
-        findings.append(Finding(problem, error.next_step))
-    return Checked(findings, message)
+        yield Finding(problem, error.next_step)
+    return Summary(
+        f"{len(registry.owners)} files of {len(registry.packages)} packages, each owned once and "
+        f"unchanged; {running}"
+    )
 
 
-def check_references(context: GateContext, *, full: bool) -> Checked:
+def check_references(context: GateContext) -> GateRun:
     """Gate G1."""
     view = context.packages
-    return Checked(
-        [*check_installed(view.registry), *check_resolution(view)],
+    yield from check_installed(view.registry)
+    yield from check_resolution(view)
+    return Summary(
         f"{len(view.registry.packages)} packages, each with its specification "
-        f"({len(view.documents.specs)}) and framework ({len(view.documents.frameworks)})",
+        f"({len(view.documents.specs)}) and framework ({len(view.documents.frameworks)})"
     )
 
 
-def check_parts(context: GateContext, *, full: bool) -> Checked:
+def check_parts(context: GateContext) -> GateRun:
     """Gate G1-COMPLETE."""
-    view = context.packages
-    found = view.documents
-    return Checked(
-        [*check_installed(view.registry), *check_completeness(view)],
+    found = context.packages.documents
+    yield from check_installed(context.registry)
+    yield from check_completeness(context.packages)
+    return Summary(
         f"{len(found.frameworks)} frameworks have their specifications ({len(found.specs)}), and "
         f"these what they declare: {len(found.contracts)} contracts, {len(found.schemas)} "
-        f"schemas, {len(found.agents)} agents usable",
+        f"schemas, {len(found.agents)} agents usable"
     )
 
 
-def check_cases(context: GateContext, *, full: bool) -> Checked:
+def check_cases(context: GateContext) -> GateRun:
     """Gate G4."""
-    view = context.packages
-    found = view.documents
-    cases = sum(len(cases) for cases in found.acceptance.values())
-    cases += sum(len(contract.examples) for contract, _ in found.every_contract())
-    return Checked(
-        list(check_acceptance(view, _prices(context))),
-        f"{cases} acceptance cases pass, for {len(found.contracts)} contracts and more",
-    )
-
-
-def check_signatures(context: GateContext, *, full: bool) -> Checked:
-    """Gate G5."""
-    packages = context.registry.packages
-    waivers = sum(package.signature.get("waived") is True for package in packages.values())
-    most = context.settings.packages.envelope_bytes
-    return Checked(
-        [
-            *check_installed(context.registry),
-            *check_attestation(
-                context.registry, context.disk, context.root, context.ledger, envelope_bytes=most
-            ),
-        ],
-        f"{len(packages)} packages have their receipt and archive; {len(packages) - waivers} "
-        f"signed, {waivers} waived on record",
-    )
-
-
-def _prices(context: GateContext) -> PriceTable:
-    found = context.registry.by_classification("prices")
-    if len(found) != 1:
+    found = context.packages.documents
+    tables = context.registry.by_classification("prices")
+    if len(tables) != 1:
         raise PackageError(
             "no_prices",
-            f"{len(found)} tables of prices are installed, where one has to be.",
+            f"{len(tables)} tables of prices are installed, where one has to be.",
             next_step="Run `remit init`, or remove the package that brought another.",
         )
-    path = found[0][0]
+    path = tables[0][0]
     try:
-        return PriceTable.from_bytes(context.disk.read(path), path)
+        prices = PriceTable.from_bytes(context.disk.read(path), path)
     except FileNotFoundError as error:
         problem = f"{path} is missing."
         raise PackageError("no_prices", problem, next_step="Run `remit init`.") from error
+    yield from check_acceptance(context.packages, prices)
+    cases = sum(len(cases) for cases in found.acceptance.values())
+    cases += sum(len(contract.examples) for contract, _ in found.every_contract())
+    return Summary(f"{cases} acceptance cases pass, for {len(found.contracts)} contracts and more")
+
+
+def check_signatures(context: GateContext) -> GateRun:
+    """Gate G5."""
+    registry, most = context.registry, context.settings.packages.envelope_bytes
+    yield from check_installed(registry)
+    yield from check_attestation(
+        registry, context.disk, context.root, context.ledger, envelope_bytes=most
+    )
+    packages = registry.packages.values()
+    waivers = sum(package.signature.get("waived") is True for package in packages)
+    return Summary(
+        f"{len(packages)} packages have their receipt and archive; {len(packages) - waivers} "
+        f"signed, {waivers} waived on record"
+    )

@@ -1,18 +1,19 @@
-"""Checks gates, and puts the results on record."""
+"""Runs gates, reports on them, and puts the results on record (SPEC 10)."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, content
 from remit.packages.checks import Finding
 from remit.packages.errors import PackageError
 from remit.packages.gates.constraints import check_constraints
-from remit.packages.gates.context import GateContext
+from remit.packages.gates.context import GateContext, GateRun, Summary
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
 from remit.packages.gates.packages import (
@@ -22,14 +23,13 @@ from remit.packages.gates.packages import (
     check_references,
     check_signatures,
 )
-from remit.packages.gates.report import Checked, GateReport, GateResult
 from remit.packages.lock import package_lock
 
-__all__ = ["GATES", "check_gates"]
+__all__ = ["GATES", "GateReport", "GateResult", "check_gates"]
 
 _log = logging.getLogger("remit.gates")
 
-_CHECKS: Mapping[str, Callable[..., Checked]] = {
+_CHECKS: Mapping[str, Callable[[GateContext], GateRun]] = {
     "G0B": check_files,
     "G1": check_references,
     "G1-COMPLETE": check_parts,
@@ -44,6 +44,87 @@ _UNLOCKED = ("G2", "G6")  # gates that look at the ledger alone
 
 GATES: tuple[str, ...] = tuple(_CHECKS)
 """The names of the gates, in their order (SPEC 10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """One gate.
+
+    Attributes:
+        gate: its name.
+        passed: whether nothing is wrong.
+        message: one line: what was looked at, or how much is wrong.
+        findings: what is wrong, at most as many as the context lets through.
+        error_count: how many things are wrong.
+        entry_id: of the ``GATE_PASSED`` or ``GATE_FAILED``; empty where none was written.
+    """
+
+    gate: str
+    passed: bool
+    message: str
+    findings: tuple[Finding, ...] = ()
+    error_count: int = 0
+    entry_id: str = ""
+
+    @classmethod
+    def failed(cls, gate: str, findings: Sequence[Finding], most: int) -> Self:
+        """A gate that did not pass, with at most ``most`` findings."""
+        count = len(findings)
+        problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
+        again = f"Fix what it names, then run `remit gate check --gate {gate}` again."
+        shown = tuple(Finding(message, fix or again) for message, fix in findings[:most])
+        return cls(gate, False, problem, shown, count)
+
+    @property
+    def errors(self) -> list[str]:
+        """What is wrong, a sentence each."""
+        return [finding.message for finding in self.findings]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it (SPEC 15), with what to do beside each error."""
+        return {
+            "gate": self.gate,
+            "passed": self.passed,
+            "message": self.message,
+            "errors": self.errors,
+            "error_count": self.error_count,
+            "next_steps": [finding.next_step for finding in self.findings],
+            "entry_id": self.entry_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """All gates that were checked.
+
+    Attributes:
+        gates: in their order.
+        unrecorded: why the results are not in the ledger; empty when they are, or need not be.
+    """
+
+    gates: tuple[GateResult, ...]
+    unrecorded: str = ""
+
+    @classmethod
+    def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
+        """The report on a root whose ledger cannot be opened: no gate passes.
+
+        Args:
+            gates: which were asked for.
+            error: why it cannot.
+        """
+        fix = error.next_step or "Restore the ledger from a copy that verifies."
+        finding = Finding(f"The ledger cannot be opened: {error.message}", fix)
+        return cls(tuple(GateResult.failed(gate, [finding], 1) for gate in gates), error.message)
+
+    @property
+    def passed(self) -> bool:
+        """Whether there were gates and all passed."""
+        return bool(self.gates) and all(gate.passed for gate in self.gates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it (SPEC 15)."""
+        return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
 def check_gates(
@@ -75,6 +156,7 @@ def check_gates(
         raise InvalidInputError(
             f"There is no gate {unknown[0]!r}.", next_step=f"The gates are {', '.join(GATES)}."
         )
+    context = replace(context, full=full)
     results: list[GateResult] = []
     entries: list[LedgerEntry] = []
     with contextlib.ExitStack() as held:
@@ -86,9 +168,9 @@ def check_gates(
         for done, name in enumerate(wanted, 1):
             if all(later in _UNLOCKED for later in wanted[done - 1 :]):
                 held.close()
-            checked = _run_gate(context, name, full)
-            results.append(GateResult.of(name, checked, context.most_errors))
-            entries.append(_entry(context, results[-1], checked, by))
+            result, summary = _run_gate(context, name)
+            results.append(result)
+            entries.append(_entry(context, result, summary, by))
             if progress is not None:
                 progress(done, len(wanted))
     if not record:
@@ -101,18 +183,27 @@ def check_gates(
     return GateReport(tuple(replace(result, entry_id=id_) for result, id_ in recorded))
 
 
-def _run_gate(context: GateContext, name: str, full: bool) -> Checked:
+def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
+    findings: list[Finding] = []
+    summary = Summary("")
     try:
-        return _CHECKS[name](context, full=full)
+        running = _CHECKS[name](context)
+        while True:
+            findings.append(next(running))
+    except StopIteration as stop:
+        summary = stop.value
     except RemitError as error:
-        return Checked([Finding.of(error)])
+        findings.append(Finding.of(error))
     except Exception as error:  # noqa: BLE001 - whatever it looks at: the report is to be made
         _log.debug("gate %s could not be checked", name, exc_info=True)
         problem = f"The gate could not be checked: {type(error).__name__}: {error}."
-        return Checked([Finding(problem, "Run it with --debug, and `remit ledger verify`.")])
+        findings.append(Finding(problem, "Run it with --debug, and `remit ledger verify`."))
+    if findings:
+        return GateResult.failed(name, findings, context.most_errors), summary
+    return GateResult(name, True, summary.message), summary
 
 
-def _entry(context: GateContext, result: GateResult, checked: Checked, by: str) -> LedgerEntry:
+def _entry(context: GateContext, result: GateResult, summary: Summary, by: str) -> LedgerEntry:
     try:
         digest = context.registry.digest
     except RemitError:
@@ -129,6 +220,6 @@ def _entry(context: GateContext, result: GateResult, checked: Checked, by: str) 
             "problems": content(result.errors),
             "registry_sha256": digest,
             "by": by,
-            **(checked.mark if result.passed else {}),
+            **(summary.mark if result.passed else {}),
         },
     )
