@@ -17,7 +17,7 @@ from remit.cli.bootstrap import bootstrap
 from remit.packages.bootstrap import Bundle, in_install_order
 from remit.packages.checks import Finding
 from remit.packages.distribution import Distribution, repack_wheel
-from remit.packages.gates.report import GateReport, GateResult
+from remit.packages.gates import GateReport, GateResult
 from tests.packages.bootstrap.making import package, unpacked
 from tests.packages.distribution.placing import regular
 from tests.packages.making import LIMITS
