@@ -40,7 +40,7 @@ def index() -> None:
     "--root-metadata",
     required=True,
     type=_FILE,
-    help="The index's N.root.json, which you got on a way that you trust.",
+    help="The index's N.root.json, which you got through a channel that you trust.",
 )
 @click.option("--insecure-http", is_flag=True, help="Allow http without encryption.")
 @reads
@@ -180,7 +180,7 @@ def init(
     digest = _digest(made.read_bytes())
     emit(as_json, {"root_metadata": str(made), "sha256": digest, "keys": str(keys)}, [str(made)])
     if not as_json:
-        note(f"Give this file to those who use the index, on a way that they trust: {digest}")
+        note(f"Give it to those who use the index, through a channel that they trust: {digest}")
         note(f"Keep {keys} to yourself, and root.pem apart from the rest.")
 
 

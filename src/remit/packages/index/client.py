@@ -78,6 +78,8 @@ class PackageIndex:
 
     Raises:
         InvalidInputError: the name or the location cannot be used.
+        PackageIndexError: by methods, with the codes of ``docs/package-index.md``.
+        PackageError: by methods: ``busy``.
     """
 
     def __init__(
@@ -100,11 +102,7 @@ class PackageIndex:
 
     @classmethod
     def open(cls, root_dir: Path, name: str, settings: PackageSettings) -> PackageIndex:
-        """An index that was added.
-
-        Raises:
-            PackageIndexError: ``index_not_added``, ``index_damaged``.
-        """
+        """An index that was added."""
         try:
             data = (_directory(root_dir, name) / _CONFIG).read_bytes()
             config = _Config.model_validate_json(data)
@@ -120,13 +118,7 @@ class PackageIndex:
         """Trusts the index from now on, by the given root metadata, and fetches its state.
 
         All or nothing: an index that cannot be fetched, or that others signed, is not added.
-
-        Returns:
-            The given root metadata.
-
-        Raises:
-            PackageIndexError: ``index_exists``, ``index_bad_signature``, or as
-                :meth:`refresh`.
+        Returns the given root metadata.
         """
         config = _Config(name=self.name, location=self.location, insecure_http=self._insecure_http)
         with _locked(self._directory, self._settings.lock_timeout_s, self._fetcher):
@@ -145,23 +137,13 @@ class PackageIndex:
         return Metadata[Root].from_bytes(root_json).signed
 
     def refresh(self) -> IndexState:
-        """Fetches the index's present state, each part verified before it replaces the last.
-
-        Raises:
-            PackageIndexError: ``index_unreachable``, ``index_expired``, ``index_rolled_back``,
-                ``index_mixed``, ``index_bad_signature``, ``index_damaged``.
-            PackageError: ``busy``.
-        """
+        """Fetches the index's present state, each part verified before it replaces the last."""
         with _locked(self._directory, self._settings.lock_timeout_s, self._fetcher):
             self._update((self._directory / _TRUSTED).read_bytes())
         return self.known()
 
     def known(self) -> IndexState:
-        """What was last fetched; it may have expired, and is not verified again.
-
-        Raises:
-            PackageIndexError: ``index_damaged``.
-        """
+        """What was last fetched; it may have expired, and is not verified again."""
         try:
             # Not root.json, a link that tuf deletes and makes again.
             roots = (self._state / "root_history").iterdir()
@@ -179,25 +161,15 @@ class PackageIndex:
         """The newest version of each package whose id or title contains ``text``, by id.
 
         Case does not count. Nothing is fetched.
-
-        Raises:
-            PackageIndexError: as :meth:`known`.
         """
         wanted = text.casefold()
-        newest = [_newest(versions) for versions in self.known().packages.values()]
-        return [
-            item
-            for item in newest
-            if wanted in item.package_id.casefold() or wanted in item.title.casefold()
-        ]
+        newest = map(_newest, self.known().packages.values())
+        return [one for one in newest if wanted in f"{one.package_id}\n{one.title}".casefold()]
 
     def find(self, package_id: str, version: str | None = None) -> Listed | None:
         """The version, or else the newest that is no pre-release, in the index's present state.
 
         The index is refreshed, once for each object.
-
-        Raises:
-            PackageIndexError: as :meth:`refresh`.
         """
         if self._updater is None:
             self.refresh()
@@ -217,8 +189,6 @@ class PackageIndex:
 
         Raises:
             ArchiveError, ManifestError: the index signed what is no package, or another one.
-            PackageIndexError: ``package_not_in_index``, ``index_too_large``; ``index_mixed``: the
-                archive holds another version; or as :meth:`refresh`.
         """
         listed = self.find(package_id, version)
         if listed is None:
@@ -284,11 +254,7 @@ class PackageIndex:
 
 
 def open_indexes(root_dir: Path, settings: PackageSettings) -> list[PackageIndex]:
-    """The indexes of a root by name; empty when none was added.
-
-    Raises:
-        PackageIndexError: ``index_damaged``: what is kept of one cannot be read.
-    """
+    """The indexes of a root by name; raises as :class:`PackageIndex`."""
     found = sorted((root_dir / _FOLDER).glob(f"*/{_CONFIG}"))
     return [PackageIndex.open(root_dir, config.parent.name, settings) for config in found]
 
@@ -299,9 +265,7 @@ def remove_index(root_dir: Path, name: str, lock_timeout_s: float) -> None:
     Args:
         lock_timeout_s: seconds to wait for a refresh of it.
 
-    Raises:
-        PackageIndexError: ``index_not_added``, ``index_damaged``.
-        PackageError: ``busy``.
+    Raises as :class:`PackageIndex`.
     """
     directory = _directory(root_dir, name)
     if not directory.is_dir():
@@ -329,11 +293,8 @@ def find_in_indexes(
         version: ``None`` for the newest one that is no pre-release.
         index: only this one.
 
-    Raises:
-        ArchiveError, ManifestError: as :meth:`PackageIndex.fetch`.
-        PackageIndexError: ``index_not_added``, ``package_not_in_index``, ``package_in_several``,
-            or as :meth:`PackageIndex.fetch`; an index that cannot be refreshed raises, as it
-            might have the package.
+    Raises as :meth:`PackageIndex.fetch`, also when one index cannot be refreshed: it might have
+    the package.
     """
     if index is not None:
         indexes = [PackageIndex.open(root_dir, index, settings)]

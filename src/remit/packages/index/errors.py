@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NEXT_STEPS = {
     "index_bad_signature": "Do not use it before you know why: the file was changed, it is a page "
     "of another server, or the keys are others than those you trust. Get root metadata from who "
-    "publishes the index, on a way that you trust.",
+    "publishes the index, through a channel that you trust.",
     "index_damaged": "Check free space and permissions. `remit package index refresh` repairs what "
     "a root keeps of an index; if that does not help, remove the index and add it again. Who "
     "publishes puts a good copy back.",

@@ -64,7 +64,7 @@ class IndexPublisher:
 
     Raises:
         InvalidInputError: the keys are in what is served; by methods: there is no such role.
-        PackageIndexError: by methods: ``index_key``, ``index_not_added``, ``index_damaged``.
+        PackageIndexError: by methods, with the codes of ``docs/package-index.md``.
     """
 
     def __init__(
@@ -96,10 +96,7 @@ class IndexPublisher:
             thresholds: by role, how many keys have to sign; 1 where it is not given.
 
         Returns:
-            The root metadata, which clients have to be given on a way that they trust.
-
-        Raises:
-            PackageIndexError: ``index_exists``.
+            The root metadata, which clients have to be given through a channel that they trust.
         """
         needed = dict.fromkeys(_ROLES, 1) | dict(thresholds or {})
         for role, threshold in needed.items():
@@ -140,8 +137,6 @@ class IndexPublisher:
         Raises:
             PackageError: ``unreadable``, ``archive_too_large``; or an archive is no package.
             SignatureError: a signature is none of a package.
-            PackageIndexError: ``index_exists``: another archive of that version is there;
-                ``index_mixed``: a signature is of another archive.
         """
         with self._changing():
             self._load()
@@ -178,11 +173,7 @@ class IndexPublisher:
         return [listed[each] for each in published]
 
     def withdraw(self, package_id: str, version: str) -> None:
-        """Takes a version out of the index; its files stay, for clients that are fetching it.
-
-        Raises:
-            PackageIndexError: ``package_not_in_index``.
-        """
+        """Takes a version out of the index; its files stay, for clients that are fetching it."""
         with self._changing():
             self._load()
             targets = self._parts["targets"].signed.targets
