@@ -140,7 +140,7 @@ def _kept_archive(package_id: str, root: Path | None) -> Path:
     place, _, ledger = open_root(root)
     with ledger:
         found = Registry.from_ledger(ledger).require(package_id)
-    return place.path / archive_path(found.package_id, found.version)
+    return place.path / archive_path(found)
 
 
 def package_settings(root: Path | None) -> PackageSettings:

@@ -19,8 +19,7 @@ from remit.packages.paths import TIERS
 
 INSTALLED_FOLDER = "HOT/installed"
 JOURNAL_FOLDER = f"{INSTALLED_FOLDER}/.journal"
-SCRATCH = ".tmp"
-"""How the name of a folder in the journal ends that can be deleted at any time."""
+_SCRATCH = ".tmp"  # how the name of a folder in the journal ends that can always be deleted
 
 _OPERATION = re.compile("OP-[0-9a-f]{16}")
 _EARLIER_PLAN = "plan.json"  # earlier versions wrote down what to do
@@ -78,28 +77,6 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     write_new(beside, data, mode)
     os.replace(beside, path)
     sync_folder(path.parent)
-
-
-def put_file(root: Path, path: str, data: bytes) -> None:
-    """Give a file of a root this content; the caller holds the packages' lock.
-
-    In a tier folder every file has an owner, so that what a killed process leaves is in the
-    journal, where the next operation deletes it.
-
-    Raises:
-        PackageError: ``linked_folder``.
-        OSError: the disk does not accept it.
-    """
-    check_folders(root, path)
-    target, scratch = root / path, root / JOURNAL_FOLDER / f"{secrets.token_hex(8)}{SCRATCH}"
-    try:
-        scratch.mkdir(parents=True)
-        write_new(scratch / "file", data)
-        make_folder(target.parent, root)
-        os.replace(scratch / "file", target)
-        sync_folder(target.parent)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def remove_file(root: Path, path: str) -> None:
@@ -172,6 +149,14 @@ class Operation:
         self._root = root
         self._folder = root / JOURNAL_FOLDER / operation_id
 
+    @classmethod
+    def scratch(cls, root: Path) -> Self:
+        """For files that are written singly: what a killed process leaves of it is deleted.
+
+        In a tier folder every file has an owner, so that files begin in the journal.
+        """
+        return cls(root, f"{secrets.token_hex(8)}{_SCRATCH}")
+
     @staticmethod
     def is_pending(root: Path) -> bool:
         """Whether a killed process left something."""
@@ -190,7 +175,7 @@ class Operation:
         for folder in sorted(journal.iterdir()) if journal.is_dir() else ():
             if folder.is_symlink() or not folder.is_dir():
                 raise _damaged(folder, "is not a folder.")
-            if folder.name.endswith(SCRATCH):
+            if folder.name.endswith(_SCRATCH):
                 scratch.append(folder)
             elif not _OPERATION.fullmatch(folder.name):
                 raise _damaged(folder, "is not the folder of an operation.")

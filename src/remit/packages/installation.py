@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from remit.kernel.canonical import sha256_hex
@@ -22,7 +22,6 @@ from remit.packages.files import (
     check_folders,
     disk_errors,
     holds,
-    put_file,
     remove_file,
 )
 from remit.packages.plan import Plan
@@ -99,8 +98,10 @@ class Installation:
 
     def kept(self, package: InstalledPackage) -> Candidate:
         """A kept archive, admitted on the terms on which it was installed."""
+        archive, envelope = (
+            self._root / path for path in (archive_path(package), envelope_path(package))
+        )
         name, version = package.package_id, package.version
-        archive = self._root / archive_path(name, version)
         if not holds(archive, package.archive_sha256):
             raise PackageError(
                 "archive_lost",
@@ -110,7 +111,6 @@ class Installation:
                 next_step="It cannot be installed again as this version; release its content in "
                 "a newer one.",
             )
-        envelope = self._root / envelope_path(name, version)
         return admit(
             IncomingArchive(
                 archive.read_bytes(),
@@ -132,22 +132,25 @@ class Installation:
         recorded = now.signature["envelope_sha256"]
         return (
             recorded in ("", _digest(candidate.envelope))
-            or holds(self._root / envelope_path(now.package_id, now.version), recorded)
+            or holds(self._root / envelope_path(now), recorded)
         )  # fmt: skip
 
     def complete(self, candidates: Sequence[Candidate], registry: Registry) -> None:
         """Write what is missing of installed packages; never changes what is there."""
+        files: dict[str, bytes] = {}
+        archives: dict[str, bytes] = {}
         for candidate in candidates:
             package = registry.packages[candidate.package.package_id]
-            where = package.package_id, package.version
-            files = {**candidate.archive.files, **_documents(registry, [package.package_id])}
+            files |= candidate.archive.files
             if _digest(candidate.envelope) == package.signature["envelope_sha256"]:
-                files[envelope_path(*where)] = candidate.envelope
-            if not holds(self._root / archive_path(*where), package.archive_sha256):
-                self._put(archive_path(*where), candidate.archive.data)
-            for path, data in files.items():
-                if not (self._root / path).exists():
-                    self._put(path, data)
+                files[envelope_path(package)] = candidate.envelope
+            if not holds(self._root / archive_path(package), package.archive_sha256):
+                archives[archive_path(package)] = candidate.archive.data
+        if candidates:
+            names = [candidate.package.package_id for candidate in candidates]
+            files |= _documents(registry, names)
+        missing = {path: data for path, data in files.items() if not (self._root / path).exists()}
+        self._put(missing | archives)
 
     def restore(self, packages: Iterable[InstalledPackage]) -> dict[str, str]:
         """Make the files of packages what they were installed as.
@@ -165,15 +168,17 @@ class Installation:
                 for asset in package.manifest.assets
                 if not holds(self._root / asset.path, asset.sha256)
             ]
-            files = self.kept(package).archive.files if wrong else {}
+            there: dict[str, str] = {}
             for path in wrong:
                 try:
                     check_folders(self._root, path)
-                    what = _what_is(self._root / path)
-                    self._put(path, files[path])
-                    found[path] = what
+                    there[path] = _what_is(self._root / path)
                 except PackageError as error:
                     refused.append(error)
+            if there:
+                files = self.kept(package).archive.files
+                self._put({path: files[path] for path in there})
+                found |= there
         if refused:
             first = refused[0]
             raise PackageError(
@@ -203,10 +208,14 @@ class Installation:
 
     def write_documents(self, registry: Registry, packages: Iterable[str]) -> None:
         """Write registries, and receipts of packages, that differ from the ledger."""
-        for path, data in _documents(registry, packages).items():
-            if not holds(self._root / path, _digest(data)):
-                self._step(f"write {path}")
-                put_file(self._root, path, data)
+        documents = _documents(registry, packages)
+        self._put(
+            {
+                path: data
+                for path, data in documents.items()
+                if not holds(self._root / path, _digest(data))
+            }
+        )
 
     def _staged(self, plan: Plan) -> dict[str, bytes]:
         """What has to be on the disk before the entries are written, by path."""
@@ -218,10 +227,9 @@ class Installation:
         }
         for candidate in (change.candidate for change in plan.changes):
             if candidate is not None:
-                where = candidate.package.package_id, candidate.package.version
-                files[archive_path(*where)] = candidate.archive.data
+                files[archive_path(candidate.package)] = candidate.archive.data
                 if candidate.envelope:
-                    files[envelope_path(*where)] = candidate.envelope
+                    files[envelope_path(candidate.package)] = candidate.envelope
         return files
 
     def _record(self, plan: Plan, operation_id: str, registry: Registry, by: str) -> None:
@@ -246,10 +254,9 @@ class Installation:
         packages = registry.operations[operation.operation_id]
         files: dict[str, str] = {}
         for package in (registry.packages[name] for name in packages if name in registry.packages):
-            name, version = package.package_id, package.version
             files |= {asset.path: asset.sha256 for asset in package.manifest.assets}
-            files[archive_path(name, version)] = package.archive_sha256
-            files[envelope_path(name, version)] = str(package.signature["envelope_sha256"])
+            files[archive_path(package)] = package.archive_sha256
+            files[envelope_path(package)] = str(package.signature["envelope_sha256"])
         try:
             operation.place(files, self._step)
             for path in self._gone(registry, packages):
@@ -283,9 +290,9 @@ class Installation:
                     not os.path.lexists(file) or any(holds(file, digest) for digest in digests)
                 ):
                     yield path
-            versions = list(dict.fromkeys(known.version for known in reversed(history)))
-            for version in versions[self._settings.keep_versions :]:
-                kept = archive_path(name, version), envelope_path(name, version)
+            versions = list({known.version: known for known in reversed(history)}.values())
+            for known in versions[self._settings.keep_versions :]:
+                kept = archive_path(known), envelope_path(known)
                 yield from (path for path in kept if os.path.lexists(self._root / path))
 
     def _drop(self, path: str) -> None:
@@ -300,9 +307,16 @@ class Installation:
                 self._step(f"drop {name}")
                 shutil.rmtree(folder)
 
-    def _put(self, path: str, data: bytes) -> None:
-        self._step(f"restore {path}")
-        put_file(self._root, path, data)
+    def _put(self, files: Mapping[str, bytes]) -> None:
+        """Write files of the root, by path: first all of them aside, then each in its place."""
+        if files:
+            operation = Operation.scratch(self._root)
+            try:
+                operation.stage(files, self._step)
+                operation.place({path: _digest(data) for path, data in files.items()}, self._step)
+            finally:
+                with contextlib.suppress(OSError):  # the next command deletes it
+                    operation.close()
 
 
 def _documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:

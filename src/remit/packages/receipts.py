@@ -16,14 +16,14 @@ def receipt_path(package_id: str) -> str:
     return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
 
 
-def archive_path(package_id: str, version: str) -> str:
+def archive_path(package: InstalledPackage) -> str:
     """Where the archive of an installed version is kept, relative to the root."""
-    return f"{INSTALLED_FOLDER}/{package_id}/archives/{version}.tar.gz"
+    return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.tar.gz"
 
 
-def envelope_path(package_id: str, version: str) -> str:
+def envelope_path(package: InstalledPackage) -> str:
     """Where its signatures are kept; there is no such file where they were waived."""
-    return f"{INSTALLED_FOLDER}/{package_id}/archives/{version}.intoto.json"
+    return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.intoto.json"
 
 
 def receipt_bytes(package: InstalledPackage) -> bytes:

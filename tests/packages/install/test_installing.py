@@ -358,7 +358,7 @@ def test_a_reader_waits_for_an_operation_under_way(small: Path, scratch: Path) -
     readers: list[subprocess.Popen[str]] = []
 
     def look(step: str) -> None:
-        if step == "write HOT/registries/packages.json":
+        if step == "place HOT/registries/packages.json":
             command = [sys.executable, "-c", program, str(small)]
             readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             assert readers[0].stdout is not None

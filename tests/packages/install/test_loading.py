@@ -111,7 +111,7 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
     data = Path(stage.policy()).read_bytes()
 
     def die(step: str) -> None:
-        if step.startswith("write HOT/registries"):
+        if step.startswith("place HOT/registries"):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def doomed() -> None:

@@ -161,7 +161,7 @@ def agreed(root: Path, ledger: LedgerClient) -> Registry:
     assert receipts == folders == set(registry.packages)
     for name, package in registry.packages.items():
         assert root.joinpath(receipt_path(name)).read_bytes() == receipt_bytes(package)
-        assert root.joinpath(archive_path(name, package.version)).is_file()
+        assert root.joinpath(archive_path(package)).is_file()
     return registry
 
 

@@ -54,11 +54,11 @@ def check_attestation(
         digest = f"sha256:{sha256_hex(receipt_bytes(package))}"
         what = f"the receipt of {package_id} {recorded}"
         yield from compare_file(disk, receipt_path(package_id), digest, what, _REBUILD)
-        path, what = archive_path(package_id, package.version), f"the archive of {package_id} "
+        path, what = archive_path(package), f"the archive of {package_id} "
         yield from compare_file(disk, path, package.archive_sha256, what + recorded, _AGAIN)
         if package.signature.get("waived") is True:
             continue
-        path, what = envelope_path(package_id, package.version), f"the signature of {package_id} "
+        path, what = envelope_path(package), f"the signature of {package_id} "
         digest = str(package.signature.get("envelope_sha256"))
         wrong = list(compare_file(disk, path, digest, what + recorded, _AGAIN))
         yield from wrong
