@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
 
     settings = package_settings(root)
     found = compare(view_of(old, settings, root), view_of(new_, settings, root))
-    emit(as_json, found.to_dict(), found.lines())
+    emit(as_json, asdict(found), found.lines())
     if found.widened and not as_json:
         note("It may do more than before: installing it needs --approve.")
 
@@ -154,8 +155,6 @@ def package_settings(root: Path | None) -> PackageSettings:
 
 
 def _plain(manifest: Manifest) -> dict[str, Any]:
-    from dataclasses import asdict
-
     found = asdict(manifest)
     return {name: value for name, value in found.items() if name != "digest"} | {
         "manifest_digest": manifest.digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -21,7 +21,6 @@ _MAX_LINES = 1_000  # of one file's comparison
 _MAX_LINE_CHARS = 4_000
 _MAX_FILE_BYTES = 1_048_576  # a larger file is named with its hashes
 _CONTEXT = 3  # lines around a change, as diff -u has them
-
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
@@ -92,7 +91,6 @@ class PackageDiff:
     """What changes from one version of a package to another.
 
     Attributes:
-        old_version: empty when there was none.
         widened: whether anything is permitted that was not before.
         manifest: other keys of the manifest whose value changed.
         dependencies: ranges by package id.
@@ -107,18 +105,10 @@ class PackageDiff:
     dependencies: tuple[Change, ...]
     assets: tuple[AssetChange, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
-        return asdict(self)
-
     def lines(self) -> list[str]:
         """The same for people, without colour; texts of the files are as they are in them."""
-        if not self.old_version:
-            found = [f"{self.package_id} {self.new_version}, new"]
-        elif self.old_version == self.new_version:
-            found = [f"{self.package_id} {self.new_version}"]
-        else:
-            found = [f"{self.package_id} {self.old_version} → {self.new_version}"]
+        versions = dict.fromkeys((self.old_version, self.new_version))
+        found = [f"{self.package_id} {' → '.join(versions)}"]
         found += [f"  {line}" for change in self.manifest for line in change.lines()]
         sections = {
             "may do more than before" if self.widened else "may do": self.permissions.lines(),
@@ -128,28 +118,21 @@ class PackageDiff:
         for title, lines in sections.items():
             if lines:
                 found += [f"{title}:", *(f"  {line}" for line in lines)]
-        if len(found) == 1 and self.old_version:
-            found.append("  nothing changed")
-        return found
+        return found if len(found) > 1 else [*found, "  nothing changed"]
 
 
-def compare(old: Archive | None, new: Archive) -> PackageDiff:
-    """What changes from ``old`` to ``new``.
-
-    Args:
-        old: the package as it is; ``None`` when there is none, so that all is new.
-        new: the package as it is to be.
-    """
-    before, after = None if old is None else old.manifest, new.manifest
-    permissions = compare_permissions(before.permissions if before else None, after.permissions)
+def compare(old: Archive, new: Archive) -> PackageDiff:
+    """What changes from ``old`` to ``new``."""
+    before, after = old.manifest, new.manifest
+    permissions = compare_permissions(before.permissions, after.permissions)
     return PackageDiff(
         package_id=after.package_id,
-        old_version=before.version if before else "",
+        old_version=before.version,
         new_version=after.version,
         widened=bool(permissions.widened),
         permissions=permissions,
-        manifest=_differing(_fields(before), _fields(after), _FIELDS) if before else (),
-        dependencies=_differing(_needs(before) if before else {}, _needs(after)),
+        manifest=_differing(_fields(before), _fields(after), _FIELDS),
+        dependencies=_differing(_needs(before), _needs(after)),
         assets=tuple(_assets(old, new)),
     )
 
@@ -163,9 +146,8 @@ def _needs(manifest: Manifest) -> dict[str, str]:
     return {need.package_id: need.version for need in manifest.dependencies}
 
 
-def _assets(old: Archive | None, new: Archive) -> Iterator[AssetChange]:
-    before = {} if old is None else {asset.path: asset for asset in old.manifest.assets}
-    after = {asset.path: asset for asset in new.manifest.assets}
+def _assets(old: Archive, new: Archive) -> Iterator[AssetChange]:
+    before, after = ({asset.path: asset for asset in one.manifest.assets} for one in (old, new))
     for path in sorted({*before, *after}):
         was, now = before.get(path), after.get(path)
         if was == now:
@@ -174,7 +156,7 @@ def _assets(old: Archive | None, new: Archive) -> Iterator[AssetChange]:
         note = ""
         fields: tuple[Change, ...] = ()
         if now is not None and (was is None or was.sha256 != now.sha256):
-            data = old.files[path] if old is not None and was is not None else None
+            data = old.files.get(path)
             diff, note = text_diff(data, new.files[path])
             if data is not None and now.classification == "agent" and not note:
                 values = json_of(data), json_of(new.files[path])

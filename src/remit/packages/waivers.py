@@ -7,7 +7,7 @@ from typing import Any
 from remit.ledger import LedgerClient, LedgerEntry
 
 EDITABLE_INSTALL = "editable_install"
-"""The running code has no hashes to be held against."""
+"""The running code has no hashes to be compared with."""
 
 
 def record_waiver(
