@@ -16,10 +16,9 @@ from click.testing import CliRunner
 from remit.cli.bootstrap import bootstrap
 from remit.packages.bootstrap import Bundle, in_install_order
 from remit.packages.checks import Finding
-from remit.packages.distribution import Distribution, repack_wheel
+from remit.packages.distribution import Distribution
 from remit.packages.gates import GateReport, GateResult
 from tests.packages.bootstrap.making import package, unpacked
-from tests.packages.distribution.placing import regular
 from tests.packages.making import LIMITS
 
 
@@ -43,19 +42,13 @@ def _run(
     )
 
 
-@pytest.fixture(scope="module")
-def placed(tmp_path_factory: pytest.TempPathFactory, installed: Distribution) -> Distribution:
-    scratch = tmp_path_factory.mktemp("placed")
-    return regular(scratch / "site", repack_wheel(installed), scratch)
-
-
 def test_no_machine_user_or_installation_shows_in_its_bytes(
-    installed: Distribution, placed: Distribution, tmp_path: Path
+    from_source: Distribution, placed: Distribution, tmp_path: Path
 ) -> None:
     """Elsewhere, by another process with another environment, from another installation."""
     here = {"TZ": "Asia/Tokyo", "PYTHONHASHSEED": "1", "LANG": "C"}
     ran = _run(
-        installed, tmp_path, "build", "--out", "one.tar.gz", "--json", variables=here, umask=0
+        from_source, tmp_path, "build", "--out", "one.tar.gz", "--json", variables=here, umask=0
     )
     assert ran.returncode == 0, ran.stderr
     built = json.loads(ran.stdout)

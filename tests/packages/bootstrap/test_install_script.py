@@ -43,26 +43,20 @@ def _run(
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_wrong_use_and_help(shell: list[str], top: Path) -> None:
+    for options, said in (
         (["--bogus"], "There is no option --bogus"),
         (["extra"], "There is no option extra"),
         (["--dev=1", "--root", "r"], "There is no option --dev=1"),
         (["--root"], "--root needs a value"),
         (["--root="], "--root needs a value"),
         (["--dev"], "--root DIR is missing"),
-    ],
-)
-def test_wrong_use_is_said(shell: list[str], top: Path, options: list[str], said: str) -> None:
-    ran = _run(shell, top, *options)
-    assert ran.returncode == 2
-    assert said in ran.stderr
-    assert "--help" in ran.stderr
-    assert [one.name for one in top.parent.iterdir()] == [top.name]
-
-
-def test_help_is_for_asking(shell: list[str], top: Path) -> None:
+    ):
+        ran = _run(shell, top, *options)
+        assert ran.returncode == 2
+        assert said in ran.stderr
+        assert "--help" in ran.stderr
+        assert [one.name for one in top.parent.iterdir()] == [top.name]
     ran = _run(shell, top, "--help")
     assert ran.returncode == 0
     assert "--wheelhouse DIR" in ran.stdout
@@ -86,52 +80,26 @@ def test_an_old_python_is_not_used(shell: list[str], top: Path, tmp_path: Path) 
     assert not (tmp_path / "r").exists()
 
 
-def _alter(top: Path) -> str:
-    path = top / "packages" / "PKG-DATE-001-1.0.0.tar.gz"
-    path.write_bytes(path.read_bytes() + b"x")
-    return "packages/PKG-DATE-001-1.0.0.tar.gz is not the file that was packed"
-
-
-def _take_wheel(top: Path) -> str:
-    next(top.glob("*.whl")).unlink()
-    return ".whl cannot be read: No such file"
-
-
-def _take_manifest(top: Path) -> str:
-    (top / "BOOTSTRAP_MANIFEST.json").unlink()
-    return "BOOTSTRAP_MANIFEST.json cannot be read"
-
-
-def _break_manifest(top: Path) -> str:
-    (top / "BOOTSTRAP_MANIFEST.json").write_text("{}")
-    return "BOOTSTRAP_MANIFEST.json is damaged"
-
-
-def _empty_manifest(top: Path) -> str:
-    (top / "BOOTSTRAP_MANIFEST.json").write_text('{"files": []}')
-    return "does not name install.sh"
-
-
-def _add(top: Path) -> str:
-    (top / "packages" / "PKG-EXTRA-001-1.0.0.tar.gz").write_bytes(b"")
-    return "PKG-EXTRA-001-1.0.0.tar.gz is not in the manifest"
-
-
-@pytest.mark.parametrize(
-    "change", [_alter, _take_wheel, _take_manifest, _break_manifest, _empty_manifest, _add]
-)
-def test_files_that_are_not_as_packed_stop_it(top: Path, change: object) -> None:
-    assert callable(change)
-    said = change(top)
-    ran = _run(["sh"], top, "--root", "r")
-    assert ran.returncode == 1
-    assert said in ran.stderr
-    assert "Unpack CP_BOOTSTRAP.tar.gz anew" in ran.stderr
-    assert "Traceback" not in ran.stderr
-    assert not (top.parent / "r").exists()
-
-
-def test_a_wheelhouse_has_to_be_there(top: Path) -> None:
+def test_files_that_are_not_as_packed_stop_it(top: Path) -> None:
+    date, manifest = top / "packages/PKG-DATE-001-1.0.0.tar.gz", top / "BOOTSTRAP_MANIFEST.json"
+    extra, wheel = top / "packages/PKG-EXTRA-001-1.0.0.tar.gz", next(top.glob("*.whl"))
+    for file, data, said in (
+        (date, date.read_bytes() + b"x", f"packages/{date.name} is not the file that was packed"),
+        (wheel, None, ".whl cannot be read: No such file"),
+        (manifest, None, "BOOTSTRAP_MANIFEST.json cannot be read"),
+        (manifest, b"{}", "BOOTSTRAP_MANIFEST.json is damaged"),
+        (manifest, b'{"files": []}', "does not name install.sh"),
+        (extra, b"", "PKG-EXTRA-001-1.0.0.tar.gz is not in the manifest"),
+    ):
+        before = file.read_bytes() if file.exists() else None
+        file.unlink() if data is None else file.write_bytes(data)
+        ran = _run(["sh"], top, "--root", "r")
+        assert ran.returncode == 1
+        assert said in ran.stderr
+        assert "Unpack CP_BOOTSTRAP.tar.gz anew" in ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert not (top.parent / "r").exists()
+        file.unlink() if before is None else file.write_bytes(before)
     ran = _run(["sh"], top, "--root", "r", "--wheelhouse", "no such")
     assert ran.returncode == 1
     assert "There is no directory no such" in ran.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.packages import IncomingArchive, PackageError
@@ -37,6 +37,7 @@ def test_packages_are_found_in_order(bundle: Bundle, tmp_path: Path) -> None:
     assert "packages/" in missing.value.next_step
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_graph_comes_in_one_order(data: st.DataObject) -> None:
     needs: dict[str, list[str]] = {}

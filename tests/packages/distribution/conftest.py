@@ -1,4 +1,4 @@
-"""One regular and one editable installation, made once; tests change copies."""
+"""A small installation, made once; tests change copies."""
 
 from __future__ import annotations
 
@@ -8,29 +8,12 @@ from pathlib import Path
 import pytest
 
 from remit.packages.distribution import Distribution, repack_wheel
-from tests.packages.distribution.placing import copy_project, editable, regular
+from tests.packages.distribution.placing import editable, regular
 
 SMALL = [
     f"src/remit/{name}"
     for name in ("__init__.py", "_version.py", "kernel/errors.py", "ledger/client.py")
 ]
-
-
-@pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_project(tmp_path_factory.mktemp("project"))
-
-
-@pytest.fixture(scope="session")
-def from_source(tmp_path_factory: pytest.TempPathFactory, project: Path) -> Distribution:
-    return editable(tmp_path_factory.mktemp("editable"), project)
-
-
-@pytest.fixture(scope="session")
-def placed(tmp_path_factory: pytest.TempPathFactory, from_source: Distribution) -> Distribution:
-    """What pip made of the wheel; not to be changed."""
-    scratch = tmp_path_factory.mktemp("wheel")
-    return regular(scratch / "site", repack_wheel(from_source), scratch)
 
 
 @pytest.fixture(scope="session")
