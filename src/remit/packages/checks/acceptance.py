@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.contracts import check_examples
 from remit.kernel.schemas import first_problem
-from remit.packages.checks.files import Finding
+from remit.packages.checks.files import Check, Finding
 from remit.packages.checks.view import SHAPES, Documents, PackageView
 from remit.providers.prices import Price, PriceTable, Usage
 
@@ -19,20 +19,16 @@ _FIX = "Correct the contract, schema, price or case, in a new version of its pac
 _NANO = 1_000_000_000
 
 
-def check_acceptance(view: PackageView, prices: PriceTable) -> Iterator[Finding]:
+def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
     """Run every case: those of contracts' examples, and those of acceptance files.
 
     There is one, and every installed contract has at least one.
-
-    Args:
-        view: the packages.
-        prices: the table in force.
     """
     found = view.documents
     yield from found.wrong(*SHAPES, "acceptance")
     shown: set[str] = set()  # contracts with a case
-    for path, cases in found.acceptance.items():
-        for case in cases:
+    for path, listed in found.acceptance.items():
+        for case in listed:
             if case.kind == "contract":
                 shown.add(case.fields["contract_id"])
             for problem in _KINDS[case.kind](found, case.fields, prices):
@@ -48,8 +44,11 @@ def check_acceptance(view: PackageView, prices: PriceTable) -> Iterator[Finding]
         if contract_id not in shown:
             problem = f"{contract_id} has no acceptance case: neither an example nor another."
             yield Finding(problem, "Give it an example, in a new version of its package.")
-    if not (shown or found.acceptance):
+    cases = sum(len(cases) for cases in found.acceptance.values())
+    cases += sum(len(contract.examples) for contract, _ in found.every_contract())
+    if not cases:
         yield Finding("No package declares an acceptance case.", "Run `remit init`.")
+    return f"{cases} acceptance cases pass, for {len(found.contracts)} contracts and more"
 
 
 def _contract(found: Documents, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from remit.packages.checks.files import Finding, RootDisk, compare_file
+from remit.packages.checks.files import Check, Finding, RootDisk, compare_file
 from remit.packages.errors import PackageError
 from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
@@ -29,16 +29,9 @@ _RESTORE = "`remit package trust restore` puts back what is on record."
 
 def check_attestation(
     registry: Registry, disk: RootDisk, root: Path, ledger: LedgerClient, *, envelope_bytes: int
-) -> Iterator[Finding]:
+) -> Check:
     """Receipts, kept archives and signatures of all packages; that trust is as on record,
-    and the root's own key one that is trusted.
-
-    Args:
-        registry: what is installed, from the ledger.
-        disk: the files of the root.
-        root: its directory.
-        ledger: its record.
-        envelope_bytes: largest signature file.
+    and the root's own key one that is trusted. ``envelope_bytes`` is the largest signature file.
     """
     policy: TrustPolicy | None = None
     if problem := trust_problem(root / TrustPolicy.FILE, ledger):
@@ -49,6 +42,7 @@ def check_attestation(
     except PackageError as error:
         if policy is not None or not problem:
             yield Finding.of(error)
+    waived = 0
     for package_id, package in registry.packages.items():
         recorded = f"that {package.entry_id} in the ledger records"
         digest = f"sha256:{sha256_hex(receipt_bytes(package))}"
@@ -57,6 +51,7 @@ def check_attestation(
         path, what = archive_path(package), f"the archive of {package_id} "
         yield from compare_file(disk, path, package.archive_sha256, what + recorded, _AGAIN)
         if package.signature.get("waived") is True:
+            waived += 1
             continue
         path, what = envelope_path(package), f"the signature of {package_id} "
         digest = str(package.signature.get("envelope_sha256"))
@@ -72,6 +67,11 @@ def check_attestation(
                 yield Finding(f"{problem}package {name}.", fix)
     except PackageError as error:
         yield Finding.of(error)
+    count = len(registry.packages)
+    return (
+        f"{count} packages have their receipt and archive; {count - waived} signed, {waived} "
+        "waived on record"
+    )
 
 
 def _root_key(root: Path, policy: TrustPolicy) -> Iterator[Finding]:

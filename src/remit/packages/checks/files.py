@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -15,7 +15,7 @@ from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 from remit.packages.placement import RESERVED
 
-__all__ = ["Files", "Finding", "Overlay", "RootDisk", "compare_file", "reserved"]
+__all__ = ["Check", "Files", "Finding", "Overlay", "RootDisk", "compare_file", "reserved"]
 
 _ENGINE_FILES = ("", "-wal", "-shm", "-journal")  # what SQLite puts beside a database
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -37,6 +37,10 @@ class Finding(NamedTuple):
     def of(cls, error: RemitError, next_step: str = "") -> Self:
         """What an error says; ``next_step`` where it has none of its own."""
         return cls(error.message, error.next_step or next_step)
+
+
+Check = Generator[Finding, None, str]
+"""A check at work: yields what is wrong, and returns one line about what it looked at."""
 
 
 class Files(Protocol):
@@ -171,14 +175,8 @@ def reserved(path: str) -> bool:
 def compare_file(
     files: Files, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
-    """That a file has the content that it should have.
-
-    Args:
-        files: where it is.
-        path: of the file.
-        digest: ``sha256:`` and 64 hex digits.
-        what: the file should be, such as ``the receipt of PKG-KERNEL-001``.
-        next_step: what to do when it is not.
+    """That a file has the hash ``digest`` (``sha256:`` and 64 hex digits), and so is ``what`` it
+    should be, such as ``the receipt of PKG-KERNEL-001``.
     """
     try:
         found = f"sha256:{sha256_hex(files.read(path))}"

@@ -24,11 +24,8 @@ def check_ownership(
 ) -> Iterator[Finding]:
     """Every governed file owned once, its hash right; nothing else there, nothing missing.
 
-    Args:
-        registry: what is installed.
-        disk: the files of the root.
-        changing: paths of the files that an operation brings or takes away: it repairs what is
-            missing there, or belongs to no package yet.
+    ``changing`` are the paths of the files that an operation brings or takes away: it repairs
+    what is missing there, or belongs to no package yet.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}
@@ -65,12 +62,7 @@ def check_ownership(
 
 
 def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
-    """The derived registries on disk are those that the ledger gives.
-
-    Args:
-        registry: from the ledger.
-        disk: the files of the root.
-    """
+    """The derived registries on disk are those that the ledger gives."""
     wanted = registry.documents()
     for name, data in wanted.items():
         what, digest = "the registry that the ledger gives", f"sha256:{sha256_hex(data)}"
@@ -85,11 +77,7 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
     """Every module of the runtime belongs to exactly one package.
 
     A name that a manifest states governs that module and everything below it, except where
-    another package states a longer name.
-
-    Args:
-        registry: what is installed.
-        modules: dotted names of all modules of the running distribution.
+    another package states a longer name. ``modules`` are the dotted names of all that run.
     """
     stated: dict[str, str] = {}
     for package_id, package in registry.packages.items():
@@ -114,11 +102,8 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
 
 
 def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
-    """The running files are those of the distribution's RECORD, or that is waived on record.
-
-    Args:
-        code: the distribution that runs.
-        waiver: id of the entry that waives this for an editable install; empty when none does.
+    """The running files are those of the distribution's RECORD, or the entry ``waiver`` waives
+    that for an editable install.
     """
     if code.editable and not waiver:
         problem = "The running code is an editable install: there are no hashes to check it by."

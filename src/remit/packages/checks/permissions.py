@@ -131,11 +131,7 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
 def allows_model(patterns: Iterable[str], provider_id: str, model_id: str) -> bool:
     """Whether one of ``patterns``, written ``provider/model``, allows a model.
 
-    Args:
-        patterns: of a package's permissions.
-        provider_id: who runs it; empty where that is not known: any of the providers that the
-            patterns name will do.
-        model_id: as the provider calls it.
+    An empty ``provider_id`` is one that is not known: any that the patterns name will do.
     """
     if provider_id:
         return permits(patterns, f"{provider_id}/{model_id}")
@@ -145,10 +141,8 @@ def allows_model(patterns: Iterable[str], provider_id: str, model_id: str) -> bo
 def allows_named(patterns: Iterable[str], name: str) -> bool:
     """Whether one of ``patterns`` allows what ``name`` means, whoever runs it.
 
-    Args:
-        patterns: of a package's permissions.
-        name: ``provider/model``; a provider, which means its default model; or a model alone,
-            which has to be allowed for every provider, as nothing says here which one it is.
+    That is ``provider/model``; a provider, which means its default model; or a model alone, which
+    has to be allowed for every provider, as nothing says here which one it is.
     """
     if "/" in name:
         return permits(patterns, name)
@@ -164,12 +158,10 @@ def allows_path(places: Iterable[str], path: str) -> bool:
 
 
 def budget_problem(ceilings: Mapping[str, int | str], name: str, value: int | str | None) -> str:
-    """Why a budget is above its ceiling, ending a sentence; empty when it is not.
+    """Why the budget ``name`` is above its ceiling, ending a sentence; empty when it is not.
 
-    Args:
-        ceilings: by ``token_budget`` and ``usd_budget``; one that is absent has no ceiling.
-        name: which of the two.
-        value: tokens, or US dollars as decimal text; ``None``: none is stated, which is no limit.
+    ``token_budget`` is in tokens, ``usd_budget`` in US dollars as decimal text. A ceiling that is
+    absent is none; a ``value`` of ``None`` states no budget, which is no limit.
     """
     ceiling = ceilings.get(name)
     if ceiling is None:

@@ -1,4 +1,4 @@
-"""G1 and G1-COMPLETE: packages, their specifications and frameworks, and what these declare."""
+"""Packages, their specifications and frameworks, and what these declare (SPEC 10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
-from remit.packages.checks.files import Finding
+from remit.packages.checks.files import Check, Finding
 from remit.packages.checks.permissions import allows_path, check_agents, check_contracts
 from remit.packages.checks.view import RULES, SHAPES, PackageView
 from remit.packages.dependencies import unmet
@@ -35,8 +35,8 @@ def check_installed(registry: Registry) -> Iterator[Finding]:
         yield Finding("No package is installed.", "Run `remit init`.")
 
 
-def check_resolution(view: PackageView) -> Iterator[Finding]:
-    """Each package names a specification and a framework that are there, valid, and agree; what
+def check_resolution(view: PackageView) -> Check:
+    """G1: each package names a specification and a framework that are there, valid, and agree; what
     shapes agents has one owner: every version of a contract, every file of a pack or agent.
     """
     found = view.documents
@@ -60,10 +60,14 @@ def check_resolution(view: PackageView) -> Iterator[Finding]:
             problem = f"{spec.spec_id} belongs to {spec.framework_id}, whose document is not "
             yield Finding(f"{problem}installed.", _INSTALL)
     yield from _brought_twice(view.registry)
+    return (
+        f"{len(view.registry.packages)} packages, each with its specification "
+        f"({len(found.specs)}) and framework ({len(found.frameworks)})"
+    )
 
 
-def check_completeness(view: PackageView) -> Iterator[Finding]:
-    """Frameworks have their specifications, and these what they declare.
+def check_completeness(view: PackageView) -> Check:
+    """G1-COMPLETE: frameworks have their specifications, and these what they declare.
 
     Every contract, pack, schema and agent can be used, whether a specification declares it or
     not; agents and contracts keep to what their package is permitted; files are where their
@@ -96,6 +100,11 @@ def check_completeness(view: PackageView) -> Iterator[Finding]:
     yield from check_agents(view)
     yield from check_contracts(view)
     yield from check_places(view)
+    return (
+        f"{len(found.frameworks)} frameworks have their specifications ({len(found.specs)}), and "
+        f"these what they declare: {len(found.contracts)} contracts, {len(found.schemas)} "
+        f"schemas, {len(found.agents)} agents usable"
+    )
 
 
 def check_places(view: PackageView) -> Iterator[Finding]:

@@ -12,13 +12,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry
-from remit.packages.checks import (
-    Finding,
-    allows_model,
-    check_ceilings,
-    check_dependencies,
-    check_installed,
-)
+from remit.packages.checks import Finding, allows_model, check_ceilings, check_dependencies
 from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
 from remit.packages.manifest import Permissions
 from remit.packages.permissions import permits
@@ -79,7 +73,6 @@ class Permitted:
 def check_constraints(context: GateContext) -> GateRun:
     """Gate G3."""
     view, packages = context.packages, context.registry.packages
-    yield from check_installed(context.registry)
     yield from check_ceilings(view)
     yield from check_dependencies(context.registry)
     yield from _settings(context)
@@ -93,8 +86,8 @@ def check_constraints(context: GateContext) -> GateRun:
     for where, use in _configured_uses(context, model):
         if not permitted.allows(use):
             yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
-    entries = context.ledger.count()
-    mark = context.mark("G3", entries)
+    entries = context.entries
+    mark = context.mark("G3")
     used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
     for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
@@ -199,13 +192,9 @@ def recorded_uses(
 ) -> Iterator[tuple[LedgerEntry, Use, bool]]:
     """What was used, by the record: the entry, what, and whether it was permitted then.
 
-    Refused tools and calls that failed are no use. Before the first package was installed there
-    was nobody to permit anything: what was used then counts as permitted.
-
-    Args:
-        ledger: the record.
-        first: sequence number of the first entry that is looked at.
-        entries: how many entries there are to look at, those before ``first`` included.
+    Looks at the entries from the sequence number ``first`` on, among the first ``entries``.
+    Refused tools and calls that failed are no use. Before the first package was installed,
+    nothing could permit anything: what was used then counts as permitted.
     """
     streams = [ledger.query(event_type=event) for event in ("INSTALLED", "REMOVED")]
     streams += [

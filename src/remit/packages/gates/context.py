@@ -1,4 +1,4 @@
-"""What the gates look at, and what one of them gives."""
+"""What the gates look at, and what one of them returns."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Summary(NamedTuple):
     mark: Mapping[str, int] = {}
 
 
-GateRun = Generator[Finding, None, Summary]
-"""A gate at work: yields what is wrong, and returns what it looked at."""
+GateRun = Generator[Finding, None, str | Summary]
+"""A gate at work: yields what is wrong, and returns what it looked at; without a mark as text."""
 
 
 class Mark(NamedTuple):
@@ -101,9 +101,14 @@ class GateContext:
         routes = self.settings.routing.routes
         return PackageView(self.registry, self.disk, self.tool_ids, routes)
 
-    def mark(self, gate: str, entries: int) -> Mark:
-        """Where a gate goes on in a ledger of ``entries``, so as not to read a great one again."""
-        if self.full or entries <= self.settings.gates.full_entries:
+    @cached_property
+    def entries(self) -> int:
+        """How many entries of the ledger are looked at: those that are there now."""
+        return self.ledger.count()
+
+    def mark(self, gate: str) -> Mark:
+        """Where a gate goes on, so as not to read a great ledger again."""
+        if self.full or self.entries <= self.settings.gates.full_entries:
             return Mark()
         for entry in self.ledger.query(
             event_type="GATE_PASSED", submission_id=gate, order="desc", limit=1, with_content=False
@@ -111,7 +116,7 @@ class GateContext:
             read = entry.metadata.get("verified_entries")
             resume = entry.metadata.get("resume_at", read)
             # A mark that names entries which are not there is not believed.
-            if type(read) is int and type(resume) is int and 0 <= resume <= read <= entries:
+            if type(read) is int and type(resume) is int and 0 <= resume <= read <= self.entries:
                 verified = f"verified at {entry.timestamp} ({entry.id}; --full reads all)"
                 return Mark(read, resume, verified)
         return Mark()
@@ -120,11 +125,8 @@ class GateContext:
 def in_order(
     streams: Iterable[Iterator[LedgerEntry]], entries: int
 ) -> Iterator[tuple[int, LedgerEntry]]:
-    """The entries of several queries in ledger order, each with its sequence number.
-
-    Args:
-        streams: each in ledger order.
-        entries: how many of the ledger's are looked at.
+    """The entries of several queries, of the ledger's first ``entries``, in its order, each with
+    its sequence number.
     """
     numbered = (((_seq(entry), entry) for entry in stream) for stream in streams)
     for seq, entry in heapq.merge(*numbered, key=lambda item: item[0]):

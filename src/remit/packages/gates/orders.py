@@ -46,8 +46,8 @@ class _Open:
 def check_orders(context: GateContext) -> GateRun:
     """Gate G2."""
     ledger = context.ledger
-    entries = ledger.count()
-    mark = context.mark("G2", entries)
+    entries = context.entries
+    mark = context.mark("G2")
     orders = _Orders(mark.verified_entries)
     after = mark.resume_at - 1
     streams = (ledger.query(event_type=event, after=after, with_content=False) for event in _EVENTS)

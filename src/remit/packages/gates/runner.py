@@ -10,33 +10,87 @@ from typing import Any, Self
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, content
-from remit.packages.checks import Finding
+from remit.packages.checks import (
+    Finding,
+    check_acceptance,
+    check_attestation,
+    check_completeness,
+    check_installed,
+    check_modules,
+    check_ownership,
+    check_registries,
+    check_resolution,
+    check_running_code,
+)
 from remit.packages.errors import PackageError
 from remit.packages.gates.constraints import check_constraints
 from remit.packages.gates.context import GateContext, GateRun, Summary
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
-from remit.packages.gates.packages import (
-    check_cases,
-    check_files,
-    check_parts,
-    check_references,
-    check_signatures,
-)
 from remit.packages.lock import package_lock
+from remit.packages.waivers import EDITABLE_INSTALL, waived
+from remit.providers.prices import PriceTable
 
 __all__ = ["GATES", "GateReport", "GateResult", "check_gates"]
 
 _log = logging.getLogger("remit.gates")
 
+
+def _check_files(context: GateContext) -> GateRun:
+    registry = context.registry
+    yield from check_ownership(registry, context.disk)
+    yield from check_registries(registry, context.disk)
+    running = ""
+    try:
+        code = context.distribution()
+        modules = code.modules()
+        waiver = waived(context.ledger, EDITABLE_INSTALL) if code.editable else ""
+        running = f"{len(modules)} modules governed; the code is that of remit {code.version}"
+        if waiver:
+            running = f"{len(modules)} modules governed; the code is an editable install, "
+            running += f"waived by {waiver}"
+        yield from check_modules(registry, modules)
+        yield from check_running_code(code, waiver)
+    except RemitError as error:
+        problem = f"The running code cannot be looked at: {error.message}"
+        yield Finding(problem, error.next_step)
+    return (
+        f"{len(registry.owners)} files of {len(registry.packages)} packages, each owned once and "
+        f"unchanged; {running}"
+    )
+
+
+def _check_cases(context: GateContext) -> GateRun:
+    tables = context.registry.by_classification("prices")
+    if len(tables) != 1:
+        raise PackageError(
+            "no_prices",
+            f"{len(tables)} tables of prices are installed, where one has to be.",
+            next_step="Run `remit init`, or remove the package that brought another.",
+        )
+    path = tables[0][0]
+    try:
+        prices = PriceTable.from_bytes(context.disk.read(path), path)
+    except FileNotFoundError as error:
+        problem = f"{path} is missing."
+        raise PackageError("no_prices", problem, next_step="Run `remit init`.") from error
+    return (yield from check_acceptance(context.packages, prices))
+
+
+def _check_signatures(context: GateContext) -> GateRun:
+    most = context.settings.packages.envelope_bytes
+    place = context.registry, context.disk, context.root, context.ledger
+    return (yield from check_attestation(*place, envelope_bytes=most))
+
+
 _CHECKS: Mapping[str, Callable[[GateContext], GateRun]] = {
-    "G0B": check_files,
-    "G1": check_references,
-    "G1-COMPLETE": check_parts,
+    "G0B": _check_files,
+    "G1": lambda context: check_resolution(context.packages),
+    "G1-COMPLETE": lambda context: check_completeness(context.packages),
     "G2": check_orders,
     "G3": check_constraints,
-    "G4": check_cases,
-    "G5": check_signatures,
+    "G4": _check_cases,
+    "G5": _check_signatures,
     "G6": check_integrity,
 }
 
@@ -107,12 +161,7 @@ class GateReport:
 
     @classmethod
     def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
-        """The report on a root whose ledger cannot be opened: no gate passes.
-
-        Args:
-            gates: which were asked for.
-            error: why it cannot.
-        """
+        """The report on a root whose ledger cannot be opened, for ``error``: no gate passes."""
         fix = error.next_step or "Restore the ledger from a copy that verifies."
         finding = Finding(f"The ledger cannot be opened: {error.message}", fix)
         return cls(tuple(GateResult.failed(gate, [finding], 1) for gate in gates), error.message)
@@ -185,8 +234,10 @@ def check_gates(
 
 def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
     findings: list[Finding] = []
-    summary = Summary("")
+    summary: str | Summary = ""
     try:
+        if name not in _UNLOCKED:
+            findings += check_installed(context.registry)
         running = _CHECKS[name](context)
         while True:
             findings.append(next(running))
@@ -198,6 +249,7 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
         _log.debug("gate %s could not be checked", name, exc_info=True)
         problem = f"The gate could not be checked: {type(error).__name__}: {error}."
         findings.append(Finding(problem, "Run it with --debug, and `remit ledger verify`."))
+    summary = Summary(summary) if isinstance(summary, str) else summary
     if findings:
         return GateResult.failed(name, findings, context.most_errors), summary
     return GateResult(name, True, summary.message), summary
