@@ -55,46 +55,30 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
             f"This installation of {PACKAGE} is not as it was installed: {problems[0]}{more}",
             next_step=f"Install {PACKAGE} again (`pip install --force-reinstall --no-deps …`).",
         )
+    info = source.info.name
     if source.editable:
-        _check_fresh(source.info, files[f"{source.info.name}/METADATA"])
-    info = f"{PACKAGE}-{source.version}.dist-info"
-    names = sorted(path for path in files if path.startswith(f"{PACKAGE}/"))
-    content = {name: files[name] for name in names}
-    for path in sorted(files):
-        folder, _, name = path.partition("/")
-        if folder == source.info.name and (name in _KEPT or name.startswith("licenses/")):
-            content[f"{info}/{name}"] = files[path]
-    _check_pure(content[f"{info}/WHEEL"])
-    content[f"{info}/RECORD"] = _record(content, f"{info}/RECORD")
-    return f"{PACKAGE}-{source.version}-{_TAG}.whl", _zip(content)
-
-
-def _zip(content: dict[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in content.items():
-            member = zipfile.ZipInfo(name, _TIME)
-            member.create_system = _UNIX
-            member.external_attr = _FILE
-            archive.writestr(member, data)
-    return stream.getvalue()
-
-
-def _record(content: dict[str, bytes], itself: str) -> bytes:
-    stream = io.StringIO()
-    table = csv.writer(stream, lineterminator="\n")
-    table.writerows(record_row(path, data) for path, data in content.items())
-    table.writerow([itself, "", ""])
-    return stream.getvalue().encode()
-
-
-def _check_pure(wheel: bytes) -> None:
-    headers = BytesHeaderParser().parsebytes(wheel)
+        _check_fresh(source.info, files[f"{info}/METADATA"])
+    headers = BytesHeaderParser().parsebytes(files[f"{info}/WHEEL"])
     if headers.get_all("Tag") != [_TAG] or headers.get("Root-Is-Purelib", "").lower() != "true":
         raise DistributionError(
             f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
             next_step=f"Use a {PACKAGE} that was built from its own source.",
         )
+    kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _KEPT))
+    names = sorted(path for path in files if path.startswith(kept))
+    names.sort(key=lambda path: path.startswith(info))  # metadata last, as installers like it
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerows(record_row(path, files[path]) for path in names)
+    writer.writerow([f"{info}/RECORD", "", ""])
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name in [*names, f"{info}/RECORD"]:
+            member = zipfile.ZipInfo(name, _TIME)
+            member.create_system = _UNIX
+            member.external_attr = _FILE
+            archive.writestr(member, files.get(name, table.getvalue().encode()))
+    return f"{PACKAGE}-{source.version}-{_TAG}.whl", stream.getvalue()
 
 
 def _check_fresh(info: Path, metadata: bytes) -> None:
