@@ -58,10 +58,7 @@ def add(
     place, loaded = open_settings(root)
     settings = loaded.settings.packages
     made = PackageIndex(place.path, name, location, settings, insecure_http=insecure_http)
-    with root_metadata.open("rb") as file:
-        data = file.read(settings.index.metadata_bytes + 1)
-    if len(data) > settings.index.metadata_bytes:
-        raise click.BadParameter(f"{root_metadata} is too long for root metadata.")
+    data = root_metadata.read_bytes()
     given = made.add(data)
     digest, keyids = _digest(data), sorted(given.roles["root"].keyids)
     status = _status(made)

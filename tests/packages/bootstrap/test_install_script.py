@@ -1,4 +1,4 @@
-"""``install.sh``: what it says when it cannot go on. A whole run needs every library."""
+"""``install.sh``: what it says when it cannot go on. A full run needs every library."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_files_that_are_not_as_packed_stop_it(top: Path) -> None:
         ran = _run(["sh"], top, "--root", "r")
         assert ran.returncode == 1
         assert said in ran.stderr
-        assert "Unpack CP_BOOTSTRAP.tar.gz anew" in ran.stderr
+        assert "Unpack CP_BOOTSTRAP.tar.gz again" in ran.stderr
         assert "Traceback" not in ran.stderr
         assert not (top.parent / "r").exists()
         file.unlink() if before is None else file.write_bytes(before)

@@ -79,7 +79,7 @@ def test_keys(served: Path) -> None:
         publisher(served).publish(archive(served, version="1.1.0"))
     (served / "link").symlink_to(served / "served")
     for place in ("served", "served/keys", "link/keys", "link/../served/keys"):
-        with pytest.raises(InvalidInputError, match="lies in the index"):
+        with pytest.raises(InvalidInputError, match="is in the index"):
             IndexPublisher(served / "served", served / place, SETTINGS)
 
 

@@ -104,8 +104,8 @@ import hashlib, json, os, sys
 top = sys.argv[1]
 
 def fail(what):
-    sys.exit(f"error: {what}\n  next: Unpack CP_BOOTSTRAP.tar.gz anew, into an empty directory; "
-             "if this stays, get it anew.")
+    sys.exit(f"error: {what}\n  next: Unpack CP_BOOTSTRAP.tar.gz again, into an empty directory; "
+             "if that does not help, get the file again.")
 
 try:
     with open(os.path.join(top, "BOOTSTRAP_MANIFEST.json"), "rb") as stream:
@@ -114,16 +114,16 @@ except OSError as error:
     fail(f"BOOTSTRAP_MANIFEST.json cannot be read: {error.strerror}.")
 except (ValueError, KeyError, TypeError):
     fail("BOOTSTRAP_MANIFEST.json is damaged.")
-for path, told in listed.items():
+for path, stated in listed.items():
     try:
         with open(os.path.join(top, *path.split("/")), "rb") as stream:
             data = stream.read()
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}.")
     actual = hashlib.sha256(data).hexdigest()
-    if actual != told.get("sha256") or len(data) != told.get("bytes"):
+    if actual != stated.get("sha256") or len(data) != stated.get("bytes"):
         fail(f"{path} is not the file that was packed: its SHA-256 is {actual}, "
-             f"the manifest says {told.get('sha256')}.")
+             f"the manifest says {stated.get('sha256')}.")
 for needed in ("install.sh", "@WHEEL@"):
     if needed not in listed:
         fail(f"BOOTSTRAP_MANIFEST.json does not name {needed}.")
@@ -147,7 +147,7 @@ fi
 mkdir -p -- "$root" || fail "$root cannot be made." "Name a directory that you may write to."
 root=$(CDPATH='' cd -- "$root" && pwd -P)
 [ -n "$venv" ] || venv=$root/venv
-mark=$venv/.remit-install # there while the environment is not whole
+mark=$venv/.remit-install # there while the environment is incomplete
 
 if [ -e "$mark" ] || ! [ -f "$venv/pyvenv.cfg" ]; then
     if ! [ -e "$mark" ] && [ -d "$venv" ] && [ -n "$(ls -A -- "$venv")" ]; then
@@ -167,10 +167,10 @@ new_enough "$inside" || fail "The virtual environment $venv has no Python @PYTHO
 if "$inside" -I -c 'import json, sys
 from importlib.metadata import PackageNotFoundError, distribution
 try:
-    told = json.loads(distribution("remit").read_text("direct_url.json") or "{}")
+    origin = json.loads(distribution("remit").read_text("direct_url.json") or "{}")
 except PackageNotFoundError:
-    told = {}
-sys.exit(not told.get("dir_info", {}).get("editable", False))'; then
+    origin = {}
+sys.exit(not origin.get("dir_info", {}).get("editable", False))'; then
     fail "$venv has an editable installation of Remit, which this would replace." \
         "Name another environment with --venv."
 fi

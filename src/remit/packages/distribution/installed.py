@@ -40,7 +40,7 @@ class Distribution:
 
     Attributes:
         version: as its metadata states it; as the code states it where there is no metadata.
-        editable: its metadata says so, its code lies outside of what the installer placed, and
+        editable: its metadata says so, its code is outside of what the installer placed, and
             no RECORD has its hashes: the caller decides whether that is good enough.
         location: the directory of the package ``remit``.
         info: its ``.dist-info`` directory; ``None`` when there is none.

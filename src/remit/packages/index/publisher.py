@@ -77,7 +77,7 @@ class IndexPublisher:
     ) -> None:
         if keys.resolve().is_relative_to(directory.resolve()):
             raise InvalidInputError(
-                f"The keys' directory {keys} lies in the index {directory}, which is there to be "
+                f"The keys' directory {keys} is in the index {directory}, which is there to be "
                 "copied and served.",
                 next_step="Give another one with --keys, outside of it.",
             )
