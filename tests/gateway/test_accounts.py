@@ -35,7 +35,6 @@ from remit.gateway.budget import (
     TokenUsage,
     accounts,
     audit_budgets,
-    budgeter,
 )
 from remit.gateway.inflight import StartCall
 from remit.gateway.leases import Owner
@@ -155,12 +154,8 @@ class Accounts(RuleBasedStateMachine):
         super().__init__()
         self.ledger = ledger
         self.clock = _Clock()
-        self.patches = [
-            mock.patch.object(module, "time", SimpleNamespace(time=self.clock.time))
-            for module in (accounts, budgeter)
-        ]
-        for patch in self.patches:
-            patch.start()
+        self.patch = mock.patch.object(accounts, "time", SimpleNamespace(time=self.clock.time))
+        self.patch.start()
         self.budgeter = TokenBudgeter(ledger)
         self.model: dict[str, _Account] = {}
         self.calls: dict[int, tuple[_Call, str]] = {}
@@ -173,8 +168,7 @@ class Accounts(RuleBasedStateMachine):
             if name:
                 self._end(number, 0, 0)
         self.living.recover("charge")
-        for patch in self.patches:
-            patch.stop()
+        self.patch.stop()
 
     @initialize(limits=st.lists(st.none() | _LIMITS, min_size=7, max_size=7))
     def begin(self, limits: list[BudgetLimits | None]) -> None:
@@ -416,8 +410,7 @@ def test_whatever_is_done_the_accounts_are_right(ledger: LedgerClient, target: s
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     one = _Clock()
-    for module in (accounts, budgeter):
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=one.time))
+    monkeypatch.setattr(accounts, "time", SimpleNamespace(time=one.time))
     return one
 
 

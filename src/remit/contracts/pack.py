@@ -163,12 +163,13 @@ def _example_problems(contract: PromptContract, pack: PromptPack, example: Any) 
         if not messages:
             yield "the pack makes no message of it."
         wanted = example.get("renders", ())
-        if not isinstance(wanted, list | tuple) or not all(isinstance(one, str) for one in wanted):
+        is_list = isinstance(wanted, list | tuple)
+        if not is_list or not all(isinstance(part, str) for part in wanted):
             yield "renders is not a list of texts."
         else:
-            for one in wanted:
-                if one not in text:
-                    yield f"the prompt does not contain {one!r}."
+            for part in wanted:
+                if part not in text:
+                    yield f"the prompt does not contain {part!r}."
     schema = contract.output_schema or {}
     if "output" in example and (problem := first_problem(schema, example["output"])):
         yield f"the output, at {problem}."

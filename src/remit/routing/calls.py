@@ -82,9 +82,7 @@ class Calls:
         last: the response of the latest call.
         final: a refusal that no other model would change.
         retry_after_s: when the first of the open circuits is tried again.
-        cost_usd: of all calls; ``input_tokens`` and ``output_tokens`` likewise.
-        certainties: of their costs; ``cost_known`` where a price says all of them.
-        on_record: what each call came to, by its ``EXCHANGE``.
+        responses: what each call that is on record came to.
     """
 
     options: RouteOptions
@@ -95,12 +93,12 @@ class Calls:
     last: PromptResponse | None = None
     final: PromptResponse | None = None
     retry_after_s: float | None = None
-    cost_usd: float = 0.0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    certainties: set[str] = field(default_factory=set)
-    on_record: dict[str, PromptResponse] = field(default_factory=dict)
-    cost_known: bool = True
+    responses: list[PromptResponse] = field(default_factory=list)
+
+    @property
+    def cost_usd(self) -> float:
+        """Cost of all calls, US dollars."""
+        return sum((response.cost_incurred for response in self.responses), 0.0)
 
     @property
     def tried(self) -> int:
@@ -240,17 +238,12 @@ class Calls:
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
         """Note that a call was cancelled at its time limit."""
         error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
+        failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None
-        for noted in self.made:
-            if noted.get("part") == part and "exchange_entry_id" in noted:
-                noted |= {"outcome": "timeout", "error_code": error.code,
-                          "error_message": error.message}  # fmt: skip
-                response = replace(
-                    self.on_record[noted["exchange_entry_id"]],
-                    outcome=RouteOutcome.TIMEOUT,
-                    error_code=error.code,
-                    error_message=error.message,
-                )
+        for noted, recorded in zip(self.made, self.responses, strict=True):
+            if noted.get("part") == part:
+                noted |= {"outcome": "timeout", **failed}
+                response = replace(recorded, outcome=RouteOutcome.TIMEOUT, **failed)
         self.fail(candidate, error, response)
 
     def skipped(self) -> list[dict[str, Any]]:
@@ -270,13 +263,15 @@ class Calls:
         """A response, bearing the tokens and the cost of all calls that were made."""
         if len(self.made) <= 1:
             return response
+        made = self.responses
+        certainties = {each.cost_certainty for each in made}
         return replace(
             response,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
+            input_tokens=sum(each.input_tokens for each in made),
+            output_tokens=sum(each.output_tokens for each in made),
             cost_incurred=self.cost_usd,
-            cost_known=self.cost_known,
-            cost_certainty=next((name for name in _WEAKEST if name in self.certainties), ""),
+            cost_known=all(each.cost_known for each in made),
+            cost_certainty=next((name for name in _WEAKEST if name in certainties), ""),
         )
 
     def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
@@ -288,12 +283,7 @@ class Calls:
             noted["error_code"] = response.error_code or "ERROR"
             noted["error_message"] = _plain(response.error_message or "")
         self.made.append(noted)
-        self.on_record[response.exchange_entry_id] = response
-        self.cost_usd += response.cost_incurred
-        self.input_tokens += response.input_tokens
-        self.output_tokens += response.output_tokens
-        self.certainties.add(response.cost_certainty)
-        self.cost_known = self.cost_known and response.cost_known
+        self.responses.append(response)
 
 
 def _plain(text: str) -> str:

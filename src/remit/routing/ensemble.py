@@ -64,7 +64,9 @@ async def ask_ensemble(
             for candidate, other in ordered
             if _plain_answer(other.content) == said
         ]
-    return (winner, _as_one(response, text)), summary
+    # Without the provider's own answer, which is of one call alone.
+    changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
+    return (winner, replace(response, wire=None, **changes)), summary
 
 
 def _part_of(candidate: Candidate) -> str:
@@ -217,12 +219,6 @@ async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptReques
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return best - 1 if type(best) is int and 1 <= best <= len(answers) else None
-
-
-def _as_one(response: PromptResponse, text: str | None) -> PromptResponse:
-    """The answer that counts, without the provider's own, which is of one call alone."""
-    changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
-    return replace(response, wire=None, **changes)
 
 
 def join_by_vote(answers: Sequence[str]) -> int:

@@ -92,7 +92,7 @@ class FallbackChainExhaustedError(RoutingError):
     def __init__(self, attempts: Sequence[RouteAttempt], *, decision_id: str = "") -> None:
         self.attempts = tuple(attempts)
         self.decision_id = decision_id
-        tried = ", ".join(f"{one.model_id} ({one.error.code})" for one in self.attempts)
+        tried = ", ".join(f"{attempt.model_id} ({attempt.error.code})" for attempt in self.attempts)
         super().__init__(
             f"No model answered: {tried}." if tried else "There is no model to ask.",
             next_step=(

@@ -113,7 +113,7 @@ def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
         "intent": asdict(intent) if intent else None,
         "why": _why(record, context, intent, candidates, meta),
         "candidates": candidates,
-        "stages": [dict(one) for one in _list_of(meta, "stages")],
+        "stages": [dict(stage) for stage in _list_of(meta, "stages")],
     }
 
 
@@ -161,7 +161,7 @@ def _candidates(
     for call in _list_of(meta, "attempts"):
         if call.get("part") != JUDGE_PART:  # a judge's calls are no answers
             calls.setdefault(call["model_id"], []).append(call)
-    skipped = {one["model_id"]: one for one in _list_of(meta, "skipped")}
+    skipped = {entry["model_id"]: entry for entry in _list_of(meta, "skipped")}
     profiles = meta.get("profiles")
     rows = []
     for rank, model in enumerate(record["candidates_considered"], 1):
@@ -261,7 +261,7 @@ def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
 def _list_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """A list of a decision's metadata; empty where it was erased."""
     found = meta.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
 def _about(intent: Intent, context: Mapping[str, Any]) -> str:

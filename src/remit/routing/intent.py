@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.exchange import text_of
-from remit.routing.weights import Weights
+from remit.routing.weights import IntentRules, Weights
 
 __all__ = ["CHAT", "Intent", "read_intent", "text_asked"]
 
@@ -95,25 +95,26 @@ def _is_image(part: Any) -> bool:
 
 def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> Intent:
     """What ``prompt`` asks for, by the signs that ``weights`` name."""
+    rules = weights.intent
     asked, size = text_asked(prompt)
-    head, most = asked, weights.characters_read
+    head, most = asked, rules.characters_read
     if len(asked) > most:  # the task is stated at the beginning or the end
         head = f"{asked[: most // 2]}\n{asked[-(most - most // 2) :]}"
     raw = head.encode("utf-8", "replace").lower()
-    words = weights.known_words.intersection(raw.translate(_TO_WORDS).split())
+    words = rules.known_words.intersection(raw.translate(_TO_WORDS).split())
     marked: dict[str, int] = {}
-    for beginning, marks in weights.marks:
+    for beginning, marks in rules.marks.items():
         if beginning in raw:
             for mark, task in marks:
                 if mark in raw:
                     marked[task] = marked.get(task, 0) + 2
     best, best_count = CHAT, 0
     signs: dict[str, int] = {}
-    for task, signs_of_task in weights.tasks.items():
-        count = marked.get(task, 0) + len(words & signs_of_task)
+    for task, signs_of_task in rules.tasks.items():
+        count = marked.get(task, 0) + len(words & signs_of_task.words)
         if task == _MATHEMATICS and _NUMBER_WORK.search(raw):
             count += 2
-        if count >= weights.least_signs:
+        if count >= rules.least_signs:
             signs[task] = count
             if count > best_count:
                 best, best_count = task, count
@@ -121,18 +122,18 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
         best,
         _CODE in signs,
         _MATHEMATICS in signs,
-        _language(head, words, weights),
-        -(-size // weights.bytes_per_token),
+        _language(head, words, rules),
+        -(-size // rules.bytes_per_token),
     )
 
 
-def _language(text: str, words: frozenset[bytes], weights: Weights) -> str:
+def _language(text: str, words: frozenset[bytes], rules: IntentRules) -> str:
     if not text.isascii():
         for code, pattern in _SCRIPTS:
             if len(pattern.findall(text)) >= _LEAST_OF_SCRIPT:
                 return code
     best, most = "", 0
-    for code, common in weights.languages.items():
+    for code, common in rules.languages.items():
         count = len(words & common)
         if count > most:
             best, most = code, count

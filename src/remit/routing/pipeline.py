@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from remit.kernel.errors import RemitError
@@ -14,22 +14,7 @@ from remit.routing.intent import text_asked
 from remit.routing.options import Stage
 from remit.routing.scoring import Ranking
 
-__all__ = ["StageRun", "run_stages"]
-
-
-@dataclass(slots=True)
-class StageRun:
-    """What a pipeline came to.
-
-    Attributes:
-        ranking: the candidates of the last stage that ran.
-        answer: who gave the answer, and it; ``None`` when a stage failed.
-        stages: what each stage did, as a decision keeps it.
-    """
-
-    ranking: Ranking
-    answer: Answer | None = None
-    stages: list[dict[str, Any]] = field(default_factory=list)
+__all__ = ["run_stages"]
 
 
 async def run_stages(
@@ -37,18 +22,21 @@ async def run_stages(
     stages: Sequence[tuple[Stage, Ranking]],
     request: PromptRequest,
     listeners: Listeners,
-) -> StageRun:
+) -> tuple[Answer | None, Ranking, list[dict[str, Any]]]:
     """Run the stages in order. Only the last is streamed.
+
+    Returns:
+        Who gave the answer, and it, ``None`` where a stage failed; the candidates of the last
+        stage that ran; what each stage did, as a decision keeps it.
 
     Tools are offered to stages without a contract; an answer that calls a tool ends the pipeline:
     the caller has to run it.
     """
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
-    run = StageRun(stages[0][1])
+    done: list[dict[str, Any]] = []
     notes: list[dict[str, str]] = []
     answer: Answer | None = None
     for number, (stage, ranking) in enumerate(stages):
-        run.ranking = ranking
         found = None
         draft = answer[1].content if answer else ""
         stage_request = _request(
@@ -62,7 +50,7 @@ async def run_stages(
                 listeners if number == len(stages) - 1 else Listeners(),
                 part=f"stage {stage.name}",
             )
-        run.stages.append(
+        done.append(
             {
                 "stage": stage.name,
                 "model_id": found[0].model_id if found else "",
@@ -71,7 +59,7 @@ async def run_stages(
             }
         )
         if found is None:
-            return run
+            return None, ranking, done
         if stage.revises or answer is None:
             answer = found
             if _calls_a_tool(found[1]):
@@ -79,10 +67,8 @@ async def run_stages(
         else:
             notes.append({"stage": stage.name, "text": found[1].content})
     assert answer is not None
-    candidate, response = answer
     # Without the provider's own answer, which is of the last call alone.
-    run.answer = (candidate, replace(response, wire=None))
-    return run
+    return (answer[0], replace(answer[1], wire=None)), ranking, done
 
 
 def _request(

@@ -67,16 +67,18 @@ class Registry:
         self._reach = reach
         self._reliability = reliability
         self._stated = {
-            name: candidate_of(name, one, prices, reach.free)
-            for name, one in settings.models.items()
+            name: candidate_of(name, model, prices, reach.free)
+            for name, model in settings.models.items()
         }
         shipped = default_settings().routing.models
-        self._shipped = {name for name, one in settings.models.items() if shipped.get(name) == one}
+        self._shipped = {
+            name for name, model in settings.models.items() if shipped.get(name) == model
+        }
         provider_id, model_id = reach.default
         self._default = ""
-        for one in self._stated.values():
-            if (one.provider_id, one.provider_model) == reach.default:
-                self._default = self._default or one.model_id
+        for candidate in self._stated.values():
+            if (candidate.provider_id, candidate.provider_model) == reach.default:
+                self._default = self._default or candidate.model_id
         if not self._default:
             name = model_id if model_id not in self._stated else f"{provider_id}/{model_id}"
             stated = RoutedModelSettings.model_validate(
@@ -113,9 +115,13 @@ class Registry:
         reach = self._reach
         return [
             name
-            for name, one in self._stated.items()
-            if one.provider_id in reach.providers
-            and (name == self._default or name not in self._shipped or one.provider_id in reach.own)
+            for name, candidate in self._stated.items()
+            if candidate.provider_id in reach.providers
+            and (
+                name == self._default
+                or name not in self._shipped
+                or candidate.provider_id in reach.own
+            )
         ]
 
     def names(self) -> list[str]:

@@ -101,8 +101,7 @@ async def route(prompt: Prompt, options: RouteOptions) -> Outcome:
             (stage, _rank(options, stage.candidates, prompt, task) if stage.candidates else ranking)
             for stage in options.stages
         ]
-        run = await run_stages(calls, plan, request, listeners)
-        answer, ranking, stages = run.answer, run.ranking, run.stages
+        answer, ranking, stages = await run_stages(calls, plan, request, listeners)
     elif options.mode == "ensemble":
         answer, summary = await ask_ensemble(calls, ranking.chain, task, request)
         stages = [summary]

@@ -83,10 +83,12 @@ class Router:
         """
         each = [
             self._gateway.capabilities(
-                replace(request, provider_id=one.provider_id, model_id=one.provider_model)
+                replace(
+                    request, provider_id=candidate.provider_id, model_id=candidate.provider_model
+                )
             )
-            for one in self._candidates(request.model_id or _AUTO)
-            if one.provider_id in self._gateway.providers
+            for candidate in self._candidates(request.model_id or _AUTO)
+            if candidate.provider_id in self._gateway.providers
         ]
         if not each:
             return ModelCapabilities()
@@ -224,16 +226,16 @@ class Router:
         providers = self._gateway.providers
         breakers = self._gateway.breakers
         models = []
-        for one in self._registry.candidates(self._registry.names()):
-            breaker = breakers.get((one.provider_id, one.provider_model))
+        for candidate in self._registry.candidates(self._registry.names()):
+            breaker = breakers.get((candidate.provider_id, candidate.provider_model))
             state = breaker.state if breaker is not None else CircuitState.CLOSED
             wait_s = breaker.retry_after_s if breaker is not None else None
             models.append(
                 {
-                    "model_id": one.model_id,
-                    **one.profile(),
-                    "adapter": one.provider_id in providers,
-                    "reachable": one.model_id in reachable,
+                    "model_id": candidate.model_id,
+                    **candidate.profile(),
+                    "adapter": candidate.provider_id in providers,
+                    "reachable": candidate.model_id in reachable,
                     "circuit": str(state),
                     "retry_after_s": None if wait_s is None else round(wait_s, 3),
                 }
@@ -285,11 +287,11 @@ class Router:
         if identity is None or identity.may_use_model(name):
             return candidates
         return tuple(
-            one
-            for one in candidates
-            if identity.may_use_model(one.model_id)
-            or identity.may_use_model(one.provider_model)
-            or identity.may_use_model(f"{one.provider_id}/{one.provider_model}")
+            candidate
+            for candidate in candidates
+            if identity.may_use_model(candidate.model_id)
+            or identity.may_use_model(candidate.provider_model)
+            or identity.may_use_model(f"{candidate.provider_id}/{candidate.provider_model}")
         )
 
     def _require_allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
@@ -355,7 +357,7 @@ def _response(outcome: Outcome) -> PromptResponse:
     # The last that was really sent says most.
     responses = [failed.response for failed in calls.failed if failed.response is not None]
     sent = [response for response in responses if response.outcome is not RouteOutcome.REJECTED]
-    last = sent[-1] if sent else list(calls.on_record.values())[-1]
+    last = sent[-1] if sent else calls.responses[-1]
     if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, and a later one found no model
         last = replace(
             last, content="", content_blocks=None, wire=None, outcome=RouteOutcome.ERROR,

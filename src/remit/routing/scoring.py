@@ -125,7 +125,7 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
 
 
 def score_parts(
-    one: Candidate, intent: Intent, task: str, preference: str, weights: Weights
+    candidate: Candidate, intent: Intent, task: str, preference: str, weights: Weights
 ) -> dict[str, float]:
     """What a candidate's score is made of: weighted features, and penalties below 0."""
     factors = _weights_under(preference, weights)
@@ -133,10 +133,10 @@ def score_parts(
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
     parts = {
         feature: factors[feature] * value // MILLION / MILLION
-        for feature, value in _features(one, kinds, intent.language, weights).items()
+        for feature, value in _features(candidate, kinds, intent.language, weights).items()
     }
-    lacking = [need for need in needs if not getattr(one, need)]
-    if one.context_tokens and intent.tokens > one.context_tokens:
+    lacking = [need for need in needs if not getattr(candidate, need)]
+    if candidate.context_tokens and intent.tokens > candidate.context_tokens:
         lacking.append("context_window")
     return parts | {need: -weights.penalties[need] / MILLION for need in lacking}
 
@@ -170,7 +170,8 @@ def _standing(
     factors = _weights_under(preference, weights)
     lacks = needs.split("+") if needs else []
     scores = {
-        one.model_id: _score(one, kinds, lacks, language, factors, weights) for one in candidates
+        candidate.model_id: _score(candidate, kinds, lacks, language, factors, weights)
+        for candidate in candidates
     }
     if not scores:
         raise InvalidInputError("There are no candidates to score.")
@@ -193,7 +194,7 @@ def _weights_under(preference: str, weights: Weights) -> Mapping[str, int]:
 
 
 def _score(
-    one: Candidate,
+    candidate: Candidate,
     kinds: Sequence[str],
     needs: Sequence[str],
     language: str,
@@ -201,36 +202,38 @@ def _score(
     weights: Weights,
 ) -> int:
     """One score in millionths; divisions round down."""
-    features = _features(one, kinds, language, weights)
+    features = _features(candidate, kinds, language, weights)
     score = sum(factors[name] * value for name, value in features.items()) // MILLION
     for need in needs:
-        if not getattr(one, need):
+        if not getattr(candidate, need):
             score -= weights.penalties[need]
     return score
 
 
 def _features(
-    one: Candidate, kinds: Sequence[str], language: str, weights: Weights
+    candidate: Candidate, kinds: Sequence[str], language: str, weights: Weights
 ) -> dict[str, int]:
     """What counts for a candidate, each from 0 to 1, in millionths."""
-    abilities = one.abilities
+    abilities = candidate.abilities
     general = abilities.get(GENERAL, 0)
     features = {
         "ability": sum(abilities.get(kind, general) for kind in kinds) * _PERCENT // len(kinds),
-        "reliability": one.reliability * _PERCENT,
+        "reliability": candidate.reliability * _PERCENT,
         "cost": 0,
         "speed": 0,
         "language": 0,
     }
-    if one.input_price is not None and one.output_price is not None:
+    if candidate.input_price is not None and candidate.output_price is not None:
         share = weights.scales["output_share"]
-        price = (one.input_price * (MILLION - share) + one.output_price * share) // MILLION
+        price = (
+            candidate.input_price * (MILLION - share) + candidate.output_price * share
+        ) // MILLION
         half = weights.scales["usd_per_million_tokens"] * 1000  # nano-dollars
         features["cost"] = MILLION * half // (half + price)
-    if one.tokens_per_s:
-        speed = one.tokens_per_s * MILLION
+    if candidate.tokens_per_s:
+        speed = candidate.tokens_per_s * MILLION
         features["speed"] = MILLION * speed // (speed + weights.scales["tokens_per_s"])
-    if not language or not one.languages or language in one.languages:
+    if not language or not candidate.languages or language in candidate.languages:
         features["language"] = MILLION
     return features
 

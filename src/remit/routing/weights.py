@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
@@ -84,12 +84,41 @@ class _Signs(_Part):
     marks: tuple[_Word, ...]
 
 
-class _Intent(_Part):
+def _sorted(items: dict[str, Any]) -> dict[str, Any]:
+    return dict(sorted(items.items()))
+
+
+class IntentRules(_Part):
+    """By which signs a prompt's intent is read.
+
+    Attributes:
+        characters_read: how much of a prompt is looked at, half of it at its end.
+        bytes_per_token: for the estimate of its length.
+        least_signs: fewer signs than this say nothing.
+        tasks: signs of each task, in order of their names.
+        languages: common words of each language.
+    """
+
     characters_read: _Count
     bytes_per_token: _Count
     least_signs: _Count
-    tasks: dict[_Name, _Signs]
-    languages: dict[str, frozenset[_Word]]
+    tasks: Annotated[dict[_Name, _Signs], AfterValidator(_sorted)]
+    languages: Annotated[dict[str, frozenset[_Word]], AfterValidator(_sorted)]
+
+    @functools.cached_property
+    def known_words(self) -> frozenset[bytes]:
+        """All words that any task or language has."""
+        words = [*(signs.words for signs in self.tasks.values()), *self.languages.values()]
+        return frozenset[bytes]().union(*words)
+
+    @functools.cached_property
+    def marks(self) -> Mapping[bytes, Sequence[tuple[bytes, str]]]:
+        """Marks with their tasks, by their first bytes: where these are missing, none is."""
+        groups: dict[bytes, list[tuple[bytes, str]]] = {}
+        for task, signs in self.tasks.items():
+            for mark in dict.fromkeys(signs.marks):
+                groups.setdefault(mark[:_PREFIX_BYTES], []).append((mark, task))
+        return groups
 
 
 class _RuleFile(_Part):
@@ -98,7 +127,7 @@ class _RuleFile(_Part):
     preferences: dict[_Name, dict[_Feature, _Number]]
     penalties: Annotated[dict[_Penalty, _Number], Field(min_length=len(get_args(_Penalty)))]
     scales: _Scales
-    intent: _Intent
+    intent: IntentRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,13 +142,7 @@ class Weights:
         preferences: by operator preference, a factor for each weight.
         penalties: what is taken off a candidate that lacks what the call needs.
         scales: where a price, a speed count half; the share of output in a price.
-        tasks: words that are signs of each task, in order of their names.
-        languages: common words of each language.
-        characters_read: how much of a prompt is looked at, half of it at its end.
-        bytes_per_token: for the estimate of its length.
-        least_signs: fewer signs than this say nothing.
-        known_words: all words that any task or language has.
-        marks: of all tasks, each with its task, by their first bytes.
+        intent: by which signs a prompt's intent is read.
     """
 
     document: Mapping[str, Any]
@@ -129,13 +152,7 @@ class Weights:
     preferences: Mapping[str, Mapping[str, int]]
     penalties: Mapping[str, int]
     scales: Mapping[str, int]
-    tasks: Mapping[str, frozenset[bytes]] = field(repr=False)
-    languages: Mapping[str, frozenset[bytes]] = field(repr=False)
-    characters_read: int
-    bytes_per_token: int
-    least_signs: int
-    known_words: frozenset[bytes] = field(repr=False)
-    marks: Sequence[tuple[bytes, Sequence[tuple[bytes, str]]]] = field(repr=False)
+    intent: IntentRules = field(repr=False)
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
@@ -156,9 +173,6 @@ class Weights:
             raise WeightsError(f"The routing rules have no canonical JSON: {error.message}") from (
                 error
             )
-        intent = rules.intent
-        tasks = dict(sorted(intent.tasks.items()))
-        words = [*(signs.words for signs in tasks.values()), *intent.languages.values()]
         return cls(
             document=dict(document),
             rule_version_hash=f"rv:sha256:{sha256_hex(encoded)}",
@@ -170,13 +184,7 @@ class Weights:
             },
             penalties={name: rules.penalties[name] for name in get_args(_Penalty)},
             scales=dict(rules.scales),
-            tasks={task: signs.words for task, signs in tasks.items()},
-            languages=dict(sorted(intent.languages.items())),
-            characters_read=intent.characters_read,
-            bytes_per_token=intent.bytes_per_token,
-            least_signs=intent.least_signs,
-            known_words=frozenset[bytes]().union(*words),
-            marks=_by_prefix(tasks),
+            intent=rules.intent,
         )
 
     @classmethod
@@ -252,17 +260,6 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
         )
         return Rules(Weights.shipped(), RULES_UNAVAILABLE)
     return Rules(weights, weights.rule_version_hash)
-
-
-def _by_prefix(
-    tasks: Mapping[str, _Signs],
-) -> Sequence[tuple[bytes, Sequence[tuple[bytes, str]]]]:
-    """Marks by their first bytes: where these are missing, none of them has to be looked for."""
-    groups: dict[bytes, list[tuple[bytes, str]]] = {}
-    for task, signs in tasks.items():
-        for mark in dict.fromkeys(signs.marks):
-            groups.setdefault(mark[:_PREFIX_BYTES], []).append((mark, task))
-    return tuple((prefix, tuple(group)) for prefix, group in groups.items())
 
 
 def _no_constant(name: str) -> Any:

@@ -61,9 +61,11 @@ class KernelContext:
         found = self._policies()
         if self._shares:
             found += [
-                replace(one, kind="session")
-                for one in open_threads(self._ledger, agent_id=self._agent_id, most=_MOST_THREADS)
-                if not one.ref.startswith(f"THR-{session_id}-")
+                replace(thread, kind="session")
+                for thread in open_threads(
+                    self._ledger, agent_id=self._agent_id, most=_MOST_THREADS
+                )
+                if not thread.ref.startswith(f"THR-{session_id}-")
             ]
         return found
 

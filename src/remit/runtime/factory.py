@@ -45,7 +45,7 @@ class AgentFactory:
         added = [*own]
         if settings.supervisor.threads and native_tools:
             added += thread_tools()
-        ids = _unique([*settings.chat.tools_allowed, *(one.tool_id for one in added)])
+        ids = _unique([*settings.chat.tools_allowed, *(tool.tool_id for tool in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
         shape = AgentShape(settings.chat.agent_id, "ADMIN", step, settings.supervisor)
         return Agent(self._shared, shape, self._contracts, added, shares_sessions=True)
@@ -61,16 +61,16 @@ class AgentFactory:
         """
         own: list[Tool] = []
         ids: list[str] = []
-        for one in tools:
-            if isinstance(one, str):
-                ids.append(one)
+        for item in tools:
+            if isinstance(item, str):
+                ids.append(item)
                 continue
-            own.append(one if isinstance(one, Tool) else tool(one))
+            own.append(item if isinstance(item, Tool) else tool(item))
             ids.append(own[-1].tool_id)
         for name in mcp:
             offered = self._server(name).tools()
             own += offered
-            ids += [one.tool_id for one in offered]
+            ids += [tool.tool_id for tool in offered]
         return own, _unique(ids)
 
     def _server(self, name: str) -> McpServer:
@@ -90,8 +90,8 @@ class AgentFactory:
 
     def close(self) -> None:
         """End the MCP servers."""
-        for one in self._servers.values():
-            one.close()
+        for server in self._servers.values():
+            server.close()
 
 
 def _unique(ids: list[str]) -> tuple[str, ...]:

@@ -235,4 +235,6 @@ def known_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> fro
     """Ids of the tools that agents of this root can be given: ADMIN's, the supervisor's, and
     those of installed distributions."""
     own = [*root_tools(root, ledger, loaded), *thread_tools()]
-    return frozenset([one.tool_id for one in own] + [one.name for one in entry_points(group=GROUP)])
+    return frozenset(
+        [tool.tool_id for tool in own] + [tool.name for tool in entry_points(group=GROUP)]
+    )

@@ -140,10 +140,10 @@ def _check_model(
     """What the document states counts even where something else is asked for this time."""
     permitted = ", ".join(granted.models) or "no model but the root's default"
     answers = "/".join(default)
-    for name in dict.fromkeys(one for one in (stated, asked) if one):
+    for name in dict.fromkeys(name for name in (stated, asked) if name):
         means = [name] if meaning is None else ["/".join(pair) for pair in meaning(name)]
         if granted.models:
-            right = all(allows_named(granted.models, one) for one in means)
+            right = all(allows_named(granted.models, model) for model in means)
         else:  # the root's default model alone, and only when a person asks for it
             right = name != stated and means == [answers]
         if not right:
@@ -190,4 +190,4 @@ def _ceilings(
 
 
 def _least(*values: int | str | None) -> Decimal | None:
-    return min((Decimal(one) for one in values if one is not None), default=None)
+    return min((Decimal(value) for value in values if value is not None), default=None)

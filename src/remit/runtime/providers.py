@@ -49,19 +49,19 @@ def assemble_providers(
     variables = os.environ if environment is None else environment
     reachable: dict[str, AsyncProvider] = {}
     configured: list[str] = []
-    for name, one in settings.providers.items():
-        key = variables.get(one.api_key_env, "") or one.api_key.get_secret_value()
-        own_url = variables.get(one.base_url_env, "")
-        shipped = bool(one.base_url_env)
+    for name, provider in settings.providers.items():
+        key = variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
+        own_url = variables.get(provider.base_url_env, "")
+        shipped = bool(provider.base_url_env)
         if not (key or own_url or not shipped):
             continue
-        url = own_url or one.base_url
+        url = own_url or provider.base_url
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
                 f"The base URL of provider {name} is {url!r}, which is not an http(s) URL.",
                 next_step=f"Set [providers.{name}] base_url.",
             )
-        reachable[name] = _adapter(one, url, key)
+        reachable[name] = _adapter(provider, url, key)
         configured.append(name)
     model = local_model or settings.local.model
     with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
@@ -134,8 +134,8 @@ def require_reachable(
             next_step=f"Run `remit model {how}`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or "
             "OPENAI_BASE_URL.",
         )
-    one = settings.providers.get(provider_id)
-    variable = one.api_key_env if one else ""
+    provider = settings.providers.get(provider_id)
+    variable = provider.api_key_env if provider else ""
     raise RootError(
         f"The provider {provider_id} has no key and no base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",

@@ -52,7 +52,9 @@ def make_router(
     routing = settings.routing
     reach = Reach(
         providers=frozenset(gateway.providers),
-        own=frozenset(name for name, one in settings.providers.items() if is_own(name, one)),
+        own=frozenset(
+            name for name, provider in settings.providers.items() if is_own(name, provider)
+        ),
         free=frozenset(settings.budget.free_providers),
         default=default,
     )

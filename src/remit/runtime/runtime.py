@@ -353,11 +353,13 @@ class Runtime(Closeable):
         settings = self.loaded.settings
         reachable = self._providers.reachable
         found = {
-            one.default_model: name for name, one in settings.providers.items() if name in reachable
+            provider.default_model: name
+            for name, provider in settings.providers.items()
+            if name in reachable
         }
         if "local" in reachable:
             found[settings.local.model] = "local"
-        own = {name for name, one in settings.providers.items() if is_own(name, one)}
+        own = {name for name, provider in settings.providers.items() if is_own(name, provider)}
         for price in self.prices:
             if price.provider in reachable and price.provider in own:
                 found.setdefault(price.model, price.provider)

@@ -39,7 +39,7 @@ def page_parts(journey: Mapping[str, Any]) -> Iterator[str]:
     return environment.get_template("page.html.j2").generate(
         journey=journey,
         sums=_sums(totals),
-        wrong_hashes=[one for one in journey.get("trace_hashes") or () if not one.get("agrees")],
+        wrong_hashes=[item for item in journey.get("trace_hashes") or () if not item.get("agrees")],
         has_focus=functools.partial(_has_focus, str(journey.get("focus") or "")),
         opened=totals.get("turns", 0) == 1,
         style=style,

@@ -9,11 +9,10 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.budget.errors import BudgetRefusedError
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
-from remit.ledger import Transaction
+from remit.kernel.errors import RemitError
 
-__all__ = ["FIELDS", "MAX_COUNT", "Accounts", "Hold", "read_accounts", "refusal"]
+__all__ = ["FIELDS", "MAX_COUNT", "Accounts", "BudgetError", "BudgetRefusedError", "Hold"]
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
@@ -30,6 +29,35 @@ _MINUTE_S = 60
 _MAX_MARKS = 256
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+_ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
+
+
+class BudgetError(RemitError):
+    """Base of the errors of budgets."""
+
+
+class BudgetRefusedError(BudgetError):
+    """A reservation would go over a limit.
+
+    Attributes:
+        code: ``BUDGET_EXHAUSTED``, ``TURN_LIMIT``, ``RATE_LIMITED``, ``NOT_ALLOCATED``,
+            ``UNPRICED`` (a limit in US dollars, and no price) or ``UNBOUNDED`` (a limit, and no
+            bound to what the call may use).
+        remaining: tokens left on the scope that refused; ``None`` where it has no token limit.
+        retry_after_s: when to try again, in seconds; ``None`` when waiting does not help.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        remaining: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.remaining = remaining
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +139,37 @@ class Accounts:
     All under the ledger's write lock, so no other process changes them in between.
 
     Args:
-        tx: the transaction.
+        execute: runs a statement of the transaction; to look only, any that reads.
+        execute_many: runs one for many rows; left out, nothing can be written.
         allow_unpriced: let a limit in US dollars pass models that have no price.
     """
 
-    def __init__(self, tx: Transaction, *, allow_unpriced: bool = False) -> None:
-        self._tx = tx
+    def __init__(
+        self,
+        execute: _Execute,
+        execute_many: _ExecuteMany | None = None,
+        *,
+        allow_unpriced: bool = False,
+    ) -> None:
+        self._execute = execute
+        self._execute_many = execute_many
         self._allow_unpriced = allow_unpriced
         self._accounts: dict[str, _Account | None] = {}
 
     def load(self, scopes: Iterable[str]) -> None:
         """Read the accounts that are not loaded yet."""
         missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
-        if not missing:
-            return
         self._accounts.update(dict.fromkeys(missing))
-        for row in read_accounts(self._tx.execute, missing):
-            self._accounts[row[0]] = _Account(row)
+        for start in range(0, len(missing), _MAX_MARKS):
+            part = missing[start : start + _MAX_MARKS]
+            # Few statement sizes, so that they stay prepared; the last name fills the rest.
+            size = 1 << (len(part) - 1).bit_length()
+            marks = ", ".join("?" * size)
+            for row in self._execute(
+                f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})",
+                (*part, *[part[-1]] * (size - len(part))),
+            ):
+                self._accounts[row[0]] = _Account(row)
 
     def reserve(
         self, path: Sequence[str], amount: Amount, *, turns: int, enforce: bool = True
@@ -169,7 +211,7 @@ class Accounts:
             return BudgetRefusedError("NOT_ALLOCATED", message, None)
         for account in accounts:
             account.start_minute(minute)
-            if (found := refusal(account, amount, turns, self._allow_unpriced)) is not None:
+            if (found := _refusal(account, amount, turns, self._allow_unpriced)) is not None:
                 return found
         return None
 
@@ -243,7 +285,8 @@ class Accounts:
         """Write the accounts that changed since the last write."""
         changed = [account for account in self._accounts.values() if account and account.dirty]
         if changed:
-            self._tx.execute_many(
+            assert self._execute_many is not None
+            self._execute_many(
                 _UPDATE,
                 [
                     (*[min(getattr(account, name), MAX_COUNT) for name in _CHANGING], account.scope)
@@ -254,23 +297,8 @@ class Accounts:
                 account.dirty = False
 
 
-def read_accounts(execute: _Execute, scopes: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rows of ``scopes``; one that has no account has no row."""
-    rows: list[tuple[Any, ...]] = []
-    for start in range(0, len(scopes), _MAX_MARKS):
-        part = scopes[start : start + _MAX_MARKS]
-        # Few statement sizes, so that they stay prepared; the last name fills the rest.
-        size = 1 << (len(part) - 1).bit_length()
-        marks = ", ".join("?" * size)
-        rows += execute(
-            f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})",
-            (*part, *[part[-1]] * (size - len(part))),
-        )
-    return rows
-
-
-def refusal(
-    account: Any, amount: Amount, turns: int, allow_unpriced: bool
+def _refusal(
+    account: _Account, amount: Amount, turns: int, allow_unpriced: bool
 ) -> BudgetRefusedError | None:
     """Why ``account``, in its current minute, refuses ``amount``; ``None`` when it does not."""
     scope, left = account.scope, None

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from remit.gateway.budget.accounts import FIELDS, Accounts, Hold, read_accounts, refusal
-from remit.gateway.budget.errors import BudgetRefusedError
+from remit.gateway.budget.accounts import FIELDS, Accounts, BudgetRefusedError, Hold
 from remit.kernel.budget import (
     Amount,
     BudgetCheckResult,
@@ -24,8 +21,6 @@ from remit.kernel.budget import (
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 __all__ = ["TokenBudgeter"]
-
-_MINUTE_S = 60
 
 
 class TokenBudgeter:
@@ -45,7 +40,7 @@ class TokenBudgeter:
 
     def accounts(self, tx: Transaction) -> Accounts:
         """The accounts in a transaction; the caller writes them back."""
-        return Accounts(tx, allow_unpriced=self._allow_unpriced)
+        return Accounts(tx.execute, tx.execute_many, allow_unpriced=self._allow_unpriced)
 
     def allocate(
         self,
@@ -90,21 +85,10 @@ class TokenBudgeter:
 
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
         """:meth:`check` for the accounts named, the narrowest last."""
-        states = self._statuses(path)
-        left = [state.remaining for state in states if state.remaining is not None]
-        remaining = min(left) if left else None
-        if not states:
-            return BudgetCheckResult(
-                False, None, f"NOT_ALLOCATED: no budget was allocated for {path[-1]}"
-            )
-        minute = int(time.time()) // _MINUTE_S
-        for state in states:
-            if minute > state.minute:
-                state = replace(state, minute=minute, minute_requests=0, minute_tokens=0)
-            refused = refusal(state, amount, 1, self._allow_unpriced)
-            if refused is not None:
-                return BudgetCheckResult(False, remaining, f"{refused.code}: {refused.message}")
-        return BudgetCheckResult(True, remaining)
+        accounts = Accounts(self._ledger.select, allow_unpriced=self._allow_unpriced)
+        refused = accounts.refusal(path, amount, 1)
+        reason = "" if refused is None else f"{refused.code}: {refused.message}"
+        return BudgetCheckResult(refused is None, accounts.remaining(path), reason)
 
     def reserve(
         self,
@@ -222,11 +206,7 @@ class TokenBudgeter:
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
         """Every account on the path, widest first."""
-        return self._statuses(scope.path)
-
-    def _statuses(self, path: Sequence[str]) -> builtins.list[BudgetStatus]:
-        found = {row[0]: row for row in read_accounts(self._ledger.select, path)}
-        return [BudgetStatus(*found[key]) for key in path if key in found]
+        return Accounts(self._ledger.select).statuses(scope.path)
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
         """The accounts whose name begins with ``prefix``, by name."""
