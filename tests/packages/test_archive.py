@@ -576,6 +576,7 @@ PACKED = _packed()
 ANY_NAME = st.from_regex(r"[a-z]{1,40}(/[a-zA-Z0-9._-]{1,60}){0,2}", fullmatch=True)
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(ANY_NAME, st.tuples(st.binary(max_size=3000), st.sampled_from([0o644, 0o755])))
 )

@@ -19,8 +19,7 @@ from remit.packages.paths import path_problem
 
 __all__ = ["new_package", "update_hashes"]
 
-# What a file is that no manifest has said so of yet.
-_ELSEWHERE = "document"
+_ELSEWHERE = "document"  # the classification of a new file in any other place
 _LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
 
 

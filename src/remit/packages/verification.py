@@ -109,10 +109,11 @@ def _count(
 ) -> tuple[set[str], dict[str, list[str]]]:
     """The ids of the keys that count; and who does not, by the code of the reason."""
     signed_bytes = envelope.signed_bytes
+    keys = {key.key_id: key for key in policy.keys}
     counted: set[str] = set()
     ignored: dict[str, list[str]] = {}
     for key_id, signature in dict.fromkeys((item.keyid, item.sig) for item in envelope.signatures):
-        key = policy.get(key_id)
+        key = keys.get(key_id)
         if key is None:
             ignored.setdefault("wrong_key", []).append(shown(key_id))
         elif key.status == "revoked":
