@@ -249,17 +249,5 @@ class SessionTools(Toolset):
 
 def _budget(state: BudgetStatus) -> dict[str, Any]:
     return {
-        "scope": state.scope,
-        "spent_usd": usd_of(state.spent_nano),
-        "reserved_usd": usd_of(state.reserved_nano),
-        "limit_usd": None if state.nano_limit is None else usd_of(state.nano_limit),
-        "spent_tokens": state.spent_tokens,
-        "reserved_tokens": state.reserved_tokens,
-        "token_limit": state.token_limit,
-        "turns": state.turns,
-        "turn_limit": state.turn_limit,
-        "requests_per_minute": state.requests_per_minute,
-        "tokens_per_minute": state.tokens_per_minute,
-        "unpriced_calls": state.unpriced_calls,
-        "closed": bool(state.closed),
+        name: value for name, value in state.to_dict().items() if not name.startswith("minute")
     }
