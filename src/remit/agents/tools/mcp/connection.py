@@ -7,6 +7,7 @@ from none: so the session has a task of its own, and callers submit work to it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -18,6 +19,7 @@ from mcp.types import Implementation
 
 from remit._version import __version__
 from remit.agents.tools.tool import ToolError
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking, start_background
 
 _T = TypeVar("_T")
@@ -71,7 +73,8 @@ class Connection:
 
     def join(self, patience_s: float) -> None:
         """Wait for the end; after ``patience_s`` seconds it is cancelled and waited for again."""
-        run_blocking(self._ended(patience_s))
+        with contextlib.suppress(InvalidInputError):  # a loop cannot wait for itself
+            run_blocking(self._ended(patience_s))
 
     # -- what follows runs in the background loop ------------------------------------------
 
