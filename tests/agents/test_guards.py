@@ -350,7 +350,7 @@ def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
         runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
         done = session.resume_work(parked.wo_id)
         assert done.state is WorkOrderState.COMPLETED
-        with pytest.raises(InvalidInputError, match="has no order"):
+        with pytest.raises(InvalidInputError, match="has no standalone order"):
             session.resume_work("WO-SES-ANOTHER1-key-x")
     assert payer.paid == ["10"]
 

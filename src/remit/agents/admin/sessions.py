@@ -248,6 +248,4 @@ class SessionTools(Toolset):
 
 
 def _budget(state: BudgetStatus) -> dict[str, Any]:
-    return {
-        name: value for name, value in state.to_dict().items() if not name.startswith("minute")
-    }
+    return {name: value for name, value in state.to_dict().items() if not name.startswith("minute")}
