@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +123,6 @@ def admit(
             archive_digest=archive.digest,
             manifest=archive.manifest,
             policy=policy,
-            now=datetime.now(UTC),
             installed=installed,
             max_bytes=None if installed else limits.envelope_bytes,
             # What came with the distribution is vouched for by the root alone.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from securesystemslib.exceptions import UnverifiedSignatureError
@@ -45,7 +45,6 @@ def check_envelope(
     archive_digest: str,
     manifest: Manifest,
     policy: TrustPolicy,
-    now: datetime,
     installed: bool = False,
     threshold: int | None = None,
     max_bytes: int | None = None,
@@ -60,7 +59,6 @@ def check_envelope(
         archive_digest: ``sha256:`` and 64 hex digits of the archive in hand.
         manifest: the manifest in that archive.
         policy: whose signatures count.
-        now: the time, with its zone.
         installed: the package was installed with this envelope at an earlier time: signatures of
             keys retired since still count, and expiry was checked then. Revoked ones never do.
         threshold: how many keys have to sign, where that is not what the policy says now: for
@@ -76,9 +74,7 @@ def check_envelope(
         SignatureError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``,
             ``revoked_key``, ``key_not_for_package``, ``bad_signature``, ``below_threshold``,
             ``wrong_subject``, ``expired``. ``docs/package-trust.md`` explains each.
-        InvalidInputError: ``now`` has no zone.
     """
-    format_time(now)  # refuses a time without a zone
     parsed = read_envelope(envelope, max_bytes)
     needed = policy.threshold if threshold is None else threshold
     counted, ignored = _count(parsed, policy, manifest.package_id, installed)
@@ -88,7 +84,7 @@ def check_envelope(
     statement = parsed.statement()
     check_subject(statement, archive_digest, manifest)
     expires = statement.predicate.expires
-    if expires is not None and not installed and expires <= now:
+    if expires is not None and not installed and expires <= datetime.now(UTC):
         raise SignatureError(
             "expired",
             f"The signature of {manifest.package_id} {manifest.version} expired at "

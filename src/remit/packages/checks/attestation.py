@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from remit.kernel.canonical import sha256_hex
@@ -93,7 +92,6 @@ def _signature(
             archive_digest=package.archive_sha256,
             manifest=package.manifest,
             policy=policy,
-            now=datetime.now(UTC),
             installed=True,
             # What was asked for then; a root whose threshold rose since asks it of what comes.
             threshold=needed if isinstance(needed, int) and needed > 0 else None,
