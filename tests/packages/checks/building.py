@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.canonical import sha256_hex
 from remit.packages.checks import PackageView, RootDisk
 from remit.packages.manifest import Manifest
 from remit.packages.registry import InstalledPackage, Registry
+from tests.support.packages import manifest_of
 
 PACK = "[system]\n{{ instructions }}\n[user]\n{{ user_input }}\n"
 CONTRACT: Mapping[str, Any] = {
@@ -107,15 +107,6 @@ PERMISSIONS: Mapping[str, Any] = {
     "budgets": {"token_budget": 1000, "usd_budget": "0.50"},
     "paths": ["HO1/"],
 }
-_KINDS = {
-    "HOT/specs/": "spec",
-    "HOT/frameworks/": "framework",
-    "HOT/schemas/": "schema",
-    "HOT/acceptance/": "acceptance",
-    "HO2/agents/": "agent",
-    "HO1/contracts/": "contract",
-    "HO1/prompt_packs/": "prompt_pack",
-}
 
 
 def encoded(value: Any) -> bytes:
@@ -138,38 +129,17 @@ def greeting_files() -> dict[str, Any]:
 
 def package(package_id: str, files: Mapping[str, Any], **changes: Any) -> InstalledPackage:
     """An installed package that owns ``files``."""
-    manifest = {
-        "package_id": package_id,
-        "version": "1.0.0",
-        "schema_version": "1.0",
-        "title": "A test",
-        "package_type": "test",
+    values = {
         "spec_id": "SPEC-GREET-001",
         "framework_id": "FMWK-GREET-001",
         "plane_id": "hot",
-        "layer": 0,
-        "dependencies": [],
-        "permissions": dict(PERMISSIONS),
-        "assets": [
-            {
-                "path": path,
-                "sha256": f"sha256:{sha256_hex(encoded(value))}",
-                "classification": next(
-                    (kind for start, kind in _KINDS.items() if path.startswith(start)), "document"
-                ),
-            }
-            for path, value in files.items()
-        ],
+        "permissions": PERMISSIONS,
         **changes,
     }
-    data = json.dumps(manifest).encode()
-    return InstalledPackage(
-        Manifest.parse(data),
-        f"sha256:{'0' * 64}",
-        "archive",
-        {"waived": True, "keyids": [], "threshold": 1, "envelope_sha256": ""},
-        "LED-00000000",
-    )
+    data = {path: encoded(value) for path, value in files.items()}
+    manifest = Manifest.parse(encoded(manifest_of(data, package_id, **values)))
+    signature = {"waived": True, "keyids": [], "threshold": 1, "envelope_sha256": ""}
+    return InstalledPackage(manifest, f"sha256:{'0' * 64}", "archive", signature, "LED-00000000")
 
 
 @dataclass

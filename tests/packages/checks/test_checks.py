@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -62,19 +62,13 @@ def problems(check: str, small: Small) -> str:
     return " | ".join(finding.message for finding in findings)
 
 
-def files(**changed: Any) -> Change:
-    """Install these files too; ``None`` takes one out."""
-    by_name = {"spec": SPEC_FILE, "framework": FRAMEWORK_FILE, "cases": CASES_FILE,
-               "schema": SCHEMA_FILE, "agent": AGENT_FILE, "contract": CONTRACT_FILE,
-               "pack": PACK_FILE}  # fmt: skip
+def files(path: str, value: Any) -> Change:
+    """Install this file too; ``None`` takes it out."""
 
     def change(small: Small) -> None:
-        for name, value in changed.items():
-            path = by_name.get(name, name)
-            if value is None:
-                del small.files[path]
-            else:
-                small.files[path] = value
+        small.files[path] = value
+        if value is None:
+            del small.files[path]
 
     return change
 
@@ -84,20 +78,9 @@ def altered(path: str, value: Any) -> Change:
     return lambda small: small.altered.update({path: value})
 
 
-def spec(**changes: Any) -> Change:
-    return lambda small: small.change(SPEC_FILE, **changes)
-
-
-def framework(**changes: Any) -> Change:
-    return lambda small: small.change(FRAMEWORK_FILE, **changes)
-
-
-def agent(**changes: Any) -> Change:
-    return lambda small: small.change(AGENT_FILE, **changes)
-
-
-def contract(**changes: Any) -> Change:
-    return lambda small: small.change(CONTRACT_FILE, **changes)
+def changed(path: str, **values: Any) -> Change:
+    """Install a JSON file with other values."""
+    return lambda small: small.change(path, **values)
 
 
 def case(number: int, **changes: Any) -> Change:
@@ -119,6 +102,10 @@ def another(package_files: dict[str, Any], **changes: Any) -> Change:
     return lambda small: small.more.update({"PKG-OTHER-001": (package_files, changes)})
 
 
+def no_cases(small: Small) -> None:
+    del small.files[CASES_FILE], small.files[CONTRACT_FILE]
+
+
 def link(small: Small) -> None:
     (small.directory / "HO1").mkdir()
     (small.directory / "HO1/link").symlink_to("/etc/passwd")
@@ -132,122 +119,130 @@ def test_a_sound_installation_passes_and_an_empty_one_does_not(small: Small) -> 
     assert list(check_modules(small.registry, ()))
 
 
-@pytest.mark.parametrize(
-    ("check", "change", "says"),
-    [
-        ("ownership", altered(AGENT_FILE, {}), f"{AGENT_FILE} is not the file that PKG-GREET-001"),
-        ("ownership", altered("HO1/x.json", {}), "HO1/x.json belongs to no package"),
-        ("ownership", altered(AGENT_FILE, None), "that PKG-GREET-001 installed, is missing"),
-        ("ownership", another({AGENT_FILE: AGENT}), "is owned by PKG-GREET-001 and by PKG-OTHER"),
+BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
+    "ownership": [
+        (altered(AGENT_FILE, {}), f"{AGENT_FILE} is not the file that PKG-GREET-001"),
+        (altered("HO1/x.json", {}), "HO1/x.json belongs to no package"),
+        (altered(AGENT_FILE, None), "that PKG-GREET-001 installed, is missing"),
+        (another({AGENT_FILE: AGENT}), "is owned by PKG-GREET-001 and by PKG-OTHER"),
         (
-            "ownership", another({"HO2/agents/GREETER.json": "x"}),
+            another({"HO2/agents/GREETER.json": "x"}),
             "HO2/agents/GREETER.json is owned by PKG-OTHER-001, and HO2/agents/greeter.json by PKG",
         ),
-        ("ownership", another({"HOT/keys/packages.pem": "x"}), "where no package may own anything"),
-        ("ownership", link, "HO1/link is a link"),
-        ("modules", manifest(modules=["remit.ledger"]), "No package governs the module remit."),
-        ("modules", manifest(modules=[]), "No package governs the module remit.ledger."),
-        ("modules", another({}, modules=["remit"]), "both say that they govern remit"),
-        ("modules", another({}, modules=["remit.gone"]), "governs remit.gone, which the running"),
-        ("resolution", files(spec=None), "SPEC-GREET-001, whose document is not installed"),
-        ("resolution", files(framework=None), "FMWK-GREET-001, whose document is not installed"),
-        ("resolution", altered(SPEC_FILE, None), "SPEC-GREET-001.json, which PKG-GREET-001 brings"),
-        ("resolution", files(spec="{}"), "is not a valid specification"),
-        ("resolution", files(framework="nothing"), "is not JSON"),
+        (another({"HOT/keys/packages.pem": "x"}), "where no package may own anything"),
+        (link, "HO1/link is a link"),
+    ],
+    "modules": [
+        (manifest(modules=["remit.ledger"]), "No package governs the module remit."),
+        (manifest(modules=[]), "No package governs the module remit.ledger."),
+        (another({}, modules=["remit"]), "both say that they govern remit"),
+        (another({}, modules=["remit.gone"]), "governs remit.gone, which the running"),
+    ],
+    "resolution": [
+        (files(SPEC_FILE, None), "SPEC-GREET-001, whose document is not installed"),
+        (files(FRAMEWORK_FILE, None), "FMWK-GREET-001, whose document is not installed"),
+        (altered(SPEC_FILE, None), "SPEC-GREET-001.json, which PKG-GREET-001 brings"),
+        (files(SPEC_FILE, "{}"), "is not a valid specification"),
+        (files(FRAMEWORK_FILE, "nothing"), "is not JSON"),
         (
-            "resolution", spec(framework_id="FMWK-OTHER-001"),
+            changed(SPEC_FILE, framework_id="FMWK-OTHER-001"),
             "but its specification SPEC-GREET-001 to FMWK-OTHER-001",
         ),
+        (files("HOT/specs/SPEC-WRONG-001.json", SPEC), "SPEC-WRONG-001.json holds SPEC-GREET-001"),
         (
-            "resolution", files(**{"HOT/specs/SPEC-WRONG-001.json": SPEC}),
-            "SPEC-WRONG-001.json holds SPEC-GREET-001",
-        ),
-        (
-            "resolution", files(**{"HOT/specs/more/SPEC-GREET-001.json": SPEC}),
+            files("HOT/specs/more/SPEC-GREET-001.json", SPEC),
             "SPEC-GREET-001 is brought by PKG-GREET-001, and again by",
         ),
         (
-            "resolution", files(**{"HOT/frameworks/more/FMWK-GREET-001.json": FRAMEWORK}),
+            files("HOT/frameworks/more/FMWK-GREET-001.json", FRAMEWORK),
             "FMWK-GREET-001 is brought by PKG-GREET-001, and again by",
         ),
+    ],
+    "completeness": [
         (
-            "completeness", framework(expected_specs=["SPEC-GREET-001", "SPEC-GONE-001"]),
+            changed(FRAMEWORK_FILE, expected_specs=["SPEC-GREET-001", "SPEC-GONE-001"]),
             "FMWK-GREET-001 expects SPEC-GONE-001, which is not installed",
         ),
         (
-            "completeness", spec(framework_id="FMWK-OTHER-001"),
+            changed(SPEC_FILE, framework_id="FMWK-OTHER-001"),
             "expects SPEC-GREET-001, which says that it belongs to FMWK-OTHER-001",
         ),
-        ("completeness", files(contract=None), "SPEC-GREET-001 declares the contract PRC-GREET"),
-        ("completeness", files(contract="{}"), "declares the contract PRC-GREET-001"),
-        ("completeness", files(contract="{}"), "PRC-GREET-001.json, at"),
+        (files(CONTRACT_FILE, None), "SPEC-GREET-001 declares the contract PRC-GREET"),
+        (files(CONTRACT_FILE, "{}"), "declares the contract PRC-GREET-001"),
+        (files(CONTRACT_FILE, "{}"), "PRC-GREET-001.json, at"),
         (
-            "completeness", files(**{"HO1/contracts/PRC-OTHER-001.json": CONTRACT}),
+            files("HO1/contracts/PRC-OTHER-001.json", CONTRACT),
             "PRC-OTHER-001.json holds PRC-GREET-001",
         ),
         (
-            "completeness",
-            files(**{"HO1/contracts/PRC-GREET-001@1.0.0.json": {**CONTRACT, "tier": "ho2"}}),
+            files("HO1/contracts/PRC-GREET-001@1.0.0.json", {**CONTRACT, "tier": "ho2"}),
             "both bring PRC-GREET-001 1.0.0, and not the same",
         ),
-        ("completeness", files(pack=None), "binds PRM-GREET-001, which is not installed"),
-        ("completeness", files(pack="{% bad"), "is not a pack"),
-        ("completeness", altered(PACK_FILE, None), "PRM-GREET-001.txt, which PKG-GREET-001 brings"),
-        ("completeness", files(schema=None), "declares the schema HOT/schemas/greeting.schema"),
-        ("completeness", files(schema={"type": 1}), "not a JSON Schema"),
-        ("completeness", files(agent=None), "declares the agent greeter"),
-        ("completeness", files(agent="{}"), "is not a valid agent"),
+        (files(PACK_FILE, None), "binds PRM-GREET-001, which is not installed"),
+        (files(PACK_FILE, "{% bad"), "is not a pack"),
+        (altered(PACK_FILE, None), "PRM-GREET-001.txt, which PKG-GREET-001 brings"),
+        (files(SCHEMA_FILE, None), "declares the schema HOT/schemas/greeting.schema"),
+        (files(SCHEMA_FILE, {"type": 1}), "not a JSON Schema"),
+        (files(AGENT_FILE, None), "declares the agent greeter"),
+        (files(AGENT_FILE, "{}"), "is not a valid agent"),
         (
-            "completeness", another({"HO2/agents/x/greeter.json": AGENT}),
+            another({"HO2/agents/x/greeter.json": AGENT}),
             "The agent greeter is brought by PKG-GREET-001, and again by PKG-OTHER-001",
         ),
-        ("completeness", lambda small: small.tools.clear(), "declares the tool list_files"),
-        ("completeness", agent(contract_id="PRC-GONE-001"), "answers under PRC-GONE-001, which"),
-        ("completeness", agent(tools=["read_file"]), "the tool read_file, which does not exist"),
-        ("completeness", agent(tools=["read_file"]), "read_file, which the package is not permit"),
-        ("completeness", agent(model="openai/gpt-4o"), "asks the model openai/gpt-4o, which the"),
+        (lambda small: small.tools.clear(), "declares the tool list_files"),
+        (changed(AGENT_FILE, contract_id="PRC-GONE-001"), "answers under PRC-GONE-001, which"),
+        (changed(AGENT_FILE, tools=["read_file"]), "the tool read_file, which does not exist"),
+        (changed(AGENT_FILE, tools=["read_file"]), "read_file, which the package is not permit"),
+        (changed(AGENT_FILE, model="openai/gpt-4o"), "asks the model openai/gpt-4o, which the"),
+        (permitted(tools=["list_files"], models=["local/a"]), "asks the model local/tiny"),
+        (changed(AGENT_FILE, token_budget=1001), "has a token_budget of 1001, where 1000 is the"),
+        (changed(AGENT_FILE, usd_budget="0.51"), "has a usd_budget of 0.51, where 0.50 is the"),
+        (manifest(plane_id="ho2"), "of the plane ho2, owns HOT/specs/"),
         (
-            "completeness", permitted(tools=["list_files"], models=["local/a"]),
-            "asks the model local/tiny",
-        ),
-        ("completeness", agent(token_budget=1001), "has a token_budget of 1001, where 1000 is the"),
-        ("completeness", agent(usd_budget="0.51"), "has a usd_budget of 0.51, where 0.50 is the"),
-        ("completeness", manifest(plane_id="ho2"), "of the plane ho2, owns HOT/specs/"),
-        (
-            "completeness", framework(rules={"paths": ["HOT/", "HO1/"]}),
+            changed(FRAMEWORK_FILE, rules={"paths": ["HOT/", "HO1/"]}),
             "owns HO2/agents/greeter.json, where FMWK-GREET-001 lets its packages own nothing",
         ),
+    ],
+    "ceilings": [
         (
-            "ceilings", permitted(tools=["list_*", "read_file"]),
+            permitted(tools=["list_*", "read_file"]),
             "is permitted the tool read_file, which FMWK-GREET-001 does not let",
         ),
-        ("ceilings", permitted(tools=["*"]), "is permitted the tool *, which"),
-        ("ceilings", permitted(models=["*"]), "is permitted the model *, which"),
-        ("ceilings", permitted(paths=["HO2/"]), "is permitted the path HO2/, which"),
+        (permitted(tools=["*"]), "is permitted the tool *, which"),
+        (permitted(models=["*"]), "is permitted the model *, which"),
+        (permitted(paths=["HO2/"]), "is permitted the path HO2/, which"),
         (
-            "ceilings", permitted(budgets={"usd_budget": "1.01"}),
+            permitted(budgets={"usd_budget": "1.01"}),
             "has a usd_budget of 1.01, where 1.00 is the most by FMWK-GREET-001",
         ),
-        ("ceilings", permitted(models=["local/*"]), "states no token_budget, where 1000 is the"),
-        ("ceilings", files(framework=None), "What PKG-GREET-001 may be permitted is not known"),
-        ("acceptance", case(0, renders=["never said"]), "does not contain 'never said'"),
-        ("acceptance", case(0, contract_id="PRC-GONE-001"), "PRC-GONE-001 is not installed"),
-        ("acceptance", case(0, output_valid=True), "the output, at"),
-        ("acceptance", case(0, output={"greeting": 1}), "satisfies the contract, and should not"),
-        ("acceptance", case(1, valid=False), f"satisfies {SCHEMA_FILE}, and should not"),
-        ("acceptance", case(2, valid=True), f"does not satisfy {SCHEMA_FILE}"),
-        ("acceptance", case(1, schema="HOT/schemas/x.schema.json"), "x.schema.json is not install"),
-        ("acceptance", case(3, usd="0.76"), "costs 0.75 USD, not 0.76"),
-        ("acceptance", case(3, model="openai/none"), "has no model openai/none"),
-        ("acceptance", files(cases="{}"), "is not a valid acceptance"),
-        ("acceptance", altered(CASES_FILE, None), "which PKG-GREET-001 brings, is missing"),
+        (permitted(models=["local/*"]), "states no token_budget, where 1000 is the"),
+        (files(FRAMEWORK_FILE, None), "What PKG-GREET-001 may be permitted is not known"),
+    ],
+    "acceptance": [
+        (case(0, renders=["never said"]), "does not contain 'never said'"),
+        (case(0, contract_id="PRC-GONE-001"), "PRC-GONE-001 is not installed"),
+        (case(0, output_valid=True), "the output, at"),
+        (case(0, output={"greeting": 1}), "satisfies the contract, and should not"),
+        (case(1, valid=False), f"satisfies {SCHEMA_FILE}, and should not"),
+        (case(2, valid=True), f"does not satisfy {SCHEMA_FILE}"),
+        (case(1, schema="HOT/schemas/x.schema.json"), "x.schema.json is not install"),
+        (case(3, usd="0.76"), "costs 0.75 USD, not 0.76"),
+        (case(3, model="openai/none"), "has no model openai/none"),
+        (files(CASES_FILE, "{}"), "is not a valid acceptance"),
+        (altered(CASES_FILE, None), "which PKG-GREET-001 brings, is missing"),
         (
-            "acceptance", contract(examples=[{"input": {}, "renders": ["hello"]}]),
+            changed(CONTRACT_FILE, examples=[{"input": {}, "renders": ["hello"]}]),
             "PRC-GREET-001 1.0.0, example 1",
         ),
-        ("acceptance", files(cases=None, contract=None), "No package declares an acceptance case"),
+        (no_cases, "No package declares an acceptance case"),
     ],
-)  # fmt: skip
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "says"),
+    [(check, *breach) for check, breaches in BREACHES.items() for breach in breaches],
+)
 def test_every_breach_is_found(small: Small, check: str, change: Change, says: str) -> None:
     change(small)
     assert says in problems(check, small)
@@ -272,26 +267,26 @@ def test_what_shapes_agents_has_one_owner(small: Small, path: str, name: str) ->
 
 def test_an_agent_stays_below_its_framework_where_its_package_is_silent(small: Small) -> None:
     permitted(tools=["list_files"], models=["local/*"])(small)
-    agent(token_budget=1001, usd_budget="1.01")(small)
+    changed(AGENT_FILE, token_budget=1001, usd_budget="1.01")(small)
     found = problems("completeness", small)
     assert "token_budget of 1001, where 1000 is the most by FMWK-GREET-001" in found
     assert "usd_budget of 1.01, where 1.00 is the most by FMWK-GREET-001" in found
-    agent(token_budget=1000, usd_budget="1.00")(small)
+    changed(AGENT_FILE, token_budget=1000, usd_budget="1.00")(small)
     assert problems("completeness", small) == ""
 
 
 def test_an_agent_may_leave_its_model_open(small: Small) -> None:
     for model in ("", "auto", "local/other", "local"):
-        agent(model=model)(small)
+        changed(AGENT_FILE, model=model)(small)
         assert problems("completeness", small) == ""
 
 
 def test_every_contract_has_a_case(small: Small) -> None:
-    contract(examples=None)(small)
+    changed(CONTRACT_FILE, examples=None)(small)
     assert problems("acceptance", small) == ""  # by the package's file
     small.change(CASES_FILE, cases=CASES["cases"][1:])
     assert "PRC-GREET-001 has no acceptance case" in problems("acceptance", small)
-    contract(examples=CONTRACT["examples"])(small)
+    changed(CONTRACT_FILE, examples=CONTRACT["examples"])(small)
     assert problems("acceptance", small) == ""
 
 
