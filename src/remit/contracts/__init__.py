@@ -3,7 +3,7 @@
 from remit.contracts.context import required_context
 from remit.contracts.contract import Boundary, PromptContract
 from remit.contracts.folder import ContractError, RequiredContextError
-from remit.contracts.loader import ContractLoader
+from remit.contracts.loader import ContractLoader, parse_contract, parse_pack
 from remit.contracts.pack import PromptPack, check_examples
 
 __all__ = [
@@ -14,5 +14,7 @@ __all__ = [
     "PromptPack",
     "RequiredContextError",
     "check_examples",
+    "parse_contract",
+    "parse_pack",
     "required_context",
 ]

@@ -13,9 +13,10 @@ from remit.contracts.folder import ContractError, Folder, text_of
 from remit.contracts.pack import PromptPack
 from remit.kernel.installed import InstalledFiles
 
-__all__ = ["ContractLoader"]
+__all__ = ["ContractLoader", "parse_contract", "parse_pack"]
 
 _PACK_ID = re.compile(r"PRM-[A-Z]+-[0-9]+")
+_PACK_SUFFIXES = (".txt", ".md", ".j2")
 
 _T = TypeVar("_T")
 _Digested = TypeVar("_Digested", PromptContract, PromptPack)
@@ -42,10 +43,11 @@ class ContractLoader:
     ) -> None:
         places = [(directory, installed), *((place, None) for place in more)]
         self._contracts = [
-            Folder(place / "contracts", (".json",), _contract, known) for place, known in places
+            Folder(place / "contracts", (".json",), parse_contract, known)
+            for place, known in places
         ]
         self._packs = [
-            Folder(place / "prompt_packs", (".txt", ".md", ".j2"), _pack, known)
+            Folder(place / "prompt_packs", _PACK_SUFFIXES, parse_pack, known)
             for place, known in places
         ]
 
@@ -193,20 +195,22 @@ def _rank(contract: PromptContract) -> tuple[object, ...]:
     return (not contract.prerelease, contract.precedence, contract.version)
 
 
-def _contract(path: Path, data: bytes) -> PromptContract:
+def parse_contract(path: Path, data: bytes) -> PromptContract:
+    """The contract in a file; raises :class:`ContractError`, also for another file name."""
     contract = PromptContract.parse(data, path.name)
-    names = (contract.contract_id, f"{contract.contract_id}@{contract.version}")
-    if path.stem not in names:
+    names = f"{contract.contract_id}.json", f"{contract.contract_id}@{contract.version}.json"
+    if path.name not in names:
         raise ContractError(
             "contract_schema_invalid",
             f"{path.name} holds {contract.contract_id} {contract.version}.",
-            next_step=f"Call it {names[0]}.json or {names[1]}.json.",
+            next_step=f"Call it {names[0]} or {names[1]}.",
         )
     return contract
 
 
-def _pack(path: Path, data: bytes) -> PromptPack:
-    if not _PACK_ID.fullmatch(path.stem):
+def parse_pack(path: Path, data: bytes) -> PromptPack:
+    """The pack in a file; raises :class:`ContractError`, also for another file name."""
+    if not _PACK_ID.fullmatch(path.stem) or path.suffix not in _PACK_SUFFIXES:
         raise ContractError(
             "contract_schema_invalid",
             f"{path.name} is not called as a pack is.",

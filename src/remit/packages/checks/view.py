@@ -6,9 +6,16 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from remit.contracts import ContractError, PromptContract, PromptPack
+from remit.contracts import (
+    ContractError,
+    PromptContract,
+    PromptPack,
+    parse_contract,
+    parse_pack,
+)
 from remit.packages.checks.files import Files, Finding
 from remit.packages.documents import (
     Acceptance,
@@ -30,7 +37,6 @@ RULES = ("spec", "framework")
 SHAPES = ("contract", "prompt_pack", "schema", "agent")
 """Classifications of what shapes agents."""
 
-_PACK_SUFFIXES = (".txt", ".md", ".j2")
 _KEEP_ONE = "Keep one of them."
 
 
@@ -125,7 +131,6 @@ class PackageView:
 def _add(
     found: Documents, owners: dict[str, str], kind: str, path: str, package_id: str, data: bytes
 ) -> None:
-    stem, _, suffix = path.rpartition("/")[2].rpartition(".")
     match kind:
         case "spec":
             spec = Specification.parse(data, path)
@@ -142,12 +147,7 @@ def _add(
                 _claim(owners, name, package_id, path)
                 found.agents[agent.agent_id] = agent, package_id
         case "contract":
-            contract = PromptContract.parse(data, path)
-            names = contract.contract_id, f"{contract.contract_id}@{contract.version}"
-            if stem not in names or suffix != "json":
-                problem = f"{path} holds {contract.contract_id} {contract.version}."
-                fix = f"Call the file {names[0]}.json or {names[1]}.json."
-                raise DocumentError(problem, next_step=fix)
+            contract = parse_contract(Path(path), data)
             versions = found.contracts.setdefault(contract.contract_id, [])
             for other, owner in versions:
                 if other.version == contract.version and other.digest != contract.digest:
@@ -156,13 +156,13 @@ def _add(
                     raise DocumentError(problem, next_step="Give one of them another version.")
             versions.append((contract, package_id))
         case "prompt_pack":
-            pack = _pack(stem, suffix, path, data)
-            if found.packs.setdefault(stem, pack).digest != pack.digest:
-                problem = f"{path} is another {stem} than one that is installed too."
+            pack = parse_pack(Path(path), data)
+            if found.packs.setdefault(pack.prompt_pack_id, pack).digest != pack.digest:
+                problem = f"{path} is another {pack.prompt_pack_id} than one that is installed too."
                 raise DocumentError(problem, next_step=_KEEP_ONE)
         case "acceptance":
             found.acceptance[path] = Acceptance.parse(data, path).cases
-        case "schema" if suffix == "json":
+        case "schema" if path.endswith(".json"):
             found.schemas[path] = read_schema(data, path)
 
 
@@ -171,16 +171,3 @@ def _claim(owners: dict[str, str], name: str, package_id: str, path: str) -> Non
         problem = f"{name} is brought by {owners[name]}, and again by {package_id} ({path})."
         raise DocumentError(problem, next_step=_KEEP_ONE)
     owners[name] = package_id
-
-
-def _pack(stem: str, suffix: str, path: str, data: bytes) -> PromptPack:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{path} is not UTF-8.") from error
-    if f".{suffix}" not in _PACK_SUFFIXES or text.startswith("\ufeff"):
-        raise DocumentError(
-            f"{path} is not a pack: it begins with a byte order mark, or does not end with "
-            f"{', '.join(_PACK_SUFFIXES)}."
-        )
-    return PromptPack.parse(stem, text)

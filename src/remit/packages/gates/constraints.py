@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, SecretStr
@@ -46,28 +46,22 @@ class Use(NamedTuple):
         return f"the {self.kind} {name}"
 
 
-class Permitted:
-    """What some packages together permit.
+def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
+    """Whether some packages together permit a use."""
+    granted = list(permissions)
+    tools = {name for one in granted for name in one.tools}
+    models = {name for one in granted for name in one.models}
 
-    Args:
-        permissions: of each of them.
-    """
-
-    def __init__(self, permissions: Iterable[Permissions] = ()) -> None:
-        granted = list(permissions)
-        self._tools = {name for one in granted for name in one.tools}
-        self._models = {name for one in granted for name in one.models}
-        self.allows = functools.cache(self._allows)
-        """Whether one of them permits a use."""
-
-    def _allows(self, use: Use) -> bool:
+    @functools.cache
+    def permitted(use: Use) -> bool:
         if use.kind == "tool":
-            return permits(self._tools, use.name)
-        names = [use.name]
+            return permits(tools, use.name)
         # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
-        if use.requested and use.name.startswith(use.requested):
-            names.append(use.requested)
-        return any(allows_model(self._models, use.provider_id, name) for name in names)
+        exact = bool(use.requested) and use.name.startswith(use.requested)
+        names = (use.name, use.requested) if exact else (use.name,)
+        return any(allows_model(models, use.provider_id, name) for name in names)
+
+    return permitted
 
 
 def check_constraints(context: GateContext) -> GateRun:
@@ -76,7 +70,7 @@ def check_constraints(context: GateContext) -> GateRun:
     yield from check_ceilings(view)
     yield from check_dependencies(context.registry)
     yield from _settings(context)
-    permitted = Permitted(package.manifest.permissions for package in packages.values())
+    permitted = _permitted(package.manifest.permissions for package in packages.values())
     model = "", ""
     try:
         model = context.model()
@@ -84,14 +78,14 @@ def check_constraints(context: GateContext) -> GateRun:
         problem = f"Which model answers by default is not known: {error.message}"
         yield Finding(problem, error.next_step or "Set [model] default in remit.toml.")
     for where, use in _configured_uses(context, model):
-        if not permitted.allows(use):
+        if not permitted(use):
             yield Finding(f"{where} uses {use.shown}, which no package permits.", _PERMIT)
     entries = context.entries
     mark = context.mark("G3")
     used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
     for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
-        if not allowed and not permitted.allows(use):
+        if not allowed and not permitted(use):
             used[use] = first or entry.id, times + 1
     for use, (first, times) in used.items():
         if times:
@@ -201,17 +195,17 @@ def recorded_uses(
         ledger.query(event_type=event, after=first - 1, with_content=False) for event in _USES
     ]
     granted: dict[str, Permissions] = {}
-    permitted: Permitted | None = None
+    permitted: Callable[[Use], bool] | None = None
     for _, entry in in_order(streams, entries):
         if entry.event_type in _USES:
             use = _use_of(entry.event_type, entry.metadata)
             if use is not None:
-                yield entry, use, permitted is None or permitted.allows(use)
+                yield entry, use, permitted is None or permitted(use)
             continue
         granted.pop(entry.submission_id, None)
         if entry.event_type == "INSTALLED":
             granted[entry.submission_id] = InstalledPackage.of(entry).manifest.permissions
-        permitted = Permitted(granted.values())
+        permitted = _permitted(granted.values())
 
 
 def _use_of(event_type: str, metadata: Mapping[str, object]) -> Use | None:
