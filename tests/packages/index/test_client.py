@@ -76,9 +76,9 @@ def test_the_newest_is_no_prerelease(served: Path, team: PackageIndex) -> None:
     assert listed(team) == [(_ID, "1.10.0+build.7"), ("PKG-YOUNG-001", "0.1.0-alpha")]
     got = team.fetch(_ID, "2.0.0-rc.1")
     assert got.data == (served / f"{_ID}-2.0.0-rc.1.tar.gz").read_bytes()
-    for package_id, version in ((_ID, "3.0.0"), ("PKG-NONE-001", None)):
+    for wanted in ((_ID, "3.0.0"), ("PKG-NONE-001", None)):
         with fails("package_not_in_index"):
-            team.fetch(package_id, version)
+            team.fetch(*wanted)
 
 
 def test_an_index_is_added_once_and_removed(served: Path, team: PackageIndex) -> None:

@@ -39,7 +39,7 @@ from remit.packages.package_key import PackageKey
 from remit.packages.signatures import read_envelope
 
 _KINDS: tuple[type[Any], ...] = (Root, Targets, Snapshot, Timestamp)
-_ROLES = tuple(kind.type for kind in _KINDS)  # each is vouched for by those after it
+_ROLES = tuple(kind.type for kind in _KINDS)  # in the order in which they are written
 _PUBLIC, _PRIVATE = 0o644, 0o600  # modes of files
 _SHORT = 12  # characters of a key's id in its file's name
 
