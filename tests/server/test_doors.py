@@ -11,7 +11,8 @@ from contextlib import closing
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.running import Served, new_session, received
+from tests.server.running import Served, new_session, received, serving
+from tests.support.upstream import Upstream
 
 _BODY = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -43,10 +44,10 @@ def test_dev_mode_answers_this_machine(dev: Served) -> None:
         assert dev.ask("POST", "/v1/chat/completions", _BODY, token="", headers=told)[0] == 200
 
 
-@pytest.fixture
-def dev(serve: Serve) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def dev(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server that asks nobody for a key."""
-    with serve("--dev") as served:
+    with serving(tmp_path_factory.mktemp("dev") / "root", upstream.url, "--dev") as served:
         yield served
 
 

@@ -10,7 +10,7 @@ import click
 
 from remit.cli.shared import common, note
 
-_DEV_MODE = "  DEV MODE: nobody is asked for a key. Do not use it for anything real."
+_DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
 
 
 def _listening(port: int) -> Callable[[Any], Any]:
@@ -32,7 +32,7 @@ def _listening(port: int) -> Callable[[Any], Any]:
 @click.command()
 @_listening(4000)
 @click.option("--workers", type=click.IntRange(1), help="Processes that answer.")
-@click.option("--dev", is_flag=True, help="Ask nobody for a key. On loopback only.")
+@click.option("--dev", is_flag=True, help="Need no key. On loopback only.")
 @common
 def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None:
     """Answer OpenAI and Anthropic clients: every call authenticated, budgeted, on record.
@@ -56,7 +56,7 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
 @click.command()
 @click.option("--http", is_flag=True, help="Listen for streamable HTTP, instead of stdio.")
 @_listening(4001)
-@click.option("--dev", is_flag=True, help="With --http: ask nobody for a key. On loopback only.")
+@click.option("--dev", is_flag=True, help="With --http: need no key. On loopback only.")
 @common
 def mcp(root: Path | None, http: bool, dev: bool, model: str | None, **given: Any) -> None:
     """Offer thoughts, the router and the record to MCP clients.

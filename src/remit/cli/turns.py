@@ -26,11 +26,7 @@ _WIDE = 100
 
 
 class TurnPrinter:
-    """Prints the events of one turn.
-
-    Args:
-        quiet: print nothing.
-    """
+    """Prints the events of one turn."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet

@@ -10,14 +10,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from remit.kernel.errors import RemitError
-from remit.kernel.settings import ServerSettings
 from remit.runtime import Runtime
-from remit.server.authentication import Authenticator
+from remit.server.api import api_application
+from remit.server.authentication import Authenticator, open_keys
 from remit.server.calls import ModelCalls
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
-from remit.server.telemetry import CallMetrics, context_from_headers, with_parent
+from remit.server.telemetry import (
+    CallLog,
+    CallMetrics,
+    context_from_headers,
+    set_up_tracing,
+    tracing_observer,
+    with_parent,
+)
 
 _log = logging.getLogger("remit.server")
 
@@ -31,51 +38,35 @@ class App:
     application of its own.
 
     Args:
-        runtime: the open root.
-        authenticator: authenticates requests.
-        metrics: shown at ``/metrics``.
-        api: answers what is under ``/api``.
-        settings: limits of a request.
-        recover_every_s: seconds between two searches for calls whose process died.
-        on_shutdown: called before the root is closed.
-        traced: whether the client's trace is continued.
+        runtime: the open root; closed with the application.
         dev: dev mode: only this machine is answered, and no web page from elsewhere.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        authenticator: Authenticator,
-        metrics: CallMetrics,
-        api: _Handler,
-        settings: ServerSettings,
-        recover_every_s: float,
-        on_shutdown: Callable[[], None],
-        traced: bool = False,
-        dev: bool = False,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, dev: bool = False) -> None:
+        settings = runtime.loaded.settings
         self._dev = dev
-        self._traced = traced
-        self._on_shutdown = on_shutdown
         self._runtime = runtime
-        self._authenticator = authenticator
-        self._metrics = metrics
-        self._api = api
-        self._open_metrics = settings.metrics_open
-        self._recover_every_s = recover_every_s
+        self._settings = settings
         self._ready = False
-        calls = ModelCalls(runtime.gateway, authenticator, settings)
-        listing = ModelListing(runtime, authenticator)
+        self._keys = open_keys(runtime)
+        self._metrics = _metrics(runtime)
+        self._traces = _observe_calls(runtime, self._metrics)
+        self._authenticator = Authenticator.of_root(
+            runtime, self._keys, settings.server.contract_id, dev=dev,
+            on_refused=self._metrics.refused_key,
+        )  # fmt: skip
+        self._api = api_application(runtime, self._keys, self._authenticator)
+        calls = ModelCalls(runtime.gateway, self._authenticator, settings.server)
+        self._listing = ModelListing(runtime, self._authenticator)
         self._routes: dict[tuple[str, str], _Handler] = {
             ("POST", "/v1/chat/completions"): calls.chat,
             ("POST", "/v1/messages"): calls.messages,
             ("POST", "/v1/messages/count_tokens"): calls.count_tokens,
-            ("GET", "/v1/models"): listing.models,
+            ("GET", "/v1/models"): self._listing.models,
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
-        self._listing = listing
         self._methods: dict[str, list[str]] = {}
         for method, path in self._routes:
             self._methods.setdefault(path, []).append(method)
@@ -96,17 +87,17 @@ class App:
 
     async def _answer(self, handler: _Handler, scope: Scope, receive: Receive, send: Send) -> None:
         """Run a handler; what it raises is answered in the client's dialect."""
-        begun = False
+        started = False
 
         async def watched(message: Any) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal started
+            started = True
             await send(message)
 
         self._metrics.request_started()
         try:
             try:
-                with with_parent(_trace_of(scope) if self._traced else None):
+                with with_parent(_trace_of(scope) if self._traces else None):
                     await handler(scope, receive, watched)
                 return
             except HttpError as refusal:
@@ -118,12 +109,16 @@ class App:
                 if task is not None:
                     task.uncancel()
                 error = HttpError(
-                    503, "shutting_down", "The server is ending.", retry_after_s=1, close=True
+                    503,
+                    "shutting_down",
+                    "The server is shutting down.",
+                    retry_after_s=1,
+                    close=True,
                 )
             except Exception:  # noqa: BLE001 - answered here, whatever it was
                 _log.exception("a request failed unexpectedly")
                 error = HttpError(500, "internal_error", "Remit failed; see its log.")
-            if not begun:
+            if not started:
                 await reply_error(send, shape_of(scope), error)
         finally:
             self._metrics.request_ended()
@@ -164,7 +159,7 @@ class App:
             await reply_json(send, {"status": "ready"})
 
     async def _show_metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._open_metrics:
+        if not self._settings.server.metrics_open:
             identity = self._authenticator.authenticate_now(scope["headers"]).identity
             if not identity.may("read"):
                 raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
@@ -191,7 +186,9 @@ class App:
                 return
 
     def _close(self) -> None:
-        self._on_shutdown()
+        self._keys.close()
+        if self._traces is not None:
+            self._traces.shutdown()
         self._runtime.close()
 
     async def _recover(self) -> None:
@@ -203,7 +200,36 @@ class App:
                     _log.warning("%d calls of processes that died were settled", len(recovered))
             except RemitError as error:
                 _log.warning("calls of dead processes cannot be recovered: %s", error.message)
-            await asyncio.sleep(self._recover_every_s)
+            await asyncio.sleep(self._settings.gateway.recover_every_s)
+
+
+def _metrics(runtime: Runtime) -> CallMetrics:
+    metrics = CallMetrics(
+        max_models=runtime.loaded.settings.telemetry.max_models,
+        known=lambda provider, model: runtime.prices.find(provider, model) is not None,
+    )
+    metrics.watch(
+        breakers=lambda: runtime.gateway.breakers,
+        in_flight_calls=runtime.gateway.in_flight.count,
+        ledger_entries=lambda: (runtime.ledger.head() or (-1,))[0] + 1,
+    )
+    return metrics
+
+
+def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
+    """Have calls counted, traced and logged; what ends the traces, where there are any."""
+    settings, observers = runtime.loaded.settings, runtime.gateway.observers
+    observers.append(metrics)
+    traces = None
+    telemetry = settings.telemetry
+    if telemetry.otlp_endpoint:
+        traces = set_up_tracing(telemetry.otlp_endpoint, telemetry.service_name)
+        observer = tracing_observer(traces, capture_content=telemetry.capture_content)
+        if observer is not None:
+            observers.append(observer)
+    if settings.server.log_level in ("debug", "info"):
+        observers.append(CallLog())
+    return traces
 
 
 def _is_local(scope: Scope) -> bool:

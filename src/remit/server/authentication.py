@@ -89,12 +89,6 @@ def open_keys(runtime: Runtime) -> KeyStore:
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
 
 
-def key_provider(runtime: Runtime, keys: KeyStore) -> AuthProvider:
-    """Authenticates by virtual keys, and by agent tokens made on their behalf."""
-    tokens = AgentTokens(agent_secret(runtime.root))
-    return ByTokenKind(AgentTokenProvider(tokens, keys), keys)
-
-
 class Authenticator:
     """Authenticates requests by their key; in dev mode everyone is the developer.
 
@@ -114,13 +108,35 @@ class Authenticator:
         on_refused: Callable[[], None] | None = None,
         lookup: Callable[[str], Identity | None] | None = None,
     ) -> None:
-        self._provider = provider
+        self.provider = provider
         self._contract_id = contract_id
         self._new_key_wait_s = new_key_wait_s
         self._on_refused = on_refused
         self._lookup = lookup
         self._day = 0
         self._today = ""
+
+    @classmethod
+    def of_root(
+        cls,
+        runtime: Runtime,
+        keys: KeyStore,
+        contract_id: str = "",
+        *,
+        dev: bool,
+        on_refused: Callable[[], None] | None = None,
+    ) -> Authenticator:
+        """Authenticates by the virtual keys of a root, and by agent tokens made on their behalf.
+
+        In dev mode everyone is the developer, who has no limits.
+        """
+        wait_s = runtime.loaded.settings.auth.revocation_s
+        if dev:
+            runtime.allow_without_limits(DEVELOPER)
+            return cls(None, contract_id, wait_s, on_refused)
+        tokens = AgentTokens(agent_secret(runtime.root))
+        provider = ByTokenKind(AgentTokenProvider(tokens, keys), keys)
+        return cls(provider, contract_id, wait_s, on_refused, keys.lookup)
 
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
         """The request with its caller.
@@ -152,10 +168,10 @@ class Authenticator:
 
     def _authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
         headers, token = self._read(raw_headers)
-        if self._provider is None:
+        if self.provider is None:
             return AuthenticatedRequest(headers, DEVELOPER)
         try:
-            return AuthenticatedRequest(headers, self._provider.authenticate(token), token)
+            return AuthenticatedRequest(headers, self.provider.authenticate(token), token)
         except AuthUnavailableError as error:
             raise HttpError(503, "auth_unavailable", error.message, retry_after_s=1) from error
         except RemitError as error:

@@ -44,13 +44,7 @@ _ANTHROPIC = _Dialect("anthropic", parse_messages, messages_answer)
 
 
 class ModelCalls:
-    """The endpoints through which models are called.
-
-    Args:
-        gateway: the only way to models.
-        authenticator: authenticates requests.
-        settings: limits of a request.
-    """
+    """The endpoints through which models are called."""
 
     def __init__(
         self, gateway: LLMGateway, authenticator: Authenticator, settings: ServerSettings

@@ -13,12 +13,7 @@ from remit.server.replies import Receive, Scope, Send, reply_json, shape_of
 
 
 class ModelListing:
-    """The models that can be named here by who asks.
-
-    Args:
-        runtime: knows them.
-        authenticator: authenticates requests.
-    """
+    """The models that can be named here by who asks."""
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._runtime = runtime

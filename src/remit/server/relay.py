@@ -35,13 +35,7 @@ _HEADERS = (
 
 
 class Relay:
-    """One streamed answer. :meth:`take` is the gateway's listener; the rest is the server's.
-
-    Args:
-        shape: the client's dialect.
-        call: what it asked for.
-        send: of ASGI.
-    """
+    """One streamed answer. :meth:`take` is the gateway's listener; the rest is the server's."""
 
     def __init__(self, shape: Shape, call: ClientCall, send: Send) -> None:
         self.shape = shape

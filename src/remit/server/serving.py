@@ -61,55 +61,15 @@ def serve(root: Path, *, dev: bool, flags: Mapping[str, Any], ready: Any) -> Non
 def application() -> Any:
     """The application of one process, with the options of :func:`serve`."""
     from remit.runtime import Runtime
-    from remit.server.api import api_application
     from remit.server.app import App
-    from remit.server.authentication import DEVELOPER, Authenticator, key_provider, open_keys
-    from remit.server.telemetry import (
-        CallLog,
-        CallMetrics,
-        set_up_logging,
-        set_up_tracing,
-        tracing_observer,
-    )
+    from remit.server.telemetry import set_up_logging
 
     options = json.loads(os.environ[_OPTIONS])
     runtime = Runtime.open(Path(options["root"]), flags=options["flags"])
-    settings = runtime.loaded.settings
-    set_up_logging(settings.server.log_level, settings.server.log_format)
-    limit_headers(settings.server)
-    keys = open_keys(runtime)
-    provider = None if options["dev"] else key_provider(runtime, keys)
-    if options["dev"]:
-        runtime.allow_without_limits(DEVELOPER)
-    gateway = runtime.gateway
-    metrics = CallMetrics(
-        max_models=settings.telemetry.max_models,
-        known=lambda provider, model: runtime.prices.find(provider, model) is not None,
-    )
-    metrics.watch(
-        breakers=lambda: gateway.breakers,
-        in_flight_calls=gateway.in_flight.count,
-        ledger_entries=lambda: (runtime.ledger.head() or (-1,))[0] + 1,
-    )
-    gateway.observers.append(metrics)
-    traces = None
-    if settings.telemetry.otlp_endpoint:
-        traces = set_up_tracing(settings.telemetry.otlp_endpoint, settings.telemetry.service_name)
-        observer = tracing_observer(traces, capture_content=settings.telemetry.capture_content)
-        if observer is not None:
-            gateway.observers.append(observer)
-    if settings.server.log_level in ("debug", "info"):
-        gateway.observers.append(CallLog())
-    authenticator = Authenticator(
-        provider, settings.server.contract_id, settings.auth.revocation_s, metrics.refused_key,
-        None if provider is None else keys.lookup,
-    )  # fmt: skip
-
-    def close() -> None:
-        keys.close()
-        if traces is not None:
-            traces.shutdown()
-
+    settings = runtime.loaded.settings.server
+    set_up_logging(settings.log_level, settings.log_format)
+    limit_headers(settings)
+    app = App(runtime, dev=options["dev"])
     # What exists now stays: the collector need not scan it again, and what a call leaves behind
     # is freed by reference counts.
     gc.collect()
@@ -117,14 +77,4 @@ def application() -> Any:
     gc.set_threshold(_GC_THRESHOLD)
     # Bounds how long the ledger's thread waits for the event loop to release the interpreter.
     sys.setswitchinterval(_SWITCH_S)
-    return App(
-        runtime,
-        authenticator,
-        metrics,
-        api_application(runtime, keys, authenticator),
-        settings.server,
-        settings.gateway.recover_every_s,
-        on_shutdown=close,
-        traced=traces is not None,
-        dev=options["dev"],
-    )
+    return app

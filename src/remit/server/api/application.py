@@ -58,13 +58,7 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
 
 
 def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> Guard:
-    """The ASGI application that answers what is under ``/api``.
-
-    Args:
-        runtime: the open root.
-        keys: the virtual keys of that root.
-        authenticator: authenticates requests.
-    """
+    """The ASGI application that answers what is under ``/api``."""
     app = _Application(
         title="Remit",
         summary="The record, its proofs, budgets and keys of one Remit installation.",

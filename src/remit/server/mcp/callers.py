@@ -34,11 +34,7 @@ class CallerError(RemitError):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a tool.
-
-    Attributes:
-        identity: as its key was authenticated.
-    """
+    """The caller of a tool."""
 
     identity: Identity
 
@@ -100,9 +96,6 @@ class TaskOwners:
 
     What routing and the root's own agents recorded has no owner here: an agent's key cannot read
     it, not even where it was recorded under a task that the key began.
-
-    Args:
-        ledger: in whose database it is kept.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
@@ -112,11 +105,6 @@ class TaskOwners:
         """Let ``caller`` write to a task, and give it the task if nobody has written to it.
 
         A refusal changes nothing; a session is given to nobody.
-
-        Args:
-            caller: who writes.
-            task_id: the task.
-            session_id: the session that is named with it; a key may name only its own.
 
         Raises:
             CallerError: somebody else began the task or the session.
@@ -247,11 +235,7 @@ class CallSlots:
 
 
 class RateLimit:
-    """Limits each caller to a number a minute, spread evenly; as many at once after a rest.
-
-    Args:
-        per_minute: how many; 0 for any number.
-    """
+    """Limits each caller to a number a minute (0: any), spread evenly; as many after a rest."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute

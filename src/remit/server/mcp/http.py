@@ -18,7 +18,7 @@ from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import RemitError
 from remit.kernel.settings.settings import McpOfferSettings
 from remit.runtime import Runtime
-from remit.server.authentication import DEVELOPER, Authenticator, key_provider, open_keys
+from remit.server.authentication import Authenticator, open_keys
 from remit.server.guard import IDENTITY, Guard
 from remit.server.listening import http_config, listen, require_loopback, url_of
 from remit.server.mcp.callers import Caller
@@ -58,8 +58,8 @@ def serve_http(
         own, http = runtime.loaded.settings.mcp_server, runtime.loaded.settings.server
         if dev:
             require_loopback(own.host)
-        set_up_logging(http.log_level, http.log_format)
         with listen(own.host, own.port, http.max_connections) as listening:
+            set_up_logging(http.log_level, http.log_format)
             server = Server(http_config(_Application(runtime, dev), http))
             ready(url_of(listening) + _PATH)
             server.run(sockets=[listening])
@@ -73,9 +73,7 @@ class _Application:
         own = settings.mcp_server
         self._runtime = runtime
         self._keys = open_keys(runtime)
-        provider = None if dev else key_provider(runtime, self._keys)
-        if dev:
-            runtime.allow_without_limits(DEVELOPER)
+        authenticator = Authenticator.of_root(runtime, self._keys, dev=dev)
         self._manager = StreamableHTTPSessionManager(
             mcp_server(all_tools(runtime), settings, _caller, single_caller=dev),
             security_settings=_security(own),
@@ -85,15 +83,14 @@ class _Application:
         )
         self._sessions = SessionGuard(
             self._manager,
-            provider,
+            authenticator.provider,
             per_caller=own.max_sessions if dev else min(own.max_sessions, own.sessions_per_caller),
             idle_s=own.session_idle_s,
         )
-        revocation_s = settings.auth.revocation_s
-        self._sweep_s = revocation_s / 2
+        self._sweep_s = settings.auth.revocation_s / 2
         self._guard = Guard(
             self._sessions,
-            Authenticator(provider, "", revocation_s, lookup=None if dev else self._keys.lookup),
+            authenticator,
             _refusal,
             max_body_bytes=own.max_message_bytes,
             body_timeout_s=settings.server.body_timeout_s,

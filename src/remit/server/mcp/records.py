@@ -76,11 +76,7 @@ _PUBLISHED = {
 
 
 def record_tools(runtime: Runtime) -> list[McpTool]:
-    """``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``.
-
-    Args:
-        runtime: the open root.
-    """
+    """``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
     settings = runtime.loaded.settings
     tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
     found = {tool.tool_id: tool for tool in tools}

@@ -64,13 +64,7 @@ _Tokens = Annotated[
 
 
 class RouterTools:
-    """``router_route``, ``router_score``, ``router_status`` and ``router_explain``.
-
-    Args:
-        router: of the open root.
-        settings: limits.
-        redactor: hides keys in what is on record.
-    """
+    """``router_route``, ``router_score``, ``router_status`` and ``router_explain``."""
 
     def __init__(self, router: Router, settings: Settings, redactor: Redactor) -> None:
         self._router = router

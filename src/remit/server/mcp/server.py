@@ -43,11 +43,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def all_tools(runtime: Runtime) -> list[McpTool]:
-    """Every tool of a root.
-
-    Args:
-        runtime: the open root.
-    """
+    """Every tool of a root."""
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
     return [
@@ -64,14 +60,7 @@ def mcp_server(
     *,
     single_caller: bool = False,
 ) -> Server[Any]:
-    """The SDK's server with these tools.
-
-    Args:
-        tools: the tools.
-        settings: limits.
-        caller_of: the caller of a request; raises where it was not authenticated.
-        single_caller: see :class:`ToolRunner`.
-    """
+    """The SDK's server with these tools."""
     runner = ToolRunner(tools, settings, single_caller=single_caller)
 
     async def list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
@@ -94,10 +83,7 @@ def mcp_server(
 class ToolRunner:
     """Runs tools: checks permission and arguments, bounds time, share and output.
 
-    Args:
-        tools: the tools.
-        settings: limits.
-        single_caller: whether there is one caller only, which may use every slot.
+    A ``single_caller`` may use every slot.
     """
 
     def __init__(

@@ -44,14 +44,7 @@ class _Request:
 
 
 class SessionGuard:
-    """Limits the sessions of each caller, and ends what belongs to keys that have ended.
-
-    Args:
-        manager: the SDK's sessions.
-        provider: authenticates tokens; ``None`` in dev mode.
-        per_caller: most sessions of one caller.
-        idle_s: the SDK ends a session after this time without a request, seconds.
-    """
+    """Limits the sessions of each caller, and ends what belongs to keys that have ended."""
 
     def __init__(
         self,

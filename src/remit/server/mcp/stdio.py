@@ -116,12 +116,7 @@ async def _serve(runtime: Runtime, incoming: int, outgoing: int) -> None:
 
 
 class _Pending:
-    """Requests without an answer, and answers that the client has not read.
-
-    Args:
-        answers: a sender of the stream of answers.
-        most: answers that may wait there.
-    """
+    """Requests without an answer, and answers that the client has not read."""
 
     def __init__(self, answers: MemoryObjectSendStream[SessionMessage], most: int) -> None:
         self._answers = answers

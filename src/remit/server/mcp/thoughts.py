@@ -42,13 +42,7 @@ _OneTask = Annotated[
 
 
 class ThoughtTools:
-    """``thought_record``, ``thought_record_list`` and ``thought_verify``.
-
-    Args:
-        ledger: the root's ledger.
-        settings: limits.
-        redactor: hides keys in thoughts that are read back.
-    """
+    """``thought_record``, ``thought_record_list`` and ``thought_verify``."""
 
     def __init__(self, ledger: LedgerClient, settings: Settings, redactor: Redactor) -> None:
         self._ledger = ledger

@@ -98,7 +98,7 @@ class CallMetrics:
             "certainty",
         )  # fmt: skip
         self._unpriced = labelled(
-            Counter, "remit_unpriced_calls_total", "Calls whose cost nobody knows."
+            Counter, "remit_unpriced_calls_total", "Calls without a known cost."
         )
         self._attempts = Counter(
             "remit_attempts_total", "Requests sent to providers, retries and fallbacks included.",
