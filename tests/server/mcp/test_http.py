@@ -6,10 +6,8 @@ import asyncio
 import http.client
 import json
 import socket
-import subprocess
-import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,9 +17,11 @@ import pytest
 from remit.gateway.auth import AgentTokens, agent_secret
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
+from remit.server import ServerError
+from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
-from tests.server.mcp.running import TOOLS, Served, serving, variables
+from tests.server.mcp.running import TOOLS, Served, serving
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
@@ -274,30 +274,35 @@ def test_junk(served: Served, body: bytes) -> None:
     assert ask(served, INITIALIZE)[0] == 200
 
 
-def test_bodies_and_sessions_are_bounded(tmp_path: Path) -> None:
-    root = new_root(
-        tmp_path / "root", "\n[mcp_server]\nmax_message_bytes = 65536\nmax_sessions = 3\n"
-    )
-    with serving(root) as served:
-        huge = json.dumps({**PING, "params": {"_meta": {"x": "y" * 65536}}}).encode()
-        status, raw, headers = ask(served, huge)
-        assert (status, headers["connection"]) == (413, "close")
-        assert b"65,536" in raw
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with narrow limits, and another name."""
+    toml = """
+    [mcp_server]
+    max_message_bytes = 65536
+    allowed_hosts = ["remit.example"]
+    allowed_origins = ["https://page.example"]
+    [server]
+    body_timeout_s = 0.5
+    max_header_bytes = 8192
+    """
+    with serving(new_root(tmp_path_factory.mktemp("strict") / "root", toml)) as running:
+        yield running
 
-        def parts() -> Any:
-            for _ in range(20):
-                yield b"x" * 10_000
 
-        parted = urlsplit(served.url)
-        connection = http.client.HTTPConnection(str(parted.hostname), parted.port, timeout=60)
-        connection.request("POST", "/mcp", parts(), {"authorization": f"Bearer {served.token}"},
-                           encode_chunked=True)  # fmt: skip
-        assert connection.getresponse().status == 413
-        connection.close()
-        assert ask(served, huge, "")[0] == 401  # before anything of it is read
-        for _ in range(3):
-            begun(served)
-        assert ask(served, INITIALIZE)[0] == 503
+def test_bodies_are_bounded(strict: Served) -> None:
+    huge = json.dumps({**PING, "params": {"_meta": {"x": "y" * 65536}}}).encode()
+    status, raw, headers = ask(strict, huge)
+    assert (status, headers["connection"]) == (413, "close")
+    assert b"65,536" in raw
+    parts = urlsplit(strict.url)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+    headers = {"authorization": f"Bearer {strict.token}"}
+    body = iter([b"x" * 10_000] * 20)
+    connection.request("POST", "/mcp", body, headers, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert ask(strict, huge, "")[0] == 401  # before anything of it is read
 
 
 async def test_a_key_has_a_share_of_calls_which_ends_with_it(served: Served) -> None:
@@ -372,17 +377,13 @@ def test_two_headers_where_there_is_to_be_one(served: Served, name: str) -> None
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-def test_who_dawdles_or_talks_without_end(tmp_path: Path) -> None:
-    toml = "\n[server]\nbody_timeout_s = 0.5\nmax_header_bytes = 8192\n"
-    with serving(new_root(tmp_path / "root", toml)) as served:
-        assert ask(served, INITIALIZE)[0] == 200
-        head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {served.token}\r\n"
-        slow = f"{head}content-length: 100\r\n\r\n{{".encode()
-        assert _raw(served, slow).startswith(b"HTTP/1.1 408 ")
-        assert _raw(served, f"{head}x: {'y' * 20_000}\r\n\r\n".encode()).startswith(
-            b"HTTP/1.1 431 "
-        )
-        assert ask(served, INITIALIZE)[0] == 200
+def test_who_dawdles_or_talks_without_end(strict: Served) -> None:
+    assert ask(strict, INITIALIZE)[0] == 200
+    head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {strict.token}\r\n"
+    slow = f"{head}content-length: 100\r\n\r\n{{".encode()
+    assert _raw(strict, slow).startswith(b"HTTP/1.1 408 ")
+    assert _raw(strict, f"{head}x: {'y' * 20_000}\r\n\r\n".encode()).startswith(b"HTTP/1.1 431 ")
+    assert ask(strict, INITIALIZE)[0] == 200
 
 
 def _raw(served: Served, data: bytes) -> bytes:
@@ -409,36 +410,20 @@ async def test_dev_mode_asks_nobody(tmp_path: Path) -> None:
         assert "DEV MODE" in served.errors.read_text()
 
 
-def test_dev_mode_stays_on_this_machine(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "remit", "mcp", "--http", "--dev", "--host", "0.0.0.0",
-         "--root", str(root)],
-        env=variables(), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "listens on loopback only" in done.stderr
-    assert "Leave out --dev" in done.stderr
+def test_where_it_cannot_listen(served: Served) -> None:
+    with pytest.raises(ServerError, match="listens on loopback only") as refused:
+        serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
+    assert "Leave out --dev" in refused.value.next_step
+    port = urlsplit(served.url).port
+    with pytest.raises(ServerError, match="cannot be listened on"):
+        serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
 
 
-def test_an_address_that_is_taken(served: Served) -> None:
-    port = str(urlsplit(served.url).port)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.server.mcp.doubled", "mcp", "--http", "--port", port,
-         "--root", str(served.root)],
-        env=variables(), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "cannot be listened on" in done.stderr
-
-
-def test_another_name_is_let_in_when_it_is_configured(tmp_path: Path) -> None:
-    toml = '\n[mcp_server]\nallowed_hosts = ["remit.example"]\n'
-    toml += 'allowed_origins = ["https://page.example"]\n'
-    with serving(new_root(tmp_path / "root", toml)) as served:
-        known = {"host": "remit.example", "origin": "https://page.example"}
-        assert ask(served, INITIALIZE, headers=known)[0] == 200
-        assert ask(served, INITIALIZE, headers={"host": "remit.example:4001"})[0] == 200
-        assert ask(served, INITIALIZE, headers={"host": "other.example"})[0] == 421
+def test_another_name_is_let_in_when_it_is_configured(strict: Served) -> None:
+    known = {"host": "remit.example", "origin": "https://page.example"}
+    assert ask(strict, INITIALIZE, headers=known)[0] == 200
+    assert ask(strict, INITIALIZE, headers={"host": "remit.example:4001"})[0] == 200
+    assert ask(strict, INITIALIZE, headers={"host": "other.example"})[0] == 421
 
 
 async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:
