@@ -24,6 +24,7 @@ from remit.ledger.tlog.tiles import TILE_WIDTH
 
 _NONCE_BYTES = 32
 _RESTORE_ROWS = 256
+_STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
 
 Key = tuple[str, bytes]
 """Scope and digest of a content value."""
@@ -72,12 +73,15 @@ def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
 
 
 class Batch(ABC):
-    """The units of one transaction. Made after it began; :meth:`flush` before it commits."""
+    """The units of one transaction. Made after it began; :meth:`flush` before it commits.
+
+    Stored values longer than ``compress_above`` bytes are compressed.
+    """
 
     def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
         self.head = head
         self._content_keys = content_keys
-        self._compress_above = compress_above
+        self.compress_above = compress_above
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         # By scope and digest, what the table was found to hold, or will hold after a flush.
         self._known: dict[Key, Known | None] = {}
@@ -90,8 +94,8 @@ class Batch(ABC):
     RECORD_SQL = "record"
 
     @abstractmethod
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """:meth:`~remit.ledger.store.Transaction.execute`."""
+    def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """:meth:`execute` of a statement that none of the collected rows concerns."""
 
     @abstractmethod
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -104,10 +108,6 @@ class Batch(ABC):
     @abstractmethod
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
         """``(scope, digest, content_id, commitment, nonce)`` of those that are stored."""
-
-    @abstractmethod
-    def _find_step(self, content_id: int, step: str) -> int | None:
-        """The id of a stored message step."""
 
     @abstractmethod
     def _savepoint(self, verb: str) -> None:
@@ -192,16 +192,16 @@ class Batch(ABC):
             for _, rows in collected:
                 rows.clear()
 
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """:meth:`~remit.ledger.store.Transaction.execute`."""
+        self.flush()
+        return self._read(sql, parameters)
+
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Append one entry; returns its id."""
         if isinstance(entry, LedgerEntry):
             entry = prepare(entry, self._content_keys)
         return self._append(entry).id
-
-    @property
-    def compress_above(self) -> int:
-        """Stored values longer than this many bytes are compressed."""
-        return self._compress_above
 
     def forget(self) -> None:
         """Look up content and message steps again, as rows of them were deleted."""
@@ -292,7 +292,7 @@ class Batch(ABC):
                 continue
             nonce = secrets.token_bytes(_NONCE_BYTES)
             commitment = commit(nonce, value.encoded)
-            stored = StoredValue.encode(value.encoded, self._compress_above)
+            stored = StoredValue.encode(value.encoded, self.compress_above)
             content_id = self.head.content_id + len(rows) + 1
             values[digest] = (content_id, commitment, nonce)
             rows.append(
@@ -337,7 +337,8 @@ class Batch(ABC):
             content_id, step = content_ids[macs[position - 1]], steps[position]
             found = self._steps.get(step)
             if found is None and content_id not in self._new_contents():
-                found = self._find_step(content_id, step)
+                rows = self._read(_STEP, (content_id, step))
+                found = rows[0][0] if rows else None
             if found is not None:
                 parent_id = self._steps[step] = found
                 break

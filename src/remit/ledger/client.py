@@ -127,7 +127,7 @@ class LedgerClient(Closeable):
         """Run ``call`` inside one durable transaction of the ledger's database.
 
         ``call`` runs in the writer's thread and must not block. Raising from it undoes all
-        that it did; the exception comes out here.
+        that it did; the exception is raised here.
         """
         result: _T = self._committer.run(Unit(call=call))
         return result
@@ -276,7 +276,7 @@ class LedgerClient(Closeable):
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
-        """How many entries there are of each event type. Reads the whole index."""
+        """How many entries there are of each event type. Reads all of the index."""
         return self._store.count_by_event()
 
     def head(self) -> tuple[int, str] | None:

@@ -45,7 +45,7 @@ class LedgerEntry:
 
 
 def utc_now() -> str:
-    """The time as entries bear it: ISO 8601, UTC, microseconds, ``Z``."""
+    """The current time as entries state it: ISO 8601, UTC, microseconds, ``Z``."""
     return datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 

@@ -44,7 +44,7 @@ class LedgerConnectionError(LedgerWriteError):
 
 
 class ErasureError(LedgerError):
-    """Nothing could be erased, or not as asked."""
+    """Nothing could be erased, or not as requested."""
 
 
 class ExportFormatError(LedgerError):

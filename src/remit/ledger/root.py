@@ -46,7 +46,7 @@ def open_root_ledger(
 
 
 class RetentionSchedule:
-    """Applies a ledger's retention at once and then now and then, in a thread of its own."""
+    """Applies a ledger's retention now and every ``every_s`` seconds, in a thread of its own."""
 
     def __init__(self, ledger: LedgerClient, *, every_s: float) -> None:
         self._ledger = ledger
@@ -56,7 +56,7 @@ class RetentionSchedule:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns when a look that is under way has ended."""
+        """End; waits for a run that is under way."""
         self._stopped.set()
         self._thread.join()
 

@@ -17,7 +17,7 @@ from remit.ledger.record import Prepared
 
 
 class Transaction(Protocol):
-    """One atomic change of the ledger's database, as :meth:`LedgerClient.transact` hands it out.
+    """One atomic change of the ledger's database: see :meth:`LedgerClient.transact`.
 
     What is appended and executed commits together or not at all.
     """

@@ -73,9 +73,7 @@ class PostgresBatch(Batch):
         self._writer = writer
         self._learn(keys, (row[5:] for row in rows if row[5] is not None))
 
-    @override
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        self.flush()
+    def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._writer.fetch(sql, parameters)
 
     @override
@@ -91,13 +89,6 @@ class PostgresBatch(Batch):
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
         rows: list[Any] = self._writer.fetch(_FOUND, columns_of_keys(keys))
         return rows
-
-    def _find_step(self, content_id: int, step: str) -> int | None:
-        rows = self._writer.fetch(
-            "SELECT step_id FROM message_steps WHERE content_id = $1 AND step = $2",
-            (content_id, step),
-        )
-        return int(rows[0][0]) if rows else None
 
     def _savepoint(self, verb: str) -> None:
         self._writer.script(f"{verb} SAVEPOINT unit" if verb != "SAVEPOINT" else "SAVEPOINT unit")

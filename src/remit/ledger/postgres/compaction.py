@@ -11,17 +11,17 @@ from remit.ledger.postgres.connection import Writer
 _RETRY_S = 0.05
 
 
-def compact(writer: Writer, patience_s: float) -> str:
+def compact(writer: Writer, timeout_s: float) -> str:
     """Rewrite the tables that hold content, and release old segments of the log.
 
     Args:
         writer: connected, outside a transaction.
-        patience_s: how long older transactions are waited for, in seconds.
+        timeout_s: how long older transactions are waited for, in seconds.
 
     Returns:
         What could not be done, or nothing.
     """
-    if not _wait_for_snapshots(writer, patience_s):
+    if not _wait_for_snapshots(writer, timeout_s):
         return (
             "A transaction that began before the erasure is still open, so the server "
             "keeps the erased rows for it. End it, then run `remit ledger compact`."
@@ -45,10 +45,10 @@ def compact(writer: Writer, patience_s: float) -> str:
     return ""
 
 
-def _wait_for_snapshots(writer: Writer, patience_s: float) -> bool:
+def _wait_for_snapshots(writer: Writer, timeout_s: float) -> bool:
     """Wait until no transaction may still see what is deleted: a vacuum would keep it."""
     ((now,),) = writer.fetch("SELECT pg_current_xact_id()::xid::text")
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + timeout_s
     while True:
         ((older,),) = writer.fetch(
             "SELECT (SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "

@@ -38,14 +38,14 @@ CONNECTION_ERRORS: tuple[type[Exception], ...] = (
     asyncio.TimeoutError,
     asyncio.IncompleteReadError,
 )
-"""Those after which the connection is gone, and another may do."""
+"""Those after which the connection is lost and another one may work."""
 
 _CONNECT_S = 10.0
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Whether ``error`` means that the connection is gone."""
+    """Whether ``error`` means that the connection is lost."""
     return isinstance(error, CONNECTION_ERRORS)
 
 
@@ -118,7 +118,7 @@ class Writer:
         self._connection = self._run(connect(self._url, self._statement_s, **self._settings))
 
     def drop(self) -> None:
-        """Let go of the connection without a word to the server."""
+        """Drop the connection without saying goodbye to the server."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -167,13 +167,13 @@ class Pool:
     Args:
         url: of the database.
         size: most connections.
-        patience_s: how long a broken connection is tried again, in seconds.
+        retry_s: how long a broken connection is retried, in seconds.
     """
 
-    def __init__(self, url: str, *, size: int, patience_s: float) -> None:
+    def __init__(self, url: str, *, size: int, retry_s: float) -> None:
         self._url = url
         self._size = size
-        self._patience_s = patience_s
+        self._retry_s = retry_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="remit-postgres", daemon=True
@@ -187,7 +187,7 @@ class Pool:
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of one portable statement; a lost connection is replaced, reading does no harm."""
-        end = time.monotonic() + self._patience_s
+        end = time.monotonic() + self._retry_s
         delay = 0.05
         while True:
             try:
@@ -214,7 +214,7 @@ class Pool:
             min_size=0,
             max_size=self._size,
             timeout=_CONNECT_S,
-            command_timeout=self._patience_s + _CONNECT_S,
+            command_timeout=self._retry_s + _CONNECT_S,
             server_settings={
                 "application_name": "remit",
                 "default_transaction_read_only": "on",

@@ -43,7 +43,7 @@ _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
 _MAX_PLACES = 255  # of one word: the engine keeps no more
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
-_LEAVE_MARK = (
+_WRITE_MARK = (
     "INSERT INTO ledger_info VALUES ($1, $2) "
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
@@ -71,7 +71,7 @@ class PostgresStore(Store):
         url: ``postgresql://user@host/database``, with ``?search_path=name`` for a schema.
         content_keys: metadata keys whose values are content.
         lock_timeout_s: how long a writer waits for another's batch, and how long a lost
-            connection is sought again, in seconds.
+            connection is retried, in seconds.
         create: make the tables when they are not there.
 
     Raises:
@@ -108,7 +108,7 @@ class PostgresStore(Store):
             lock_timeout=milliseconds,
             idle_in_transaction_session_timeout=milliseconds,
         )
-        self._pool = Pool(url, size=_READERS, patience_s=lock_timeout_s)
+        self._pool = Pool(url, size=_READERS, retry_s=lock_timeout_s)
         try:
             self._writer.connect()
             prepare(self._writer, self.location, create=create)
@@ -127,7 +127,7 @@ class PostgresStore(Store):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """:meth:`Store.run`.
 
-        A connection lost on the way is sought again until the lock timeout has passed. Whether
+        A connection that is lost on the way is retried until the lock timeout has passed. Whether
         a commit that was not answered took place, the server knows: nothing is lost or doubled.
         Units may therefore be called more than once; only the last call counts.
         """
@@ -171,7 +171,7 @@ class PostgresStore(Store):
         sign = (size - 1, batch.head.entry_hash)
         if size == first:
             sign = (-1, secrets.token_hex(8))
-            writer.fetch(_LEAVE_MARK, (self._name, sign[1]))
+            writer.fetch(_WRITE_MARK, (self._name, sign[1]))
         return _Attempt(results, size, sign)
 
     def _was_committed(self, sent: _Attempt) -> bool:

@@ -55,9 +55,7 @@ class SqliteBatch(Batch):
         super().__init__(head, content_keys, compress_above)
         self._connection = connection
 
-    @override
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        self.flush()
+    def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()
 
     @override
@@ -85,13 +83,6 @@ class SqliteBatch(Batch):
                 list(itertools.chain.from_iterable(chunk)),
             )
             yield from found
-
-    def _find_step(self, content_id: int, step: str) -> int | None:
-        row = self._connection.execute(
-            "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?",
-            (content_id, step),
-        ).fetchone()
-        return row[0] if row else None
 
     def _savepoint(self, verb: str) -> None:
         self._connection.execute(f"{verb} unit")

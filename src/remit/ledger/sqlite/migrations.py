@@ -12,8 +12,8 @@ from remit.ledger.content import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.schema import LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS, squeezed
-from remit.ledger.tlog.merkle import leaf_hash, tree_root
-from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.tlog.merkle import leaf_hash
+from remit.ledger.tlog.tiles import tile_levels
 
 _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 
@@ -175,18 +175,12 @@ def _copy_list(connection: sqlite3.Connection, seq: int, last: str, steps: dict[
 
 def _plant_tree(connection: sqlite3.Connection) -> None:
     rows = connection.execute("SELECT CAST(record AS BLOB) FROM entries ORDER BY seq")
-    hashes = [leaf_hash(row[0] or b"") for row in rows]
-    level = 1
-    while len(hashes) >= TILE_WIDTH:
-        whole = len(hashes) - len(hashes) % TILE_WIDTH
-        hashes = [
-            tree_root(hashes[start : start + TILE_WIDTH]) for start in range(0, whole, TILE_WIDTH)
-        ]
+    leaves = [leaf_hash(row[0] or b"") for row in rows]
+    for level, hashes in enumerate(tile_levels(leaves), start=1):
         connection.executemany(
             "INSERT INTO tree_hashes VALUES (?, ?, ?)",
             [(level, index, item) for index, item in enumerate(hashes)],
         )
-        level += 1
 
 
 _STEPS = {2: _number_contents, 3: _declare_state}

@@ -11,7 +11,7 @@ EMPTY_ROOT = hashlib.sha256(b"").digest()
 """The root of the tree without leaves."""
 
 RangeHash = Callable[[int, int], bytes]
-"""MTH(D[start:end]), 32 bytes; asked only for ranges that are nodes of the tree."""
+"""MTH(D[start:end]), 32 bytes; called only for ranges that are nodes of the tree."""
 
 
 def leaf_hash(record: bytes) -> bytes:

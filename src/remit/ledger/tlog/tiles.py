@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from remit.ledger.tlog.errors import TileError
+from remit.ledger.tlog.merkle import tree_root
 
 TILE_WIDTH = 256
 """Hashes in a full tile, entries in a full bundle."""
 
 _HASH_BYTES = 32
 _MAX_ENTRY = 65_535
+
+
+def tile_levels(hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The hashes of each level above one: roots of 256 hashes each, as far as complete."""
+    while len(hashes) >= TILE_WIDTH:
+        hashes = above = [
+            tree_root(hashes[start : start + TILE_WIDTH])
+            for start in range(0, len(hashes) - TILE_WIDTH + 1, TILE_WIDTH)
+        ]
+        yield above
 
 
 def tile_path(level: int, index: int, width: int = TILE_WIDTH) -> str:

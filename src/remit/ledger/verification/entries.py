@@ -72,6 +72,16 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
     report.add(first, "gap", f"entry {first}{until} is not there")
 
 
+def report_tree_hash(report: VerificationReport, index: int, width: int) -> None:
+    """Report that a stored hash is not the root of the ``width`` entries that it is for."""
+    report.add(
+        None,
+        "tree",
+        f"the stored tree hash of entries {index * width} to {(index + 1) * width - 1} is not "
+        "theirs",
+    )
+
+
 def as_hash(value: Any) -> bytes:
     """A stored hash; nothing where something else is stored."""
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
@@ -167,12 +177,7 @@ class _EntryChecker:
         )
         for index, root in enumerate(self._found.tile_roots, start=start):
             if as_hash(stored.get(index)) != root:
-                self._found.report.add(
-                    None,
-                    "tree",
-                    f"the stored tree hash of entries {index * TILE_WIDTH} to "
-                    f"{(index + 1) * TILE_WIDTH - 1} is not theirs",
-                )
+                report_tree_hash(self._found.report, index, TILE_WIDTH)
 
     def _by_entry(self, sql: str, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
         found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)

@@ -15,7 +15,8 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
-from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
+from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey
+from remit.ledger.tlog.tiles import tile_levels
 from remit.ledger.verification.contents import Damage, check_contents, check_steps
 from remit.ledger.verification.entries import (
     EntryRange,
@@ -23,6 +24,7 @@ from remit.ledger.verification.entries import (
     check_entries,
     erasure_is_sound,
     report_gap,
+    report_tree_hash,
 )
 from remit.ledger.verification.heads import check_heads, read_heads
 
@@ -162,7 +164,7 @@ class Verifier:
             low += _RANGE
 
     def _check_outliers(self, size: int) -> None:
-        """Rows where no writer puts any: no range would come upon them."""
+        """Rows where no writer puts any: no range would contain them."""
         for table, column, lowest in (
             ("entries", "seq", 0),
             ("contents", "content_id", 1),
@@ -180,7 +182,7 @@ class Verifier:
             low, high = rows[0]
             if low is not None and not (
                 isinstance(low, int) and isinstance(high, int) and low >= 0
-                # An entry that came since is one that we do not read.
+                # An entry written since is not read.
                 and (high < size or self._store.select("SELECT 1 FROM entries WHERE seq = ?",
                                                        (high,)))
             ):  # fmt: skip
@@ -274,26 +276,13 @@ class Verifier:
 
     def _check_upper_tree(self, roots: list[bytes], size: int) -> None:
         """Stored hashes above the first level, and that there are no others."""
-        level, hashes, width = 2, roots, TILE_WIDTH
-        while len(hashes) >= TILE_WIDTH:
-            whole = len(hashes) - len(hashes) % TILE_WIDTH
-            hashes = [
-                tree_root(hashes[start : start + TILE_WIDTH])
-                for start in range(0, whole, TILE_WIDTH)
-            ]
-            width *= TILE_WIDTH
+        for level, hashes in enumerate(tile_levels(roots), start=2):
             stored = dict(
                 self._store.select("SELECT idx, hash FROM tree_hashes WHERE level = ?", (level,))
             )
             for index, item in enumerate(hashes):
                 if as_hash(stored.get(index)) != item:
-                    self._report.add(
-                        None,
-                        "tree",
-                        f"the stored tree hash of entries {index * width} to "
-                        f"{(index + 1) * width - 1} is not theirs",
-                    )
-            level += 1
+                    report_tree_hash(self._report, index, TILE_WIDTH**level)
         now = self._store.count()  # entries may have come since
         for level, greatest in self._store.select(
             "SELECT level, max(idx) FROM tree_hashes GROUP BY level"

@@ -181,7 +181,7 @@ class _Exchange:
         return self.signed.with_signatures(own)
 
     def refusal(self, answer: Answer, old: int) -> WitnessError:
-        """What a refusal means, asked with ``old``."""
+        """What a refusal of a request with the old size ``old`` means."""
         status = answer.status
         if status == 409 and answer.content_type == SIZE_TYPE:
             if self.named_size(answer) != old:

@@ -233,7 +233,7 @@ def witness_app(witness: Witness) -> web.Application:
             async with asyncio.timeout(_BODY_S):
                 body = await request.read()
         except TimeoutError:
-            return _text(408, "The request did not come in time.")
+            return _text(408, "The request did not arrive in time.")
         try:
             answer = await asyncio.to_thread(witness.add_checkpoint, body)
         except WitnessError as error:
@@ -276,7 +276,7 @@ async def serve(
     port: int = 0,
     on_listening: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer until ``stop`` is set, then finish what was begun.
+    """Answer until ``stop`` is set, then finish the requests under way.
 
     Args:
         witness: who answers.
