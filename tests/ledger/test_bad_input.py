@@ -100,16 +100,6 @@ def test_a_database_that_is_no_ledger(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_ledger_of_a_newer_version(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    LedgerClient(path).close()
-    with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version=99")
-    other.close()
-    with pytest.raises(LedgerFormatError, match="newer"):
-        LedgerClient(path)
-
-
 def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.touch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -41,6 +42,16 @@ def talked(target: str) -> str:
         for number in range(6):
             conversation(client, f"SES-{number}", 4)
     return target
+
+
+@pytest.fixture(scope="module")
+def long_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("long") / "ledger.db"
+    with LedgerClient(path, signer=SIGNER) as client:
+        for number in range(60):
+            conversation(client, f"SES-{number}", 5)
+        client.erase("LED-00000003", reason="r")
+    return path
 
 
 # -- rows where no range looks -------------------------------------------------------------------
@@ -135,12 +146,10 @@ def test_a_low_or_absurd_first_is_taken_for_the_nearest(talked: str) -> None:
         "(SELECT min(content_id) FROM shown_contents WHERE seq = 10)",
     ],
 )
-def test_wrong_types_in_sqlite_are_failures_not_crashes(tmp_path: Path, statement: str) -> None:
-    target = str(tmp_path / "ledger.db")
-    with LedgerClient(target, signer=SIGNER) as client:
-        for number in range(60):
-            conversation(client, f"SES-{number}", 5)
-        client.erase("LED-00000003", reason="r")
+def test_wrong_types_in_sqlite_are_failures_not_crashes(
+    tmp_path: Path, long_ledger: Path, statement: str
+) -> None:
+    target = shutil.copy(long_ledger, tmp_path / "ledger.db").as_posix()
     outside(target, statement)
     assert not _verify(target).verified
     _verify(target, first=260)

@@ -48,10 +48,10 @@ class PostgresServer:
         """Run one statement in that database."""
         run_sql(self.url, sql)
 
-    def database(self) -> str:
-        """The URL of a new, empty database."""
+    def database(self, template: str = "template1") -> str:
+        """The URL of a new database: an empty one, or a copy of the URL ``template``."""
         name = f"t{uuid.uuid4().hex[:12]}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {urlsplit(template).path.lstrip('/')}")
         return str(self._server.get_uri(database=name))
 
     def drop(self, url: str) -> None:

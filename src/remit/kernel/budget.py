@@ -283,13 +283,6 @@ class BudgetStatus:
         return self.token_limit - self.spent_tokens - self.reserved_tokens
 
     @property
-    def remaining_nano(self) -> int | None:
-        """Nano-dollars neither spent nor reserved; ``None`` without a limit."""
-        if self.nano_limit is None:
-            return None
-        return self.nano_limit - self.spent_nano - self.reserved_nano
-
-    @property
     def limits(self) -> BudgetLimits:
         """The limits alone."""
         return BudgetLimits(

@@ -55,11 +55,6 @@ class InstalledFiles:
         self._seen: _Identity | None = None
         self._owners: Mapping[str, Any] = {}
 
-    @property
-    def any(self) -> bool:
-        """Whether anything was ever installed here."""
-        return self._root.joinpath(OWNERSHIP_FILE).is_file()
-
     def path_of(self, file: Path) -> str:
         """The path of a file of the root as packages name it."""
         return file.relative_to(self._root).as_posix()

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import RemitError
-from remit.kernel.settings.settings import McpOfferSettings
+from remit.kernel.settings import McpOfferSettings
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.guard import IDENTITY, Guard

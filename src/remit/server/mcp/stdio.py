@@ -31,7 +31,7 @@ from mcp.types import (
 )
 
 from remit.kernel.loops import call_in_thread
-from remit.kernel.settings.settings import McpOfferSettings
+from remit.kernel.settings import McpOfferSettings
 from remit.ledger import is_plain_text
 from remit.runtime import Runtime
 from remit.server.listening import ServerError
