@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar, Unpack, overload
+from typing import IO, Any, TypeVar, overload
 
 from remit.kernel.loops import Closeable
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger.checkpoints import Checkpoints, CheckpointSchedule
 from remit.ledger.committer import GroupCommitter
-from remit.ledger.entry import LedgerEntry, parse_entry_id
+from remit.ledger.entry import LedgerEntry
 from remit.ledger.erasure import Eraser, ErasureReport
-from remit.ledger.errors import EntryNotFoundError, LedgerError
+from remit.ledger.errors import LedgerError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport
-from remit.ledger.queries import Equalities, Order, build_filter, find_orphans, pages, to_seq
-from remit.ledger.reader import EntryRow
+from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.search import TextIndex
@@ -31,10 +28,8 @@ from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
 _T = TypeVar("_T")
 
-_PAGE_SIZE = 500  # entries that a query fetches at once
 
-
-class LedgerClient(Closeable):
+class LedgerClient(LedgerQueries, Closeable):
     """An open ledger. Safe to share between threads; open one in each process.
 
     Args:
@@ -87,11 +82,6 @@ class LedgerClient(Closeable):
 
     def __repr__(self) -> str:
         return f"LedgerClient({self.location!r})"
-
-    @property
-    def location(self) -> str:
-        """The path or URL, for people to read; without a password."""
-        return self._store.location
 
     @property
     def verifier_key(self) -> VerifierKey | None:
@@ -199,97 +189,6 @@ class LedgerClient(Closeable):
     def _unit(self, entries: Iterable[LedgerEntry], subject_id: str | None) -> Unit:
         entries = list(entries)
         return Unit(entries, [self.prepare(entry, subject_id=subject_id) for entry in entries])
-
-    # -- reading -----------------------------------------------------------------------
-
-    def read(self, entry_id: str) -> LedgerEntry:
-        """The entry with that id, its content in place.
-
-        Raises:
-            EntryNotFoundError: there is none.
-        """
-        return self._store.entries([self._row(entry_id)])[0]
-
-    def read_record(self, entry_id: str) -> bytes:
-        """The canonical record of an entry: the exact bytes that its hash covers."""
-        return self._row(entry_id).record
-
-    def read_all(self) -> list[LedgerEntry]:
-        """All entries, in ledger order."""
-        return list(self.query())
-
-    def read_by_event_type(self, event_type: str) -> list[LedgerEntry]:
-        """All entries of one event type, in ledger order."""
-        return list(self.query(event_type=event_type))
-
-    def read_by_submission(self, submission_id: str) -> list[LedgerEntry]:
-        """All entries of one submission, in ledger order."""
-        return list(self.query(submission_id=submission_id))
-
-    def query(
-        self,
-        *,
-        since: str | datetime | None = None,
-        until: str | datetime | None = None,
-        after: str | int | None = None,
-        limit: int | None = None,
-        order: Order = "asc",
-        text: str | None = None,
-        with_content: bool = True,
-        **equals: Unpack[Equalities],
-    ) -> Iterator[LedgerEntry]:
-        """Entries that match all arguments, streamed page by page.
-
-        Args:
-            equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
-                ``agent_id``, ``tier``, ``framework_id``, ``contract_id``, ``model_id``,
-                ``outcome``: what the column of that name holds.
-            since: first instant, inclusive; ISO 8601 or an aware ``datetime``.
-            until: last instant, exclusive.
-            after: a cursor: id or sequence number of the entry to continue after.
-            limit: most entries to return.
-            order: ``asc`` (ledger order) or ``desc`` (newest first).
-            text: words that content shown by the entry must contain, all of them;
-                ``"in double quotes"`` in that order. A message of a conversation counts for
-                the entry that showed it first. New content is indexed first.
-            with_content: ``False`` leaves commitments in place of content, and is faster.
-
-        Raises:
-            InvalidInputError: a bound, a cursor, a name or the order cannot be understood.
-        """
-        where = build_filter(equals, since, until, after, limit, order)
-        if text is not None:
-            where = replace(where, text=self._index.expression(text))
-            self._index.catch_up()
-        return (
-            entry
-            for rows in pages(self._store, where, limit, _PAGE_SIZE)
-            for entry in self._store.entries(rows, with_content)
-        )
-
-    def index_text(self, progress: Progress | None = None) -> None:
-        """Bring the text index up to date."""
-        self._index.catch_up(progress)
-
-    def count(self) -> int:
-        """How many entries there are."""
-        return self._store.count()
-
-    def count_by_event(self) -> dict[str, int]:
-        """How many entries there are of each event type. Reads all of the index."""
-        return self._store.count_by_event()
-
-    def head(self) -> tuple[int, str] | None:
-        """``(seq, entry_hash)`` of the last entry; ``None`` of an empty ledger."""
-        return self._store.head()
-
-    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one read-only SQL statement over the documented tables."""
-        return self._store.select(sql, parameters)
-
-    def orphans(self) -> list[LedgerEntry]:
-        """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
-        return find_orphans(self._store, _PAGE_SIZE)
 
     # -- proving -----------------------------------------------------------------------
 
@@ -467,15 +366,3 @@ class LedgerClient(Closeable):
     def scoped(self, *, tier: str, work_order_id: str | None = None) -> ScopedLedger:
         """A handle that writes only ``tier`` and reads only what that tier may see."""
         return ScopedLedger(self, tier=tier, work_order_id=work_order_id)
-
-    # -- inside ------------------------------------------------------------------------
-
-    def _row(self, entry_id: str) -> EntryRow:
-        seq = parse_entry_id(entry_id)
-        row = self._store.get(seq) if seq is not None and seq < 1 << 63 else None
-        if row is None:
-            raise EntryNotFoundError(
-                f"The ledger {self.location} has no entry {entry_id!r}.",
-                next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
-            )
-        return row

@@ -48,7 +48,7 @@ class Exporter:
     ) -> None:
         self._store = store
         self._checkpoints = checkpoints
-        self._progress = progress
+        self._advance = progress or (lambda done, total: None)
 
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
         """Export to a file, a directory (tiles) or an open file (jsonl); returns the entries.
@@ -210,10 +210,6 @@ class Exporter:
             yield rows
             after = rows[-1].seq
             self._advance(after + 1, size)
-
-    def _advance(self, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(done, total)
 
 
 class _Lines:

@@ -1,21 +1,25 @@
-"""Queries: the arguments of callers as filters, and pages that stream."""
+"""Reading a ledger: entries by id, queries that stream, counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict, Unpack
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
+from remit.ledger.errors import EntryNotFoundError
 from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.record import is_plain_text
+from remit.ledger.report import Progress
+from remit.ledger.search import TextIndex
 from remit.ledger.store import Filter, Store
 
 Order = Literal["asc", "desc"]
 
 _GREATEST = (1 << 63) - 1  # a 64-bit integer column
+_PAGE = 500  # entries that a query fetches at once
 _FIRST_PAGE = 16  # small, for callers that want only the first match
 
 
@@ -34,7 +38,130 @@ class Equalities(TypedDict, total=False):
     outcome: str | None
 
 
-def build_filter(
+class LedgerQueries:
+    """What a :class:`~remit.ledger.LedgerClient` reads."""
+
+    _store: Store
+    _index: TextIndex
+
+    @property
+    def location(self) -> str:
+        """The path or URL, for people to read; without a password."""
+        return self._store.location
+
+    def read(self, entry_id: str) -> LedgerEntry:
+        """The entry with that id, its content in place.
+
+        Raises:
+            EntryNotFoundError: there is none.
+        """
+        return self._store.entries([self._row(entry_id)])[0]
+
+    def read_record(self, entry_id: str) -> bytes:
+        """The canonical record of an entry: the exact bytes that its hash covers."""
+        return self._row(entry_id).record
+
+    def read_all(self) -> list[LedgerEntry]:
+        """All entries, in ledger order."""
+        return list(self.query())
+
+    def read_by_event_type(self, event_type: str) -> list[LedgerEntry]:
+        """All entries of one event type, in ledger order."""
+        return list(self.query(event_type=event_type))
+
+    def read_by_submission(self, submission_id: str) -> list[LedgerEntry]:
+        """All entries of one submission, in ledger order."""
+        return list(self.query(submission_id=submission_id))
+
+    def query(
+        self,
+        *,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        after: str | int | None = None,
+        limit: int | None = None,
+        order: Order = "asc",
+        text: str | None = None,
+        with_content: bool = True,
+        **equals: Unpack[Equalities],
+    ) -> Iterator[LedgerEntry]:
+        """Entries that match all arguments, streamed page by page.
+
+        Args:
+            equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
+                ``agent_id``, ``tier``, ``framework_id``, ``contract_id``, ``model_id``,
+                ``outcome``: what the column of that name holds.
+            since: first instant, inclusive; ISO 8601 or an aware ``datetime``.
+            until: last instant, exclusive.
+            after: a cursor: id or sequence number of the entry to continue after.
+            limit: most entries to return.
+            order: ``asc`` (ledger order) or ``desc`` (newest first).
+            text: words that content shown by the entry must contain, all of them;
+                ``"in double quotes"`` in that order. A message of a conversation counts for
+                the entry that showed it first. New content is indexed first.
+            with_content: ``False`` leaves commitments in place of content, and is faster.
+
+        Raises:
+            InvalidInputError: a bound, a cursor, a name or the order cannot be understood.
+        """
+        where = _build_filter(equals, since, until, after, limit, order)
+        if text is not None:
+            where = replace(where, text=self._index.expression(text))
+            self._index.catch_up()
+        return (
+            entry
+            for rows in _pages(self._store, where, limit)
+            for entry in self._store.entries(rows, with_content)
+        )
+
+    def index_text(self, progress: Progress | None = None) -> None:
+        """Bring the text index up to date."""
+        self._index.catch_up(progress)
+
+    def count(self) -> int:
+        """How many entries there are."""
+        return self._store.count()
+
+    def count_by_event(self) -> dict[str, int]:
+        """How many entries there are of each event type. Reads all of the index."""
+        return self._store.count_by_event()
+
+    def head(self) -> tuple[int, str] | None:
+        """``(seq, entry_hash)`` of the last entry; ``None`` of an empty ledger."""
+        return self._store.head()
+
+    def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of one read-only SQL statement over the documented tables."""
+        return self._store.select(sql, parameters)
+
+    def orphans(self) -> list[LedgerEntry]:
+        """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
+        closed = {
+            str(decode_record(row)["metadata"].get("dispatch_entry_id", ""))
+            for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED")
+            for rows in _pages(self._store, Filter(equals={"event_type": event_type}))
+            for row in rows
+        }
+        return [
+            entry
+            for rows in _pages(self._store, Filter(equals={"event_type": "DISPATCH"}))
+            for entry in self._store.entries(
+                [row for row in rows if entry_id(row.seq) not in closed]
+            )
+        ]
+
+    def _row(self, entry_id: str) -> EntryRow:
+        seq = parse_entry_id(entry_id)
+        row = self._store.get(seq) if seq is not None and seq < 1 << 63 else None
+        if row is None:
+            raise EntryNotFoundError(
+                f"The ledger {self.location} has no entry {entry_id!r}.",
+                next_step="Ids look like LED-0000002a; `remit ledger tail` shows the latest.",
+            )
+        return row
+
+
+def _build_filter(
     equals: Equalities,
     since: str | datetime | None,
     until: str | datetime | None,
@@ -63,10 +190,10 @@ def build_filter(
     )
 
 
-def pages(store: Store, where: Filter, limit: int | None, size: int) -> Iterator[list[EntryRow]]:
+def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[list[EntryRow]]:
     """Matching rows, page by page, each fetched when it is needed."""
     left = limit
-    now = _FIRST_PAGE if limit is None else size
+    now = _FIRST_PAGE if limit is None else _PAGE
     while left is None or left > 0:
         rows = store.page(where, now if left is None else min(now, left))
         if not rows:
@@ -74,22 +201,7 @@ def pages(store: Store, where: Filter, limit: int | None, size: int) -> Iterator
         yield rows
         left = None if left is None else left - len(rows)
         where = replace(where, after=rows[-1].seq)
-        now = min(now * 4, size)
-
-
-def find_orphans(store: Store, size: int) -> list[LedgerEntry]:
-    """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
-    closed: set[str] = set()
-    for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED"):
-        for rows in pages(store, Filter(equals={"event_type": event_type}), None, size):
-            closed.update(
-                str(decode_record(row)["metadata"].get("dispatch_entry_id", "")) for row in rows
-            )
-    return [
-        entry
-        for rows in pages(store, Filter(equals={"event_type": "DISPATCH"}), None, size)
-        for entry in store.entries([row for row in rows if entry_id(row.seq) not in closed])
-    ]
+        now = min(now * 4, _PAGE)
 
 
 def to_seq(value: str | int | None) -> int | None:

@@ -6,6 +6,7 @@ checked in several processes at once.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -116,16 +117,12 @@ class _EntryChecker:
     def run(self, first: int, last: int) -> EntryRange:
         found, report = self._found, self._found.report
         found.first, found.last = first, last
-        expected: int = first
+        expected = first
         previous: str | None = None
-        page: list[RawEntry] = []
         if first in self._sizes:
             found.partial_roots[first] = b""
-
-        def end_page() -> None:
-            nonlocal expected, previous
-            if not page:
-                return
+        rows = self._store.scan_entries(first, last)
+        while page := list(itertools.islice(rows, _PAGE)):
             shown = self._by_entry(_SHOWN, page[0].seq, page[-1].seq)
             lists = self._by_entry(_LISTS, page[0].seq, page[-1].seq)
             self._read_steps(page[0].seq, lists)
@@ -136,21 +133,12 @@ class _EntryChecker:
                     # The tree cannot be computed past a gap; leaves keep their places.
                     for place in range(expected, min(row.seq, expected + 2 * TILE_WIDTH)):
                         self._leaf(place, b"")
-                elif row.seq == first:
-                    previous = None
                 self._check(row, previous, shown.get(row.seq, ()), lists.get(row.seq, ()))
                 self._leaf(row.seq, leaf_hash(row.record))
                 expected = row.seq + 1
                 stored = row.columns[1]
                 previous = found.last_hash = stored if isinstance(stored, str) else ""
                 report.entries += 1
-            page.clear()
-
-        for row in self._store.scan_entries(first, last):
-            page.append(row)
-            if len(page) == _PAGE:
-                end_page()
-        end_page()
         if expected <= last:
             report_gap(report, expected, last)
         self._check_tiles(first)
