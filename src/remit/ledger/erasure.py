@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +17,19 @@ from remit.ledger.record import is_plain_text
 from remit.ledger.search import Run, TextIndex
 from remit.ledger.store import Store, Transaction
 
-_Find = Callable[[Transaction], set[int]]  # the ids of the content to erase
+_BY_SESSION = "SELECT content_id FROM contents WHERE scope = ?"
+_BY_SUBJECT = "SELECT content_id FROM content_subjects WHERE subject_id = ?"
+# Everything that an entry shows: its values, and every message of its lists.
+_BY_ENTRY = """
+    WITH RECURSIVE walk(step_id) AS (
+        SELECT step_id FROM shown_lists WHERE seq = ?
+        UNION
+        SELECT s.parent_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    )
+    SELECT content_id FROM shown_contents WHERE seq = ?
+    UNION
+    SELECT s.content_id FROM walk JOIN message_steps AS s ON s.step_id = walk.step_id
+    WHERE s.content_id IS NOT NULL"""
 
 # A manifest too long for a record is content, and says what is installed.
 _KEPT_EVENTS = ("INSTALLED",)
@@ -96,13 +107,12 @@ class Eraser:
                 next_step="It stays on record: name the request, not the person.",
             )
         metadata: dict[str, Any] = {"target": kind}
+        parameters: tuple[Any, ...]
         if session_id is not None:
             metadata["erased_session_id"] = session_id
-            find = _by_query("SELECT content_id FROM contents WHERE scope = ?", f"s:{session_id}")
+            query, parameters = _BY_SESSION, (f"s:{session_id}",)
         elif subject_id is not None:
-            find = _by_query(
-                "SELECT content_id FROM content_subjects WHERE subject_id = ?", subject_id
-            )
+            query, parameters = _BY_SUBJECT, (subject_id,)
         else:
             seq = entry_seq or 0
             metadata["erased_entry_id"] = entry_id(seq)
@@ -113,12 +123,9 @@ class Eraser:
                     "it.",
                     next_step="Remove the package instead.",
                 )
-
-            def find(tx: Transaction) -> set[int]:
-                return _shown_by(tx, seq)
-
+            query, parameters = _BY_ENTRY, (seq, seq)
         entry = _entry(metadata, reason, requested_by)
-        return self._erase(find, entry, widen=session_id is None, dry_run=dry_run)
+        return self._erase(query, parameters, entry, widen=session_id is None, dry_run=dry_run)
 
     def retain(
         self, days_by_event: dict[str, float], *, requested_by: str, dry_run: bool = False
@@ -146,12 +153,10 @@ class Eraser:
                 condition, types = f"e.event_type NOT IN ({marks(named)})", named
             else:
                 condition, types = "e.event_type = ?", [event_type]
-            find = _by_query(
+            query = (
                 "SELECT c.content_id FROM contents AS c JOIN entries AS e ON e.seq = "
                 "(SELECT min(s.seq) FROM shown_contents AS s WHERE s.content_id = c.content_id) "
-                f"WHERE e.timestamp < ? AND {condition}",
-                limit,
-                *types,
+                f"WHERE e.timestamp < ? AND {condition}"
             )
             metadata = {
                 "target": "retention",
@@ -160,14 +165,19 @@ class Eraser:
             }
             entry = _entry(metadata, f"Retention of {event_type}: {days:g} days", requested_by)
             with contextlib.suppress(ErasureError):  # nothing is that old
-                reports.append(self._erase(find, entry, widen=False, dry_run=dry_run))
+                reports.append(
+                    self._erase(query, (limit, *types), entry, widen=False, dry_run=dry_run)
+                )
         return reports
 
     def _erase(
-        self, find: _Find, entry: LedgerEntry, *, widen: bool, dry_run: bool
-    ) -> ErasureReport:
+        self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry, *, widen: bool,
+        dry_run: bool,
+    ) -> ErasureReport:  # fmt: skip
+        """Erase the content whose ids a query finds; with ``widen`` also what quotes it."""
+
         def call(tx: Any) -> ErasureReport:
-            ids = find(tx)
+            ids = {int(row[0]) for row in tx.execute(query, parameters)}
             if widen:
                 ids |= self._containing(tx, ids)
             if not ids:
@@ -258,29 +268,3 @@ def _entry(metadata: dict[str, Any], reason: str, requested_by: str) -> LedgerEn
         reason=reason,
         metadata={**metadata, "requested_by": requested_by},
     )
-
-
-def _by_query(sql: str, *parameters: Any) -> _Find:
-    return lambda tx: {int(row[0]) for row in tx.execute(sql, parameters)}
-
-
-def _shown_by(tx: Transaction, seq: int) -> set[int]:
-    """Everything that an entry shows: its values, and every message of its lists."""
-    if not tx.execute("SELECT 1 FROM entries WHERE seq = ?", (seq,)):
-        raise ErasureError(
-            f"There is no entry {entry_id(seq)}.",
-            next_step="`remit ledger tail` shows the latest.",
-        )
-    rows = tx.execute("SELECT content_id FROM shown_contents WHERE seq = ?", (seq,))
-    ids = {int(row[0]) for row in rows}
-    steps = tx.execute("SELECT step_id FROM shown_lists WHERE seq = ?", (seq,))
-    while steps:
-        found = tx.execute(
-            "SELECT parent_id, content_id FROM message_steps WHERE step_id = ?", steps.pop()
-        )
-        for parent_id, content_id in found:
-            if content_id is not None:
-                ids.add(int(content_id))
-            if parent_id:
-                steps.append((parent_id,))
-    return ids
