@@ -88,7 +88,7 @@ class RouteSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check(self) -> Self:
         names = [stage.name for stage in self.stages]
         if (self.mode == "pipeline") != bool(names):
             raise ValueError("a route has stages if, and only if, its mode is 'pipeline'")

@@ -239,13 +239,13 @@ class McpServerSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _check(self) -> Self:
         if bool(self.command) == bool(self.url):
             raise ValueError("an MCP server needs either a command or a url")
         return self
 
 
-class McpOfferSettings(Section):
+class McpEndpointSettings(Section):
     """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
 
     host: str = Field(description="address that `remit mcp --http` listens on")
@@ -379,7 +379,7 @@ class Settings(Section):
     telemetry: TelemetrySettings
     worker: WorkerSettings
     tools: ToolSettings
-    mcp_server: McpOfferSettings
+    mcp_server: McpEndpointSettings
     mcp: dict[str, McpServerSettings]
     supervisor: SupervisorSettings
     packages: PackageSettings

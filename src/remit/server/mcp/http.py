@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from remit.gateway.auth import Identity, token_from_headers
 from remit.kernel.errors import RemitError
-from remit.kernel.settings import McpOfferSettings
+from remit.kernel.settings import McpEndpointSettings
 from remit.runtime import Runtime
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.guard import IDENTITY, Guard
@@ -163,7 +163,7 @@ def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
     return JSONResponse({"error": code, "error_description": why}, error.status, headers)
 
 
-def _security(own: McpOfferSettings) -> TransportSecuritySettings:
+def _security(own: McpEndpointSettings) -> TransportSecuritySettings:
     """The names that it may be reached by, and the pages that may call it (DNS rebinding)."""
     host = f"[{own.host}]" if ":" in own.host else own.host
     names = [*_LOOPBACK, host, *own.allowed_hosts]

@@ -31,7 +31,7 @@ from mcp.types import (
 )
 
 from remit.kernel.loops import call_in_thread
-from remit.kernel.settings import McpOfferSettings
+from remit.kernel.settings import McpEndpointSettings
 from remit.ledger import is_plain_text
 from remit.runtime import Runtime
 from remit.server.listening import ServerError
@@ -153,7 +153,7 @@ class _Pending:
 
 
 @asynccontextmanager
-async def _streams(incoming: int, outgoing: int, own: McpOfferSettings) -> AsyncIterator[Any]:
+async def _streams(incoming: int, outgoing: int, own: McpEndpointSettings) -> AsyncIterator[Any]:
     """The streams that the SDK's server reads from and writes to.
 
     The SDK's own have no bound on lines and unread answers, ignore malformed messages, and keep a
