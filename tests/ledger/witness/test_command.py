@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
@@ -147,16 +146,15 @@ async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
 
     async def grow(url: str) -> None:
         nonlocal size
-        async with aiohttp.ClientSession() as session:
-            for step in range(size + 1, len(log.leaves)):
-                try:
-                    cosigned[step] = await request_cosignature(
-                        url, log.checkpoint(step), key, log.prove, old_size=size, session=session
-                    )
-                except WitnessError as error:
-                    assert not isinstance(error, WitnessConflictError), error
-                    return
-                size = step
+        for step in range(size + 1, len(log.leaves)):
+            try:
+                cosigned[step] = await request_cosignature(
+                    url, log.checkpoint(step), key, log.prove
+                )
+            except WitnessError as error:
+                assert not isinstance(error, WitnessConflictError), error
+                return
+            size = step
 
     for steps in (40, 1, 90):
         with _server(place, *logs) as (process, url):
@@ -196,15 +194,12 @@ async def test_two_processes_on_one_record_never_roll_back(place: Path, log: Log
     async def ask(url: str, sizes: range) -> int:
         nonlocal highest
         done = 0
-        async with aiohttp.ClientSession() as session:
-            for size in sizes:
-                floor = highest
-                with contextlib.suppress(WitnessError):
-                    await request_cosignature(
-                        url, log.checkpoint(size), key, log.prove, session=session
-                    )
-                    assert size >= floor
-                    highest, done = max(highest, size), done + 1
+        for size in sizes:
+            floor = highest
+            with contextlib.suppress(WitnessError):
+                await request_cosignature(url, log.checkpoint(size), key, log.prove)
+                assert size >= floor
+                highest, done = max(highest, size), done + 1
         return done
 
     with _server(place, *logs) as (_, one), _server(place, *logs) as (_, two):

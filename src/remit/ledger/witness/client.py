@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -37,22 +36,18 @@ async def request_cosignature(
     key: VerifierKey,
     prove: Callable[[int, int], list[bytes]],
     *,
-    old_size: int = 0,
-    session: aiohttp.ClientSession | None = None,
     timeout_s: float = 10.0,
 ) -> SignedCheckpoint:
     """Have a witness cosign a checkpoint.
 
-    The first request names the size it is believed to have seen; if that is wrong, a second one
-    names the size in its answer.
+    The first request is as to a witness that has seen nothing; if it has, a second one names the
+    size in its answer.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
         signed: the checkpoint, signed by the log's key.
         key: the witness's, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
         prove: gives the consistency proof from an older to a newer size; called in a thread.
-        old_size: what the witness had seen at the last request; 0 when that is not known.
-        session: to send with; one is made when there is none.
         timeout_s: for each of the two requests.
 
     Returns:
@@ -71,8 +66,8 @@ async def request_cosignature(
             next_step="`remit witness key` prints the witness's.",
         )
     exchange = _Exchange(_target(url), signed, key)
-    old = min(old_size, exchange.size)  # remembering more changes nothing: the witness names it
-    async with _sending(session) as sender:
+    old = 0
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=True) as sender:
         answer = await exchange.send(sender, old, prove, timeout_s)
         if answer.status == 409 and answer.content_type == SIZE_TYPE:
             held = exchange.named_size(answer)
@@ -225,12 +220,3 @@ def _target(url: str) -> URL:
             next_step="It looks like https://witness.example/; `remit witness run` prints it.",
         )
     return prefix / "add-checkpoint"
-
-
-@contextlib.asynccontextmanager
-async def _sending(session: aiohttp.ClientSession | None) -> AsyncIterator[aiohttp.ClientSession]:
-    if session is not None:
-        yield session
-        return
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), trust_env=True) as own:
-        yield own
