@@ -319,7 +319,7 @@ def test_a_route_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
             "PRC-NOBODY-001",
         ),
         ('[routing.routes."gpt-4o"]', "gpt-4o"),
-        ('[routing.models.x]\nprovider = "openai"\nabilities = { code = 200 }', "200"),
+        ('[routing.models.x]\nprovider = "openai"\nabilities = { code = 200 }', "abilities.code"),
         ("[routing.models.x]\nabilities = { code = 20 }", "provider"),
     ):
         (root / "remit.toml").write_text(f"{plain}\n{toml}\n")

@@ -20,6 +20,8 @@ _PACK_SUFFIXES = (".txt", ".md", ".j2")
 
 _T = TypeVar("_T")
 _Digested = TypeVar("_Digested", PromptContract, PromptPack)
+_Versions = dict[str, list[tuple[Path, PromptContract]]]
+_Broken = list[tuple[Path, ContractError]]
 _Problems = list[str]
 _Contracts = list[PromptContract]
 
@@ -61,18 +63,14 @@ class ContractLoader:
             ContractError: ``contract_not_found``; or ``contract_schema_invalid``, when a file
                 that could hold what is asked for cannot be used, or two files disagree.
         """
-        found: dict[str, list[tuple[Path, PromptContract]]] = {}
-        broken: ContractError | None = None
-        for path, value in _all(self._contracts, contract_id):
-            if isinstance(value, ContractError):
-                if version is None or path.stem in (contract_id, f"{contract_id}@{version}"):
-                    broken = broken or value
-            elif version in (None, value.version):
-                found.setdefault(value.version, []).append((path, value))
-        if broken is not None and (version is None or not found):
-            raise broken
+        versions, broken = self._versions(contract_id)
+        found = {known: files for known, files in versions.items() if version in (None, known)}
+        names = (contract_id, f"{contract_id}@{version}")
+        for path, error in broken:
+            if version is None or (not found and path.stem in names):
+                raise error
         if not found:
-            raise self._not_found(contract_id, version)
+            raise self._not_found(contract_id, version, versions)
         newest = max(found, key=lambda known: _rank(found[known][0][1]))
         _same(f"{contract_id} {newest}", found[newest])
         return found[newest][0][1]
@@ -123,16 +121,23 @@ class ContractLoader:
                     problems.append(f"{about} cannot be used: {error.message}")
         return problems
 
+    def _versions(self, contract_id: str) -> tuple[_Versions, _Broken]:
+        """The files of a contract by the version they hold, and those that cannot be used."""
+        versions: _Versions = {}
+        broken: _Broken = []
+        for path, value in _all(self._contracts, contract_id):
+            if isinstance(value, ContractError):
+                broken.append((path, value))
+            else:
+                versions.setdefault(value.version, []).append((path, value))
+        return versions, broken
+
     def _examined(self) -> tuple[_Contracts, _Problems]:
         problems: list[str] = []
         good: list[PromptContract] = []
         for name in _names(self._contracts):
-            versions: dict[str, list[tuple[Path, PromptContract]]] = {}
-            for path, value in _all(self._contracts, name):
-                if isinstance(value, ContractError):
-                    problems.append(value.message)
-                else:
-                    versions.setdefault(value.version, []).append((path, value))
+            versions, broken = self._versions(name)
+            problems += [error.message for _, error in broken]
             for version, found in versions.items():
                 try:
                     _same(f"{name} {version}", found)
@@ -142,15 +147,11 @@ class ContractLoader:
         good.sort(key=lambda it: (it.contract_id, it.precedence, it.version))
         return good, problems
 
-    def _not_found(self, contract_id: str, version: str | None) -> ContractError:
-        there = [
-            value.version
-            for _, value in _all(self._contracts, contract_id)
-            if isinstance(value, PromptContract)
-        ]
-        if there:
-            hint = f" There is {', '.join(sorted(set(there)))}."
-        else:
+    def _not_found(
+        self, contract_id: str, version: str | None, versions: _Versions
+    ) -> ContractError:
+        hint = f" There is {', '.join(sorted(versions))}."
+        if not versions:
             hint = _nearest(contract_id, self._contracts)
         return ContractError(
             "contract_not_found",

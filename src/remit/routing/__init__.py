@@ -29,7 +29,7 @@ from remit.routing.explanation import explain, find_decision, replay
 from remit.routing.intent import Intent, read_intent
 from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
 from remit.routing.prompts import StagePrompts
-from remit.routing.registry import Reach, Registry
+from remit.routing.registry import Registry
 from remit.routing.reliability import Reliability
 from remit.routing.route import aroute_request, route_request
 from remit.routing.router import Router
@@ -48,7 +48,6 @@ __all__ = [
     "Intent",
     "ModelCallError",
     "NoAdapterError",
-    "Reach",
     "Registry",
     "Reliability",
     "RouteAttempt",

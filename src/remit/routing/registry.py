@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.kernel.settings import (
@@ -20,28 +20,10 @@ from remit.routing.reliability import USUAL, Reliability
 from remit.routing.scoring import task_of
 from remit.routing.weights import Rules
 
-__all__ = ["Reach", "Registry", "candidate_of", "read_routes"]
+__all__ = ["Registry", "candidate_of", "read_routes"]
 
 _NANO = 1_000_000_000
 _Groups = dict[tuple[str, ...], tuple[Candidate, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Which models can be asked at all.
-
-    Attributes:
-        providers: ids of those that are registered.
-        own: those of them that are reached at their maker's own address: what is shipped of
-            their models holds there, and not at any other server that speaks their dialect.
-        free: those that bill nothing.
-        default: provider and model that answer when nothing else is said.
-    """
-
-    providers: Collection[str]
-    own: Collection[str]
-    free: Collection[str]
-    default: tuple[str, str]
 
 
 class Registry:
@@ -50,8 +32,12 @@ class Registry:
     Args:
         settings: what is stated of models.
         prices: what they cost.
-        reach: which can be asked.
         reliability: how they have done.
+        providers: ids of those that are registered.
+        own: those of them that are reached at their maker's own address: what is shipped of
+            their models holds there, and not at any other server that speaks their dialect.
+        free: those that bill nothing.
+        default: provider and model that answer when nothing else is said.
 
     Raises:
         ConfigError: what is stated of a model cannot be used.
@@ -61,30 +47,34 @@ class Registry:
         self,
         settings: RoutingSettings,
         prices: PriceTable,
-        reach: Reach,
         reliability: Reliability,
+        *,
+        providers: Collection[str],
+        own: Collection[str],
+        free: Collection[str],
+        default: tuple[str, str],
     ) -> None:
-        self._reach = reach
+        self._providers = providers
+        self._own = own
         self._reliability = reliability
         self._stated = {
-            name: candidate_of(name, model, prices, reach.free)
-            for name, model in settings.models.items()
+            name: candidate_of(name, model, prices, free) for name, model in settings.models.items()
         }
         shipped = default_settings().routing.models
         self._shipped = {
             name for name, model in settings.models.items() if shipped.get(name) == model
         }
-        provider_id, model_id = reach.default
+        provider_id, model_id = default
         self._default = ""
         for candidate in self._stated.values():
-            if (candidate.provider_id, candidate.provider_model) == reach.default:
+            if (candidate.provider_id, candidate.provider_model) == default:
                 self._default = self._default or candidate.model_id
         if not self._default:
             name = model_id if model_id not in self._stated else f"{provider_id}/{model_id}"
             stated = RoutedModelSettings.model_validate(
                 {"provider": provider_id, "served_as": model_id}
             )
-            self._stated[name] = candidate_of(name, stated, prices, reach.free)
+            self._stated[name] = candidate_of(name, stated, prices, free)
             self._default = name
         self._made: tuple[Mapping[str, int], _Groups] = ({}, {})
 
@@ -112,15 +102,14 @@ class Registry:
 
     def reachable(self) -> list[str]:
         """Names of the models that can be asked here, by the configuration."""
-        reach = self._reach
         return [
             name
             for name, candidate in self._stated.items()
-            if candidate.provider_id in reach.providers
+            if candidate.provider_id in self._providers
             and (
                 name == self._default
                 or name not in self._shipped
-                or candidate.provider_id in reach.own
+                or candidate.provider_id in self._own
             )
         ]
 

@@ -12,7 +12,6 @@ from remit.kernel.settings import ProviderSettings, RoutingSettings, Settings, d
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import (
-    Reach,
     Registry,
     Reliability,
     Router,
@@ -50,20 +49,22 @@ def make_router(
         ConfigError: a route or a model of the configuration cannot be used.
     """
     routing = settings.routing
-    reach = Reach(
+    reliability = Reliability(ledger, routing.reliability_decisions, _RELIABILITY_EVERY_S)
+    providers = settings.providers.items()
+    registry = Registry(
+        routing,
+        prices,
+        reliability,
         providers=frozenset(gateway.providers),
-        own=frozenset(
-            name for name, provider in settings.providers.items() if is_own(name, provider)
-        ),
+        own=frozenset(name for name, provider in providers if is_own(name, provider)),
         free=frozenset(settings.budget.free_providers),
         default=default,
     )
-    reliability = Reliability(ledger, routing.reliability_decisions, _RELIABILITY_EVERY_S)
     return Router(
         gateway,
         ledger,
         routing,
-        Registry(routing, prices, reach, reliability),
+        registry,
         rules_of(root, routing),
         StagePrompts(contracts),
     )

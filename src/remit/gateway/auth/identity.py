@@ -86,15 +86,13 @@ class Identity(Grant):
 
     def may_act_as(self, agent_id: str) -> bool:
         """Whether calls may be made in the name of ``agent_id``."""
-        if self.within is not None and not self.within.may_act_as(agent_id):
-            return False
-        return not self.agents or agent_id in self.agents
+        within = self.within is None or self.within.may_act_as(agent_id)
+        return within and (not self.agents or agent_id in self.agents)
 
     def may_use_tier(self, tier: str) -> bool:
         """Whether calls may be made in ``tier``."""
-        if self.within is not None and not self.within.may_use_tier(tier):
-            return False
-        return not self.tiers or tier in self.tiers
+        within = self.within is None or self.within.may_use_tier(tier)
+        return within and (not self.tiers or tier in self.tiers)
 
     def may(self, permission: str) -> bool:
         """Whether the role has a permission of :data:`PERMISSIONS`; an unknown role has none.
