@@ -115,7 +115,7 @@ def test_the_roots_limits_hold(work: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "There is no root" in str(run("pack", "tea", "--root", work / "none").exception)
 
 
-def test_an_archive_that_cannot_be_written_is_told(work: Path) -> None:
+def test_an_archive_that_cannot_be_written_is_reported(work: Path) -> None:
     ran("new", "tea", "--id", "PKG-TEA-001")
     (work / "file").write_text("")
     error = run("pack", "tea", "--out", "file/x.tar.gz").exception

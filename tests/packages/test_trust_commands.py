@@ -116,7 +116,7 @@ def test_wrong_use(root: Path, public: str) -> None:
     assert not entries(root)
 
 
-def test_a_changed_file_is_told_and_restored(root: Path, tmp_path: Path) -> None:
+def test_a_changed_file_is_reported_and_restored(root: Path, tmp_path: Path) -> None:
     old = key_of(tmp_path / "old.pem", b"o" * 32)
     evil = key_of(tmp_path / "evil.pem", b"e" * 32)
     ok(root, "add", old.public, "--name", "team")

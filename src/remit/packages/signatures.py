@@ -27,8 +27,6 @@ from remit.packages.trust_policy import format_time
 __all__ = ["Envelope", "Statement", "check_subject", "read_envelope", "sign"]
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
-_STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-_PREDICATE_TYPE = "urn:remit:package:1"
 _SIGNATURE_BYTES = 64  # of Ed25519 (RFC 8032)
 _TIME = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
@@ -229,9 +227,9 @@ def _payload(
     digest = {"sha256": archive_digest.removeprefix("sha256:")}
     return canonical_json(
         {
-            "_type": _STATEMENT_TYPE,
+            "_type": "https://in-toto.io/Statement/v1",
             "subject": [{"name": _archive_name(manifest), "digest": digest}],
-            "predicateType": _PREDICATE_TYPE,
+            "predicateType": "urn:remit:package:1",
             "predicate": predicate,
         }
     )

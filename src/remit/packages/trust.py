@@ -15,12 +15,11 @@ from pathlib import Path
 from remit.kernel.canonical import sha256_hex
 from remit.ledger import LedgerClient, LedgerEntry, RecordTooLargeError, Transaction, parse_entry_id
 from remit.packages.errors import TrustError
-from remit.packages.trust_policy import TrustedKey, TrustPolicy, read_policy_file
+from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 __all__ = [
     "TrustChange",
     "TrustPolicy",
-    "TrustedKey",
     "change_trust",
     "read_trust",
     "recorded_trust",

@@ -22,19 +22,15 @@ __all__ = ["check_envelope"]
 _MAX_NAMED = 5  # keys in one sentence
 _IGNORED = {
     # code of the reason why a signature does not count: in words, and what to do
-    "revoked_key": (
-        "revoked",
-        "Get a version that another key signed, and ask its maker what happened.",
-    ),
+    "revoked_key": ("revoked", "Get a version that another key signed, and ask what happened."),
     "key_not_for_package": (
         "not trusted for this package",
-        "If the key's owner may sign this package, name it: `remit package trust add … "
-        "--packages`.",
+        "If the key's owner may sign it: `remit package trust add … --packages`.",
     ),
     "wrong_key": (
         "not trusted",
-        "If you know whose key it is and trust it, `remit package trust add` it; compare the "
-        "complete key with its owner by another way.",
+        "If you know whose key it is, compare the complete key with its owner by another way, "
+        "then `remit package trust add` it.",
     ),
 }
 
