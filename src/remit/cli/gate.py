@@ -64,7 +64,7 @@ def check(
 
 @contextmanager
 def _context(root: Path | None) -> Iterator[GateContext]:
-    """A root to be looked through, however damaged its settings are."""
+    """A root to be checked, however damaged its settings are."""
     from remit.kernel.errors import ConfigError, RemitError
     from remit.kernel.installed import ChangedFileError
     from remit.kernel.root import find_root
@@ -77,7 +77,7 @@ def _context(root: Path | None) -> Iterator[GateContext]:
     try:
         place, loaded = open_settings(root)
     except (ChangedFileError, ConfigError) as error:
-        # That defaults were changed, G0B says.
+        # Changed defaults are a finding of G0B.
         problem = error if isinstance(error, ConfigError) else None
         try:
             loaded = load_settings(place.config, installed=False)

@@ -115,7 +115,7 @@ def encoded(value: Any) -> bytes:
 
 
 def greeting_files() -> dict[str, Any]:
-    """A whole small package, by path."""
+    """The files of a small package, by path."""
     return {
         "HOT/specs/SPEC-GREET-001.json": dict(SPEC),
         "HOT/frameworks/FMWK-GREET-001.json": dict(FRAMEWORK),

@@ -7,8 +7,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import pytest
-
 from remit.agents.admin import GateTools, Redactor
 from remit.agents.tools import ToolDispatcher
 from remit.kernel.schemas import first_problem
@@ -70,20 +68,25 @@ def test_wrong_use_is_2_and_names_the_gates(house: House, tmp_path: Path) -> Non
     assert "There is no root" in run.stderr
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "gate"),
-    [
-        ("HOT/config/defaults.toml", "nonsense", "G0B"),
-        ("HOT/registries/ownership.json", "nonsense", "G0B"),
-        ("remit.toml", "[nonsense]\n", "G3"),
-        ("remit.toml", "not toml", "G3"),
-    ],
-)
-def test_it_works_on_a_root_that_is_damaged(house: House, path: str, text: str, gate: str) -> None:
-    house.write(path, text)
-    run = gate_check(house, "--all", "--json", "--enforce")
-    assert run.returncode == 1, run.stderr
-    assert failed(run) == [gate]
+def test_it_works_on_a_root_that_is_damaged(house: House) -> None:
+    settings = (house.path / "remit.toml").read_text()
+    for files, gate in (
+        ({"remit.toml": "[nonsense]\n"}, "G3"),
+        ({"remit.toml": "not toml"}, "G3"),
+        (
+            {
+                "remit.toml": settings,
+                "HOT/config/defaults.toml": "nonsense",
+                "HOT/registries/ownership.json": "nonsense",
+            },
+            "G0B",
+        ),
+    ):
+        for path, text in files.items():
+            house.write(path, text)
+        run = gate_check(house, "--all", "--json", "--enforce")
+        assert run.returncode == 1, run.stderr
+        assert failed(run) == [gate]
 
 
 def test_a_ledger_that_cannot_be_opened_fails_every_gate(house: House) -> None:

@@ -81,7 +81,7 @@ def test_a_later_run_reads_the_new_whole_and_hashes_the_old(house: House) -> Non
     assert first.passed, first.errors
     assert "hashed again" not in first.message
     second = house.passes("G6")
-    assert "from entry 512 on read whole" in second
+    assert "from entry 512 on read completely" in second
     assert f"({first.entry_id}; --full reads all)" in second
     assert "hashed again" not in house.passes("G6", full=True)
     # The honest limit: old content and columns are not hashed until a full run.

@@ -93,7 +93,7 @@ def _signature(
             manifest=package.manifest,
             policy=policy,
             installed=True,
-            # What was asked for then; a root whose threshold rose since asks it of what comes.
+            # The threshold of then; one that rose since holds for what is installed from now on.
             threshold=needed if isinstance(needed, int) and needed > 0 else None,
             max_bytes=envelope_bytes,
         )

@@ -95,7 +95,7 @@ class RootDisk:
                 raise _unreadable(path, error) from error
             if not os.path.lexists(self._root / path):
                 raise FileNotFoundError(errno.ENOENT, "there is no such file", path) from error
-            raise _unsafe(path, "is a link, or lies behind one") from error
+            raise _unsafe(path, "is a link, or is behind one") from error
         finally:
             os.close(folder)
 

@@ -1,4 +1,4 @@
-"""G3: settings and permissions under their ceilings; nothing in use that nobody permits."""
+"""G3: settings and permissions under their ceilings; nothing in use without permission."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Use(NamedTuple):
         kind: ``tool`` or ``model``.
         name: the tool's id, or the model as its provider calls it.
         provider_id: of a model; empty where it is not known.
-        requested: the name that a model was asked for by; empty where there is none.
+        requested: the name in the request, of a model; empty where there is none.
     """
 
     kind: str

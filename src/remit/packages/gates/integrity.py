@@ -22,7 +22,7 @@ _VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifi
 def check_integrity(context: GateContext) -> GateRun:
     """Gate G6.
 
-    Above ``full_entries``, what an earlier run verified is not read as a whole again: its records
+    Above ``full_entries``, what an earlier run verified is not read completely again: its records
     are hashed again and held against the tree that leads to the checkpoints, so that no edit of a
     record stays unseen; their content values and columns are not.
     """
@@ -31,7 +31,7 @@ def check_integrity(context: GateContext) -> GateRun:
     mark = context.mark("G6")
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
-    # Having the engine check its whole file takes longer than hashing every record.
+    # The engine's check of its file takes longer than hashing every record.
     report = ledger.verify(first=mark.verified_entries, deep=not mark.verified)
     for found in report.problems:
         yield Finding(f"The ledger does not verify: {found}.", _VERIFY)
@@ -59,8 +59,8 @@ def check_integrity(context: GateContext) -> GateRun:
     )
     if mark.verified:
         message += (
-            f"; from entry {report.first_seq} on read whole; of those before, {mark.verified}, "
-            "the records were hashed again"
+            f"; from entry {report.first_seq} on read completely; of those before, "
+            f"{mark.verified}, the records were hashed again"
         )
     return Summary(message, {"verified_entries": entries})
 

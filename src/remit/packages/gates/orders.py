@@ -122,7 +122,7 @@ class _Orders:
                 if known in counted:
                     del found.sums[: counted.index(known)]
         elif entry.event_type == "WO_PLANNED":
-            # Where nobody executed, nothing is known of its content: none is needed.
+            # Its content may be erased: none of it is needed.
             order = replay([entry], allow_erased=True)
             if found is not None:
                 self.fail(wo_id, f"{wo_id} was planned twice ({entry.id}).")

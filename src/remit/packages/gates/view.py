@@ -15,7 +15,7 @@ class GateView:
     """Runs gates and lists packages; gives plain data.
 
     Args:
-        context: gives the root as it stands when it is called.
+        context: gives the root as it is when it is called.
         by: who runs the gates, for the record.
     """
 
