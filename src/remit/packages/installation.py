@@ -98,9 +98,7 @@ class Installation:
 
     def kept(self, package: InstalledPackage) -> Candidate:
         """A kept archive, admitted on the terms on which it was installed."""
-        archive, envelope = (
-            self._root / path for path in (archive_path(package), envelope_path(package))
-        )
+        archive, envelope = (self._root / of(package) for of in (archive_path, envelope_path))
         name, version = package.package_id, package.version
         if not holds(archive, package.archive_sha256):
             raise PackageError(
@@ -129,11 +127,8 @@ class Installation:
         now = registry.packages.get(candidate.package.package_id)
         if now is None or now.archive_sha256 != candidate.package.archive_sha256:
             return False
-        recorded = now.signature["envelope_sha256"]
-        return (
-            recorded in ("", _digest(candidate.envelope))
-            or holds(self._root / envelope_path(now), recorded)
-        )  # fmt: skip
+        recorded, kept = now.signature["envelope_sha256"], self._root / envelope_path(now)
+        return recorded in ("", _digest(candidate.envelope)) or holds(kept, recorded)
 
     def complete(self, candidates: Sequence[Candidate], registry: Registry) -> None:
         """Write what is missing of installed packages; never changes what is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -99,7 +99,7 @@ class Plan:
 
 
 def make_plan(
-    changes: Iterable[Change],
+    changes: Collection[Change],
     registry: Registry,
     root: Path,
     ledger_path: str,
@@ -119,13 +119,12 @@ def make_plan(
         approve: who acts approves what packages may do beyond what they might before.
         dev: approve what a package asks for the first time that it comes.
     """
-    coming = {change.package_id: change.candidate for change in changes if change.candidate}
     by_id = {change.package_id: change for change in changes}
+    coming = {name: change.candidate for name, change in by_id.items() if change.candidate}
     leaving = by_id.keys() - coming.keys()
     installed = {name: package.manifest for name, package in registry.packages.items()}
     ordered = in_order([one.manifest for one in coming.values()], installed, leaving)
-    replaced = [name for name, change in by_id.items() if change.previous is not None]
-    after = registry.after(removed=replaced)
+    after = registry.after(removed=[name for name, change in by_id.items() if change.previous])
     own = registry.owners.keys() - after.owners.keys()
     files: dict[str, bytes] = {}
     for name in ordered:
