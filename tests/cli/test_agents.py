@@ -261,25 +261,20 @@ def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Cler
     assert f"`remit session resume {session}`" in decided.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "word"),
-    [
-        (("LED-00000000",), 1, "is not a request for approval"),
-        (("LED-0000ffff",), 1, "is not a request for approval"),
-        (("nonsense",), 1, "is not a request for approval"),
-        (("--deny",), 2, "Name a request"),
-        (("--run",), 2, "Name a request"),
-    ],
-)
-def test_what_cannot_be_approved(
-    clerk: Callable[..., Clerk], arguments: tuple[str, ...], code: int, word: str
-) -> None:
+def test_what_cannot_be_approved(clerk: Callable[..., Clerk]) -> None:
     it = clerk()
     it.begin_and_die()
-    result = it.cli("approve", *arguments)
-    assert result.returncode == code
-    assert word in result.stderr
-    assert "Traceback" not in result.stderr
+    for argument, code, word in (
+        ("LED-00000000", 1, "is not a request for approval"),
+        ("LED-0000ffff", 1, "is not a request for approval"),
+        ("nonsense", 1, "is not a request for approval"),
+        ("--deny", 2, "Name a request"),
+        ("--run", 2, "Name a request"),
+    ):
+        result = it.cli("approve", argument)
+        assert result.returncode == code
+        assert word in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def test_what_a_model_wrote_moves_nothing_in_the_terminal(clerk: Callable[..., Clerk]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,26 +17,28 @@ import pytest
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
+from tests.support.commands import run_remit
 from tests.support.wire import Raw, anthropic_answer, message, serve, tool_use
 
 TOP = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def talked(remit: Run, tmp_path: Path) -> Path:
-    """A root in which a two-turn conversation took place."""
+@pytest.fixture(scope="module")
+def conversation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which a two-turn conversation took place; not to be changed."""
     script = by_kind(
         anthropic_answer("Hello there!"),
         anthropic_answer("Let me see.", tool_use("list_sessions", {})),
         anthropic_answer("There is one session."),
     )
+    place = tmp_path_factory.mktemp("talked")
     with serve(script) as server:
-        result = remit(
+        result = run_remit(
             "chat",
+            cwd=place,
             stdin="hello\n\nlist the sessions\n/session\n/cost\n/trace\n/verify\n/nonsense\n"
             "/exit\nnever\n",
-            ANTHROPIC_BASE_URL=server.url,
-            ANTHROPIC_API_KEY="sk-secret",
+            environment={"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-secret"},
         )
     assert result.returncode == 0, result.stderr
     assert "Hello there!" in result.stdout
@@ -45,7 +48,13 @@ def talked(remit: Run, tmp_path: Path) -> Path:
     assert "There is no /nonsense" in result.stderr
     assert "never" not in result.stderr
     assert "secret" not in result.stdout + result.stderr
-    return tmp_path / "work" / ".remit"
+    return place / ".remit"
+
+
+@pytest.fixture
+def talked(work: Path, conversation: Path) -> Path:
+    """The test's own copy of that root."""
+    return shutil.copytree(conversation, work / ".remit")
 
 
 def _json(remit: Run, *arguments: str) -> Any:
@@ -209,9 +218,9 @@ def test_config_show_tells_where_each_value_came_from(remit: Run, tmp_path: Path
     assert "gateway.timeout_ms = 5" in remit("config", "show").stdout
 
 
-@pytest.mark.parametrize(
-    ("toml", "words"),
-    [
+def test_a_bad_setting_is_named_with_the_nearest_right_one(remit: Run, work: Path) -> None:
+    remit("init")
+    for toml, words in (
         ("[gatewy]\n", ["gatewy", "gateway"]),
         ("[gateway]\ntimeout_sm = 5\n", ["timeout_sm", "gateway.timeout_ms"]),
         ("[gateway]\ntimeout_ms = -5\n", ["gateway.timeout_ms"]),
@@ -219,19 +228,14 @@ def test_config_show_tells_where_each_value_came_from(remit: Run, tmp_path: Path
         ("[gateway\n", ["not valid TOML"]),
         ('[providers.mine]\nbase_url = "x"\n', ["providers.mine"]),
         ('[providers.openai]\napi_kye = "x"\n', ["api_kye", "api_key"]),
-    ],
-)
-def test_a_bad_setting_is_named_with_the_nearest_right_one(
-    remit: Run, tmp_path: Path, toml: str, words: list[str]
-) -> None:
-    remit("init")
-    (tmp_path / "work" / ".remit" / "remit.toml").write_text(toml)
-    result = remit("chat", stdin="hello\n")
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    for word in words:
-        assert word in result.stderr
+    ):
+        (work / ".remit" / "remit.toml").write_text(toml)
+        result = remit("chat", stdin="hello\n")
+        assert result.returncode == 1
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        for word in words:
+            assert word in result.stderr, toml
 
 
 def test_errors_say_what_and_what_next(remit: Run, tmp_path: Path) -> None:
