@@ -57,8 +57,9 @@ def _gone(process_id: int) -> bool:
     return True
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[McpServer]:
+    """One for all: whoever ends it, the next call starts it again."""
     with McpServer("by hand", _settings()) as server:
         yield server
 

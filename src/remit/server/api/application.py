@@ -12,7 +12,7 @@ from starlette.routing import Match, Route
 
 from remit import __version__
 from remit.agents.approvals import ApprovalError
-from remit.agents.sessions.manager import SessionNotFoundError
+from remit.agents.sessions import SessionNotFoundError
 from remit.gateway.auth import (
     AuthUnavailableError,
     KeyStore,

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.agents.sessions import session_overview
-from remit.agents.sessions.manager import SessionNotFoundError
+from remit.agents.sessions import SessionNotFoundError, session_overview
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.server.api.requests import Page
 from remit.server.api.responses import SessionDetail, SessionPage, Trace

@@ -1,4 +1,4 @@
-"""Sessions, read from the ledger and written to it."""
+"""Sessions: conversations, read from the ledger and written to it (SPEC 9.2)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from typing import Any
 from remit.agents.workorders import Usage
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.ledger import LedgerEntry, LedgerPort
+
+__all__ = [
+    "SessionManager",
+    "SessionNotFoundError",
+    "SessionOverview",
+    "Turn",
+    "list_sessions",
+    "new_session_id",
+    "session_overview",
+]
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
 

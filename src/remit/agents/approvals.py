@@ -1,4 +1,4 @@
-"""The queue of requests for approval: each is decided once, by a person with a name."""
+"""Approvals: what waits for a person, and what the person said, once and by name (SPEC 8.3)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_entry_id
+
+__all__ = ["Approval", "ApprovalError", "ApprovalQueue"]
 
 _GRANTED, _DENIED = "APPROVAL_GRANTED", "APPROVAL_DENIED"
 _DECIDED = (
