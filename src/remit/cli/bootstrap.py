@@ -66,7 +66,7 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
     """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
     from remit.kernel.root import Root
     from remit.packages.bootstrap import read_bundle
-    from remit.packages.receipts import receipt_path
+    from remit.packages.registry import receipt_path
     from remit.runtime.installation import install_bootstrap
 
     if root is None and os.environ.get("REMIT_ROOT"):

@@ -136,7 +136,7 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
 def _kept_archive(package_id: str, root: Path | None) -> Path:
     """The archive of an installed package."""
     from remit.packages import Registry
-    from remit.packages.receipts import archive_path
+    from remit.packages.registry import archive_path
 
     place, _, ledger = open_root(root)
     with ledger:

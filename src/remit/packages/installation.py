@@ -25,8 +25,15 @@ from remit.packages.files import (
     remove_file,
 )
 from remit.packages.plan import Plan
-from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
-from remit.packages.registry import REGISTRY_FOLDER, InstalledPackage, Registry
+from remit.packages.registry import (
+    REGISTRY_FOLDER,
+    InstalledPackage,
+    Registry,
+    archive_path,
+    envelope_path,
+    receipt_bytes,
+    receipt_path,
+)
 from remit.packages.trust import TrustPolicy, sync_trust
 
 _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.installed import OWNERSHIP_FILE
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.errors import PackageError
+from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.lock import package_lock
 from remit.packages.manifest import Manifest
 
@@ -218,6 +220,42 @@ class Registry:
     def digest(self) -> str:
         """``sha256:`` and the SHA-256 over all the registries, in hex."""
         return f"sha256:{sha256_hex(b''.join(self.documents().values()))}"
+
+
+def receipt_path(package_id: str) -> str:
+    """Where a package's receipt is, relative to the root."""
+    return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
+
+
+def archive_path(package: InstalledPackage) -> str:
+    """Where the archive of an installed version is kept, relative to the root."""
+    return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.tar.gz"
+
+
+def envelope_path(package: InstalledPackage) -> str:
+    """Where its signatures are kept; there is no such file where they were waived."""
+    return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.intoto.json"
+
+
+def receipt_bytes(package: InstalledPackage) -> bytes:
+    """The receipt, which follows from the entry alone: JSON, two spaces deep, keys in order."""
+    manifest = package.manifest
+    of_manifest = (
+        "package_id", "version", "title", "plane_id", "layer", "spec_id", "framework_id",
+    )  # fmt: skip
+    of_package = (
+        "operation", "operation_id", "installed_at", "entry_id", "source", "archive_sha256",
+        "approved_by",
+    )  # fmt: skip
+    receipt = {
+        "schema_version": "1.0",
+        **{name: getattr(manifest, name) for name in of_manifest},
+        **{name: getattr(package, name) for name in of_package},
+        "manifest_sha256": manifest.digest,
+        "signature": dict(package.signature),
+        "assets": [{"path": asset.path, "sha256": asset.sha256} for asset in manifest.assets],
+    }
+    return json.dumps(receipt, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
 def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:

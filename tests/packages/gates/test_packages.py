@@ -16,7 +16,7 @@ from remit.ledger import LedgerEntry
 from remit.packages import PackageKey, Registry
 from remit.packages.distribution import Distribution
 from remit.packages.gates import check_gates
-from remit.packages.receipts import receipt_bytes, receipt_path
+from remit.packages.registry import receipt_bytes, receipt_path
 from remit.packages.trust import TrustPolicy, change_trust
 from remit.packages.waivers import EDITABLE_INSTALL, waived
 from tests.packages.gates.conftest import House, fails

@@ -126,7 +126,7 @@ def test_opening_a_root_ends_what_a_killed_process_began(stage: Stage) -> None:
 
 MODULES = (
     "manager", "files", "lock", "admission", "placement", "dependencies",
-    "preconditions", "shipped", "receipts", "registry", "waivers", "plan", "installation",
+    "preconditions", "shipped", "registry", "waivers", "plan", "installation",
     "permissions",
 )  # fmt: skip
 

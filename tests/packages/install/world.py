@@ -17,7 +17,7 @@ from remit.ledger import LedgerClient, ledger_key, open_root_ledger
 from remit.packages import IncomingArchive, PackageManager, Registry, found_packages
 from remit.packages.checks.files import RootDisk
 from remit.packages.preconditions import check_before
-from remit.packages.receipts import archive_path, receipt_bytes, receipt_path
+from remit.packages.registry import archive_path, receipt_bytes, receipt_path
 from remit.runtime import package_manager
 from tests.support.packages import archive_of, manifest_of
 

@@ -13,8 +13,14 @@ from remit.packages.checks.files import Check, Finding, RootDisk, compare_file
 from remit.packages.errors import PackageError
 from remit.packages.files import INSTALLED_FOLDER
 from remit.packages.package_key import PackageKey
-from remit.packages.receipts import archive_path, envelope_path, receipt_bytes, receipt_path
-from remit.packages.registry import InstalledPackage, Registry
+from remit.packages.registry import (
+    InstalledPackage,
+    Registry,
+    archive_path,
+    envelope_path,
+    receipt_bytes,
+    receipt_path,
+)
 from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 from remit.packages.verification import check_envelope
