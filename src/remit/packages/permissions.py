@@ -71,7 +71,7 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
         was, now = getattr(before, kind), getattr(new, kind)
         added[kind] = tuple(name for name in now if name not in was)
         removed[kind] = tuple(name for name in was if name not in now)
-        covers = _path_covered if kind == "paths" else permits
+        covers = allows_path if kind == "paths" else permits
         widened += [f"the {word} {name}" for name in added[kind] if not covers(was, name)]
     budgets = []
     for name in _BUDGETS:
@@ -95,5 +95,6 @@ def permits(patterns: Iterable[str], name: str) -> bool:
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _path_covered(paths: Iterable[str], path: str) -> bool:
-    return any(path == known or (known.endswith("/") and path.startswith(known)) for known in paths)
+def allows_path(places: Iterable[str], path: str) -> bool:
+    """Whether ``path`` is one of ``places``, or below one of them that ends with ``/``."""
+    return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

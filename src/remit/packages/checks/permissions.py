@@ -10,12 +10,11 @@ from remit.kernel.settings import default_settings
 from remit.packages.checks.files import Finding
 from remit.packages.checks.view import PackageView
 from remit.packages.documents import AgentDocument
-from remit.packages.permissions import permits
+from remit.packages.permissions import allows_path, permits
 
 __all__ = [
     "allows_model",
     "allows_named",
-    "allows_path",
     "boundary_model",
     "budget_problem",
     "check_agents",
@@ -46,15 +45,13 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
             yield Finding(problem, "Install the package that brings it.")
             continue
         granted, ceilings = manifest.permissions, framework.permissions
-        above = [f"the tool {name}" for name in granted.tools if not permits(ceilings.tools, name)]
-        above += [
-            f"the model {name}" for name in granted.models if not permits(ceilings.models, name)
-        ]
-        above += [f"the path {at}" for at in granted.paths if not allows_path(ceilings.paths, at)]
         fix = f"Take it out of the package's permissions, or widen {framework.framework_id}."
-        for what in above:
-            problem = f"{package_id} is permitted {what}, which {framework.framework_id} does not "
-            yield Finding(f"{problem}let.", fix)
+        for kind, permitted in (("tool", permits), ("model", permits), ("path", allows_path)):
+            most: tuple[str, ...] = getattr(ceilings, f"{kind}s")
+            for name in getattr(granted, f"{kind}s"):
+                if not permitted(most, name):
+                    problem = f"{package_id} is permitted the {kind} {name}, which "
+                    yield Finding(f"{problem}{framework.framework_id} does not let.", fix)
         spends = granted.models and any(one.classification == "agent" for one in manifest.assets)
         for name in _BUDGETS:
             value = granted.budgets.get(name)
@@ -148,13 +145,6 @@ def allows_named(patterns: Iterable[str], name: str) -> bool:
         return permits(patterns, name)
     known = list(patterns)
     return any(permits(known, one) for one in (name, f"{name}/*", f"*/{name}"))
-
-
-def allows_path(places: Iterable[str], path: str) -> bool:
-    """Whether ``path`` is one of ``places``, or below one of them that ends with ``/``."""
-    return any(
-        path == place or (place.endswith("/") and path.startswith(place)) for place in places
-    )
 
 
 def budget_problem(ceilings: Mapping[str, int | str], name: str, value: int | str | None) -> str:

@@ -7,9 +7,10 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
 from remit.packages.checks.files import Check, Finding
-from remit.packages.checks.permissions import allows_path, check_agents, check_contracts
+from remit.packages.checks.permissions import check_agents, check_contracts
 from remit.packages.checks.view import RULES, SHAPES, PackageView
 from remit.packages.dependencies import unmet
+from remit.packages.permissions import allows_path
 from remit.packages.placement import PLANES
 from remit.packages.registry import Registry
 
