@@ -18,35 +18,23 @@ import pytest
 from remit.ledger import LedgerClient
 from tests.server.mcp import calls
 from tests.server.mcp.running import DOUBLED, TOP, stdio, variables
+from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
-MODES = ["legacy", "auto"]
 LIMIT = "\n[mcp_server]\nmax_message_bytes = 65536\n"
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_every_tool(root: Path, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_every_tool_mistakes_and_calls_at_once(root: Path, mode: str) -> None:
     async with stdio(root, mode=mode) as client:
         assert client.server_info is not None
         assert client.server_info.name == "remit"
         await calls.every_tool(client, "local-operator")
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_mistakes(root: Path, mode: str) -> None:
-    async with stdio(root, mode=mode) as client:
         await calls.mistakes(client)
-
-
-async def test_calls_side_by_side(root: Path) -> None:
-    async with stdio(root, mode="legacy") as client:
-        await calls.side_by_side(client)
-
-
-async def test_a_call_is_cancelled(root: Path) -> None:
-    async with stdio(root, mode="legacy") as client:
-        await calls.cancelling(client)
+        if mode == "legacy":
+            await calls.side_by_side(client)
+            await calls.cancelling(client)
 
 
 class Raw:
@@ -121,18 +109,15 @@ def test_junk_is_answered_and_survived(tmp_path: Path) -> None:
         assert server.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
         assert server.ask(2, "no/such")["error"]["code"] == -32601
         assert server.ask(3, "tools/call", name=5)["error"]["code"] == -32602
-
-
-def test_a_ping_is_answered_while_a_tool_blocks(root: Path) -> None:
-    with raw(root) as server:
+        # A ping is answered while a tool blocks.
         blocking = {"name": "router_score", "arguments": {"prompt": "block"}}
-        server.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        server.send(json.dumps({"jsonrpc": "2.0", "id": 4, "method": "tools/call",
                                 "params": blocking}).encode())  # fmt: skip
-        assert server.ask(2, "ping")["id"] == 2
-        assert server.receive()["id"] == 1
+        assert server.ask(5, "ping")["id"] == 5
+        assert server.receive()["id"] == 4
 
 
-@pytest.mark.parametrize("end", ["eof", signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("end", ["eof", signal.SIGINT])
 def test_it_ends_cleanly(root: Path, end: Any) -> None:
     with raw(root) as server:
         told = server.ask(
@@ -288,20 +273,10 @@ def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:
         assert words in said
 
 
-def test_without_a_root(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "remit", "mcp", "--root", str(tmp_path / "none")],
-        env=variables(), input=b"", capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stdout == b""
-    assert b"There is no root" in done.stderr
-
-
-def test_listening_options_need_http() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "remit", "mcp", "--port", "1"],
-        env=variables(), input=b"", capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert b"go with --http" in done.stderr
+def test_wrong_use(tmp_path: Path) -> None:
+    nowhere = run_remit("mcp", "--root", tmp_path / "none")
+    assert (nowhere.returncode, nowhere.stdout) == (1, "")
+    assert "There is no root" in nowhere.stderr
+    options = run_remit("mcp", "--port", "1")
+    assert options.returncode == 2
+    assert "go with --http" in options.stderr
