@@ -58,7 +58,7 @@ def approve(
         with open_ledger(root) as client:
             waiting = ApprovalQueue(client).pending()
         if as_json:
-            echo_json({"approvals": [one.to_dict() for one in waiting]})
+            echo_json({"approvals": [request.to_dict() for request in waiting]})
         else:
             print_waiting(waiting)
         return
@@ -87,12 +87,12 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     if not waiting:
         click.echo("Nothing waits for a person.")
         return
-    for one in waiting:
-        mark = "this session" if one.session_id == session_id else one.session_id
-        asks = "" if one.kind == "approval" else "  (may have run before a crash)"
+    for request in waiting:
+        mark = "this session" if request.session_id == session_id else request.session_id
+        asks = "" if request.kind == "approval" else "  (may have run before a crash)"
         say(
-            f"{one.request_id}  {moment(one.requested_at)}  {mark}  "
-            f"{call_text(one.tool_id, one.arguments, _LONGEST_LINE)}{asks}"
+            f"{request.request_id}  {moment(request.requested_at)}  {mark}  "
+            f"{call_text(request.tool_id, request.arguments, _LONGEST_LINE)}{asks}"
         )
     note("\nDecide with `remit approve ID`, or `remit approve ID --deny --reason WHY`.")
 

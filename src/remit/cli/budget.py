@@ -101,8 +101,8 @@ def check(root: Path | None, as_json: bool, repair: bool) -> None:
         audit = audit_budgets(client, repair=repair, progress=progress("adding up"))
     verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
     lines = [
-        f"{one.scope}  {one.field}: live {one.live}, by the ledger {one.ledger}"
-        for one in audit.differences
+        f"{found.scope}  {found.field}: live {found.live}, by the ledger {found.ledger}"
+        for found in audit.differences
     ]
     lines.append(
         f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls in flight hold "

@@ -209,22 +209,24 @@ class Shell:
         if not sys.stdin.isatty():
             self._list_waiting()
             return
-        for one in self._waiting():
-            answer = ask_person(one.tool_id, one.arguments, one.kind)
+        for request in self._waiting():
+            answer = ask_person(request.tool_id, request.arguments, request.kind)
             if answer == "later":
                 note("Later: /approvals, /approve ID, /deny ID; or `remit approve` elsewhere.")
                 return
-            self._runtime.approvals.decide(one.request_id, granted=answer == "granted", by=whoami())
+            self._runtime.approvals.decide(
+                request.request_id, granted=answer == "granted", by=whoami()
+            )
         self._resume()
 
     def _list_waiting(self) -> None:
         from remit.cli.turns import call_text
 
-        for one in self._waiting():
+        for request in self._waiting():
+            called = call_text(request.tool_id, request.arguments)
             note(
-                f"{call_text(one.tool_id, one.arguments)} waits: `remit approve {one.request_id}`, "
-                "or with --deny; then `remit session resume "
-                f"{self._conversation.session_id}`"
+                f"{called} waits: `remit approve {request.request_id}`, or with --deny; then "
+                f"`remit session resume {self._conversation.session_id}`"
             )
 
     def _waiting(self) -> list[Approval]:

@@ -116,8 +116,8 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
         "turn_number": turn.turn_number,
         "user_message": turn.message,
         "work_orders": [
-            {"wo_id": one.order.wo_id, "step": one.step, "state": str(one.order.state)}
-            for one in turn.orders
+            {"wo_id": work.order.wo_id, "step": work.step, "state": str(work.order.state)}
+            for work in turn.orders
         ],
         "waiting_for": [queue.get(request).to_dict() for request in turn.waiting_for],
     }

@@ -46,13 +46,13 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
 
 
 def _listed(ledger: LedgerClient, queue: ApprovalQueue, query: ApprovalQuery) -> Iterator[Listed]:
-    asked = ledger.query(
+    requests = ledger.query(
         event_type="APPROVAL_REQUESTED",
         order="asc" if query.state == "pending" else "desc",
         after=query.cursor,
         with_content=False,
     )
-    for entry in asked:
+    for entry in requests:
         found = queue.get(entry.id)
         if query.state in ("all", found.state):
             yield entry.id, "approvals", found.to_dict()

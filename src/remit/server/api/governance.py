@@ -51,12 +51,12 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
     return routes
 
 
-def _plain(one: InstalledPackage) -> dict[str, Any]:
-    manifest = one.manifest
+def _plain(package: InstalledPackage) -> dict[str, Any]:
+    manifest = package.manifest
     granted = manifest.permissions
     return {
-        "package_id": one.package_id,
-        "version": one.version,
+        "package_id": package.package_id,
+        "version": package.version,
         "title": manifest.title,
         "plane_id": manifest.plane_id,
         "spec_id": manifest.spec_id,
@@ -68,13 +68,13 @@ def _plain(one: InstalledPackage) -> dict[str, Any]:
             "budgets": dict(granted.budgets),
         },
         "files": len(manifest.assets),
-        "operation": one.operation,
-        "installed_at": one.installed_at,
-        "entry_id": one.entry_id,
-        "source": one.source,
-        "archive_sha256": one.archive_sha256,
-        "signed": one.signature["waived"] is False,
-        "approved_by": one.approved_by,
+        "operation": package.operation,
+        "installed_at": package.installed_at,
+        "entry_id": package.entry_id,
+        "source": package.source,
+        "archive_sha256": package.archive_sha256,
+        "signed": package.signature["waived"] is False,
+        "approved_by": package.approved_by,
     }
 
 

@@ -37,11 +37,13 @@ def session_routes(ledger: LedgerClient) -> Routes:
         Calls without a session of their own have one for each key and day, which is read by its
         id.
         """
-        begun = ledger.query(
+        started = ledger.query(
             event_type="SESSION_START", order="desc", after=page.cursor, limit=page.limit + 1,
             with_content=False,
         )  # fmt: skip
-        listed = ((entry.id, "sessions", _overview(ledger, entry.submission_id)) for entry in begun)
+        listed = (
+            (entry.id, "sessions", _overview(ledger, entry.submission_id)) for entry in started
+        )
         return page_of(listed, page.limit, "sessions")
 
     @routes.add(

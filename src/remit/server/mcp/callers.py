@@ -24,7 +24,7 @@ LOCAL = Identity("local-operator", "operator", key_id="local", user_id="local-op
 # Under ids of this form the runtime itself records thoughts, such as routing decisions.
 _RESERVED = ("SES-", "WO-", "DEC-", "LED-")
 _WRITER = "recorded_by"
-_BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
+_STARTED = ("SESSION_START", "WO_PLANNED", "DISPATCH")
 _MINUTE_S = 60.0
 
 
@@ -185,12 +185,12 @@ def _session_owner(tx: Transaction, session_id: str) -> str | None:
     rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
     if rows:
         return str(rows[0][0])
-    marks = ", ".join("?" * len(_BEGUN))
-    begun = tx.execute(
+    marks = ", ".join("?" * len(_STARTED))
+    started = tx.execute(
         f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks}) LIMIT 1",
-        (session_id, *_BEGUN),
+        (session_id, *_STARTED),
     )
-    return "" if begun else None
+    return "" if started else None
 
 
 class CallSlots:
