@@ -6,14 +6,16 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import functools
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from remit.kernel.errors import InvalidInputError
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _lock = threading.Lock()
@@ -67,6 +69,19 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
             future.cancel()
             _wait_for_end(loop)
         raise
+
+
+def blocking(function: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, _T]:
+    """The form of an async function or method for callers without an event loop.
+
+    Its arguments, result and errors are those of ``function``, whose docstring it bears.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return run_blocking(function(*args, **kwargs))
+
+    return call
 
 
 def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:

@@ -12,7 +12,7 @@ from typing import Any
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, check_messages
-from remit.kernel.loops import run_blocking
+from remit.kernel.loops import blocking
 from remit.routing.calls import Answer, Calls, Listeners
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
@@ -60,11 +60,6 @@ class Outcome:
     refusal: PromptResponse | None = None
 
 
-def route_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
-    """:func:`aroute_request` for callers without an event loop."""
-    return run_blocking(aroute_request(prompt, options))
-
-
 async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
     """Choose a model for ``prompt`` and have it answer; the next best where one fails.
 
@@ -82,6 +77,9 @@ async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
         raise outcome.failure
     assert outcome.result is not None
     return outcome.result
+
+
+route_request = blocking(aroute_request)
 
 
 async def route(prompt: Prompt, options: RouteOptions) -> Outcome:

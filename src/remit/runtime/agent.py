@@ -21,7 +21,7 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, nano_
 from remit.gateway.leases import LeaseManager
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import GatewayPort
-from remit.kernel.loops import run_blocking
+from remit.kernel.loops import blocking
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, Settings, SupervisorSettings
 from remit.ledger import LedgerClient, Transaction
@@ -188,14 +188,12 @@ class Agent:
         )
         return Conversation(services)
 
-    def run(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """One message, one answer, in a session of its own."""
-        return run_blocking(self.arun(message, on_event=on_event))
-
     async def arun(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """:meth:`run` for callers with an event loop."""
+        """One message, one answer, in a session of its own."""
         async with self.session() as session:
             return await session.aturn(message, on_event=on_event)
+
+    run = blocking(arun)
 
     def _is_repeatable(self, tool_id: str) -> bool:
         (tool,) = self._tools.tools([tool_id])

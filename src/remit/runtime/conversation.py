@@ -19,7 +19,7 @@ from remit.agents.supervisor import (
 from remit.agents.tools import current_call
 from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import Closeable, run_blocking, start_background
+from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
 
 __all__ = ["Conversation", "TurnEnded"]
 
@@ -61,14 +61,12 @@ class Conversation(Closeable):
 
     # -- turns -------------------------------------------------------------------------------
 
-    def turn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """Answer one message; see :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`."""
-        return run_blocking(self.aturn(message, on_event=on_event))
-
     async def aturn(self, message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """:meth:`turn` for callers with an event loop."""
+        """Answer one message; see :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`."""
         self._refuse_inner_turn()
         return await self._supervisor.ahandle_turn(message, on_event=on_event)
+
+    turn = blocking(aturn)
 
     async def astream(self, message: str) -> AsyncIterator[TurnEvent | TurnEnded]:
         """A turn as its events, as they come; the last one is :class:`TurnEnded`.
@@ -103,17 +101,15 @@ class Conversation(Closeable):
         """The turn that was interrupted or waits for a person, if there is one."""
         return self._supervisor.unfinished()
 
-    def resume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
+    async def aresume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
         """Go on with the unfinished turn; ``None`` when there is none.
 
         What is on record is not done again: answers of models and results of tools are read back.
         """
-        return run_blocking(self.aresume(on_event=on_event))
-
-    async def aresume(self, *, on_event: EventSink | None = None) -> TurnResult | None:
-        """:meth:`resume` for callers with an event loop."""
         self._refuse_inner_turn()
         return await self._supervisor.aresume(on_event=on_event)
+
+    resume = blocking(aresume)
 
     def cancel(self) -> bool:
         """End the turn that runs, here or in another process, or that waits.
@@ -126,7 +122,7 @@ class Conversation(Closeable):
 
     # -- work that is no turn ----------------------------------------------------------------
 
-    def work(
+    async def awork(
         self,
         task: str | Mapping[str, Any],
         *,
@@ -135,7 +131,7 @@ class Conversation(Closeable):
         retry_failed: bool = False,
         on_event: EventSink | None = None,
     ) -> WorkOrder:
-        """Have one order worked on, outside the conversation: no history, no turn.
+        """Have one order worked on, outside the conversation; many may run at once.
 
         Args:
             task: what is to be done: a text, or the variables of the contract's template.
@@ -149,35 +145,19 @@ class Conversation(Closeable):
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``.
         """
-        return run_blocking(
-            self.awork(
-                task, key=key, contract=contract, retry_failed=retry_failed, on_event=on_event
-            )
-        )
-
-    async def awork(
-        self,
-        task: str | Mapping[str, Any],
-        *,
-        key: str | None = None,
-        contract: str | None = None,
-        retry_failed: bool = False,
-        on_event: EventSink | None = None,
-    ) -> WorkOrder:
-        """:meth:`work` for callers with an event loop; many may run at once."""
         context = {"user_input": task} if isinstance(task, str) else dict(task)
         step = self._step if contract is None else replace(self._step, contract_id=contract)
         return await self._supervisor.orders.arun(
             step, context, key=key, on_event=on_event, retry_failed=retry_failed
         )
 
-    def resume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
-        """Go on with an order by itself that was interrupted, or waited for a person."""
-        return run_blocking(self.aresume_work(wo_id, on_event=on_event))
+    work = blocking(awork)
 
     async def aresume_work(self, wo_id: str, *, on_event: EventSink | None = None) -> WorkOrder:
-        """:meth:`resume_work` for callers with an event loop."""
+        """Go on with an order by itself that was interrupted, or waited for a person."""
         return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
+
+    resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
         """End an order by itself that will not be continued."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.loops import run_blocking
+from remit.kernel.loops import blocking
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_entry_id, utc_now
 from remit.routing.trail.chains import (
     ChainHeads,
@@ -40,7 +40,7 @@ _RESERVED = frozenset({
 _prepared: weakref.WeakSet[LedgerClient] = weakref.WeakSet()  # whose table is filled, durably
 
 
-def create_thought_record(
+async def acreate_thought_record(
     ledger: LedgerClient,
     input: ThoughtInput | Mapping[str, Any],  # noqa: A002 - the contract's word
     *,
@@ -53,6 +53,7 @@ def create_thought_record(
     """Put a thought at the end of its task's chain; returns when it is durable (SPEC 7.3).
 
     Any number of threads, event loops and processes may do so at once: a chain never forks.
+    Cancelling the caller does not stop it: what was submitted is recorded.
 
     Args:
         ledger: where it is recorded, as a ``THOUGHT_RECORD`` entry.
@@ -70,28 +71,6 @@ def create_thought_record(
         TrailDamagedError: thoughts of the task have lost their places in its chain, as after
             the import of a ledger in which thoughts are erased; nothing was written.
         LedgerWriteError: the store did not take it; nothing was written.
-    """
-    return run_blocking(
-        acreate_thought_record(
-            ledger, input, id_fn=id_fn, now_fn=now_fn, metadata=metadata, tier=tier,
-            subject_id=subject_id,
-        )
-    )  # fmt: skip
-
-
-async def acreate_thought_record(
-    ledger: LedgerClient,
-    input: ThoughtInput | Mapping[str, Any],  # noqa: A002 - the contract's word
-    *,
-    id_fn: Callable[[], str] | None = None,
-    now_fn: Callable[[], str | datetime] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    tier: str | None = None,
-    subject_id: str | None = None,
-) -> ThoughtRecord:
-    """:func:`create_thought_record` without blocking the event loop.
-
-    Cancelling the caller does not stop it: what was submitted is recorded.
     """
     extra = dict(metadata or {})
     if taken := _RESERVED & extra.keys():
@@ -112,6 +91,9 @@ async def acreate_thought_record(
         _prepared.add(ledger)
     placed: ThoughtRecord = await ledger.step(_Stage, _Step(ledger, record, extra, subject_id))
     return placed
+
+
+create_thought_record = blocking(acreate_thought_record)
 
 
 def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> LedgerEntry:
