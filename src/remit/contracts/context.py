@@ -15,8 +15,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
 
-__all__ = ["required_context"]
-
 _CURRENT = "current"
 _LIMIT = 10  # entries of a query that names no limit, as the contract schema says
 _FRAMEWORK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -19,8 +19,6 @@ from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 
-__all__ = ["Boundary", "PromptContract"]
-
 _MAX_PROBLEM = 400  # characters; a problem may quote the file
 _MAX_AT_ONCE = 10_000  # subschemas that one value may meet; two refs doubled 14 times are more
 

@@ -12,8 +12,6 @@ from typing import Generic, TypeVar
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
 
-__all__ = ["ContractError", "Folder", "RequiredContextError", "read_inside", "text_of"]
-
 _MAX_BYTES = 1024 * 1024
 """Most bytes that a contract or pack may have."""
 

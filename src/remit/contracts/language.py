@@ -18,8 +18,6 @@ from jinja2.filters import do_truncate
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-__all__ = ["FILTERS", "MAX_STEPS", "MAX_TEXT", "Value", "compile_section", "pieces"]
-
 MAX_STEPS = 100_000
 """Most rounds that all loops of one section may make together."""
 

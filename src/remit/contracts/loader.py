@@ -13,8 +13,6 @@ from remit.contracts.folder import ContractError, Folder, text_of
 from remit.contracts.pack import PromptPack
 from remit.kernel.installed import InstalledFiles
 
-__all__ = ["ContractLoader", "parse_contract", "parse_pack"]
-
 _PACK_ID = re.compile(r"PRM-[A-Z]+-[0-9]+")
 _PACK_SUFFIXES = (".txt", ".md", ".j2")
 

@@ -23,8 +23,6 @@ from remit.kernel.canonical import sha256_hex
 from remit.kernel.exchange import Message
 from remit.kernel.schemas import first_problem
 
-__all__ = ["PromptPack", "check_examples"]
-
 _EXAMPLE_KEYS = frozenset({"input", "output", "renders"})
 
 _SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t\r]*$", re.MULTILINE)

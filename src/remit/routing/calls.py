@@ -16,8 +16,6 @@ from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterErro
 from remit.routing.options import RouteOptions
 from remit.routing.scoring import unmet_need
 
-__all__ = ["JUDGE_PART", "Answer", "Calls", "Listeners"]
-
 JUDGE_PART = "judge"
 """What the calls of an ensemble's judge are called among the attempts."""
 

@@ -11,8 +11,6 @@ from pydantic import Field, StringConstraints
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import check_fields
 
-__all__ = ["GENERAL", "Candidate"]
-
 GENERAL = "general"
 """The ability that counts for every task that a candidate says nothing of."""
 

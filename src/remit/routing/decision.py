@@ -14,18 +14,6 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.validation import check_fields
 
-__all__ = [
-    "RULES_UNAVAILABLE",
-    "RoutingDecision",
-    "RoutingDecisionRecord",
-    "RoutingMode",
-    "build_routing_decision_record",
-    "compute_decision_hash",
-    "hash_decision",
-    "new_decision_id",
-    "normalise_rule_version_hash",
-]
-
 RoutingMode = Literal["single", "ensemble", "pipeline", "fail"]
 
 RULES_UNAVAILABLE = "rv:sha256:unavailable"

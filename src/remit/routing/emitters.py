@@ -14,13 +14,6 @@ from remit.ledger import Content, LedgerClient
 from remit.routing.decision import RoutingDecision
 from remit.routing.trail import ThoughtInput, ThoughtRecord, acreate_thought_record
 
-__all__ = [
-    "NO_OP_DECISION_EMITTER",
-    "DecisionEmitter",
-    "create_thought_record_emitter",
-    "emit",
-]
-
 _log = logging.getLogger("remit.routing")
 
 _MAX_IN_RECORD = 8_192  # bytes of one list, of the 65,535 that a record may have

@@ -19,8 +19,6 @@ from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
 from remit.routing.options import EnsembleOptions
 
-__all__ = ["JUDGE_CONTRACT", "ask_ensemble", "join_by_fields", "join_by_vote"]
-
 JUDGE_CONTRACT = "PRC-JUDGE-001"
 """The contract under which a model judges answers."""
 

@@ -8,18 +8,6 @@ from dataclasses import dataclass
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse
 
-__all__ = [
-    "CircuitOpenError",
-    "DecisionNotFoundError",
-    "FallbackChainExhaustedError",
-    "ModelCallError",
-    "NoAdapterError",
-    "RouteAttempt",
-    "RouteNotFoundError",
-    "RoutingError",
-    "WeightsError",
-]
-
 
 class RoutingError(RemitError):
     """A model could not be chosen."""

@@ -25,8 +25,6 @@ from remit.routing.scoring import (
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import Weights
 
-__all__ = ["explain", "find_decision", "replay"]
-
 _EVENT = "THOUGHT_RECORD"
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again

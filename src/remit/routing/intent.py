@@ -15,8 +15,6 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.exchange import text_of
 from remit.routing.weights import IntentRules, Weights
 
-__all__ = ["CHAT", "Intent", "read_intent", "text_asked"]
-
 CHAT = "chat"
 """The task of a prompt that shows no signs of another."""
 

@@ -23,14 +23,6 @@ from remit.routing.prompts import StagePrompts
 from remit.routing.scoring import ScoringFn, score_candidates
 from remit.routing.weights import Rules
 
-__all__ = [
-    "EnsembleOptions",
-    "RouteOptions",
-    "RouteResult",
-    "Stage",
-    "model_timeout_s",
-]
-
 _Positive = Annotated[float, Field(gt=0, lt=1e9)]
 _TIMEOUT_VARIABLE = "REMIT_MODEL_TIMEOUT"
 

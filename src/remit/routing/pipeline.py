@@ -14,8 +14,6 @@ from remit.routing.intent import text_asked
 from remit.routing.options import Stage
 from remit.routing.scoring import Ranking
 
-__all__ = ["run_stages"]
-
 
 async def run_stages(
     calls: Calls,

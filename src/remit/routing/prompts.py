@@ -9,8 +9,6 @@ from typing import Any
 from remit.contracts import ContractLoader
 from remit.kernel.exchange import PromptRequest
 
-__all__ = ["StagePrompts"]
-
 
 class StagePrompts:
     """Renders the prompt packs of installed contracts.

@@ -20,8 +20,6 @@ from remit.routing.reliability import USUAL, Reliability
 from remit.routing.scoring import task_of
 from remit.routing.weights import Rules
 
-__all__ = ["Registry", "candidate_of", "read_routes"]
-
 _NANO = 1_000_000_000
 _Groups = dict[tuple[str, ...], tuple[Candidate, ...]]
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry
 
-__all__ = ["USUAL", "Reliability"]
-
 _log = logging.getLogger("remit.routing")
 
 USUAL = 95

@@ -30,8 +30,6 @@ from remit.routing.pipeline import run_stages
 from remit.routing.scoring import Ranking, ScoringInputs, name_of, rank, task_of
 from remit.routing.weights import Rules
 
-__all__ = ["Outcome", "aroute_request", "new_request", "route", "route_request"]
-
 Prompt = str | Sequence[Mapping[str, Any]]
 
 _log = logging.getLogger("remit.routing")

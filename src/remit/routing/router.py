@@ -33,8 +33,6 @@ from remit.routing.scoring import ScoringFn, ScoringInputs, rank, score_candidat
 from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
-__all__ = ["Router"]
-
 _AUTO = "auto"
 
 

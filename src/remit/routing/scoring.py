@@ -14,22 +14,6 @@ from remit.routing.errors import RoutingError
 from remit.routing.intent import Intent, read_intent
 from remit.routing.weights import MILLION, Weights
 
-__all__ = [
-    "ANY_TASK",
-    "NEEDS",
-    "Ranking",
-    "Scoring",
-    "ScoringFn",
-    "ScoringInputs",
-    "chain_of",
-    "name_of",
-    "rank",
-    "score_candidates",
-    "score_parts",
-    "task_of",
-    "unmet_need",
-]
-
 ANY_TASK = "any"
 """The task is read off the prompt."""
 

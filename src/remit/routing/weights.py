@@ -30,8 +30,6 @@ from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
 
-__all__ = ["MILLION", "Rules", "Weights", "load_rules"]
-
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000

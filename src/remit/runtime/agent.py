@@ -29,8 +29,6 @@ from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
 
-__all__ = ["Agent", "AgentShape", "Resources"]
-
 
 @dataclass(frozen=True, slots=True)
 class Resources:

@@ -16,8 +16,6 @@ from remit.kernel.root import Root
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient
 
-__all__ = ["KernelContext"]
-
 _log = logging.getLogger("remit.runtime")
 _POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")

@@ -21,8 +21,6 @@ from remit.agents.workorders import EventSink, TurnEvent, WorkOrder
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable, blocking, run_blocking, start_background
 
-__all__ = ["Conversation", "TurnEnded"]
-
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:

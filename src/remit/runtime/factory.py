@@ -15,8 +15,6 @@ from remit.runtime.agent import Agent, AgentShape, Resources
 if TYPE_CHECKING:
     from remit.agents.tools.mcp import McpServer
 
-__all__ = ["AgentFactory"]
-
 
 class AgentFactory:
     """Makes the agents of one runtime, and keeps the MCP servers that they share.

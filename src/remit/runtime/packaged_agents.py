@@ -16,8 +16,6 @@ from remit.packages.checks import allows_named, boundary_model, budget_problem, 
 from remit.packages.documents import AgentDocument, Framework
 from remit.packages.permissions import permits
 
-__all__ = ["AgentNotInstalledError", "PackagedAgent", "packaged_agent", "packaged_agents"]
-
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
 _CHECK = "Run `remit gate check --gate G1-COMPLETE`."

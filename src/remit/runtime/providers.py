@@ -14,9 +14,6 @@ from remit.kernel.settings import ProviderSettings, Settings
 from remit.providers import AnthropicProvider, AsyncProvider, LocalProvider, OpenAIProvider
 from remit.providers.weights import ModelError, WeightStore, known_models
 
-__all__ = ["Providers", "assemble_providers", "choose_model", "require_reachable", "resolve_model",
-           "weight_store"]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Providers:

@@ -22,8 +22,6 @@ from remit.routing import (
 
 _RELIABILITY_EVERY_S = 60.0
 
-__all__ = ["is_own", "make_router", "rules_of"]
-
 
 def make_router(
     root: Root,

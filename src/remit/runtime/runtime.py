@@ -34,8 +34,6 @@ from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.providers import Providers, choose_model, require_reachable, resolve_model
 from remit.runtime.routing import is_own, make_router
 
-__all__ = ["Runtime"]
-
 _RETENTION_EVERY_S = 3600.0
 
 

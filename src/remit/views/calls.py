@@ -9,8 +9,6 @@ from typing import Any
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import between_ms, place_of
 
-__all__ = ["Calls"]
-
 _FIELDS = (
     "contract_id", "contract_version", "model_id", "requested_model_id", "provider_id", "outcome",
     "finish_reason", "prompt", "response", "content_blocks", "tools", "parameters",

@@ -8,8 +8,6 @@ from typing import Any
 
 from remit.ledger import Erased, LedgerEntry
 
-__all__ = ["Tally", "between_ms", "order_of", "place_of", "plain", "session_of"]
-
 _NANO = 1_000_000_000
 
 

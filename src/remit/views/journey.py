@@ -11,8 +11,6 @@ from remit.views.entries import Tally, place_of, plain, session_of
 from remit.views.places import SESSION_EVENTS, Place, Places, find_places
 from remit.views.turn import build_turn
 
-__all__ = ["JourneyNotFoundError", "open_journey", "prompt_journey"]
-
 
 class JourneyNotFoundError(RemitError):
     """The ledger has no such session, turn or work order."""

@@ -9,8 +9,6 @@ from remit.ledger import LedgerEntry
 from remit.views.calls import Calls
 from remit.views.entries import Tally, between_ms
 
-__all__ = ["build_order"]
-
 _PLAN = (
     "input_context", "constraints", "acceptance_criteria", "tier_target", "answering", "attention",
 )  # fmt: skip

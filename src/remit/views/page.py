@@ -13,8 +13,6 @@ from jinja2 import Environment, PackageLoader
 from remit.views import wording
 from remit.views.timeline import POSITIONS, timeline
 
-__all__ = ["journey_page", "page_parts"]
-
 # What of a step or an order names it; has_focus looks there for the id that was asked for.
 _ID_KEYS = frozenset(
     {"wo_id", "entry_id", "llm_call_entry_id", "dispatch_entry_id", "intent_entry_ids",

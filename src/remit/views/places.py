@@ -20,8 +20,6 @@ from typing import Literal
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, order_of, place_of
 
-__all__ = ["SESSION_EVENTS", "Place", "Places", "find_places"]
-
 SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 """Events of the session, not of a turn."""
 

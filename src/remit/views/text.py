@@ -9,8 +9,6 @@ from typing import Any
 
 from remit.views import wording
 
-__all__ = ["journey_text"]
-
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip
 _LEAST = 20  # columns for a text, however deep it is

@@ -7,8 +7,6 @@ from typing import Any
 
 from remit.views.wording import duration
 
-__all__ = ["POSITIONS", "timeline"]
-
 _STEPS = 200  # positions along the width; a style attribute for each would need a weaker policy
 
 POSITIONS = "".join(

@@ -11,8 +11,6 @@ from remit.views.entries import Tally, between_ms, order_of
 from remit.views.order import build_order
 from remit.views.places import SESSION_EVENTS, Place
 
-__all__ = ["build_turn"]
-
 _OF_THE_TURN = frozenset(
     {"TURN_RECORDED", "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "ESCALATION", "DEGRADATION"}
 )

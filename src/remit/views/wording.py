@@ -7,31 +7,6 @@ from typing import Any
 
 import orjson
 
-__all__ = [
-    "contract_of",
-    "count",
-    "dollars",
-    "duration",
-    "failure",
-    "is_missing",
-    "json_text",
-    "messages_of",
-    "moment",
-    "money",
-    "number",
-    "offset",
-    "one_cost",
-    "pretty_json",
-    "reasons",
-    "text_of",
-    "tokens",
-    "tone",
-    "turn_title",
-    "visible",
-    "visible_json",
-]
-
-
 _GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered", "agrees"})
 _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from remit.kernel.errors import RemitError
 
-__all__ = [
-    "AgentKeyError",
-    "AuthUnavailableError",
-    "AuthenticationError",
-    "VirtualKeyError",
-    "VirtualKeyNotFoundError",
-]
-
 
 class AuthenticationError(RemitError):
     """The caller is unknown. The message names no secret."""

@@ -8,15 +8,6 @@ from typing import Protocol
 
 from remit.kernel.errors import InvalidInputError
 
-__all__ = [
-    "PERMISSIONS",
-    "ROLES",
-    "AuthProvider",
-    "Grant",
-    "Identity",
-    "LocalOperator",
-]
-
 ROLES: dict[str, frozenset[str]] = {
     # An admin changes things through ADMIN's governed tools only, never by a key it makes.
     "admin": frozenset({"call", "read", "verify"}),

@@ -18,8 +18,6 @@ from remit.gateway.auth.virtual_key import KeyRow, now_text, seconds_of
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerClosedError
 
-__all__ = ["AuthLimits", "KeyCache", "RefusalCounter"]
-
 _log = logging.getLogger("remit.auth")
 
 

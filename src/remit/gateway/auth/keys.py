@@ -29,8 +29,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
-__all__ = ["KeyStore"]
-
 _MAX_REASON_CHARS = 500
 _OWNERS = ("user_id", "team_id", "organisation_id")
 

@@ -29,15 +29,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.root import Root
 from remit.ledger.keyfiles import write_new
 
-__all__ = [
-    "AgentClaims",
-    "AgentTokenProvider",
-    "AgentTokens",
-    "ByTokenKind",
-    "agent_secret",
-    "token_from_headers",
-]
-
 MAX_TOKEN_CHARS = 512
 """No token that Remit makes is longer; what is longer is ignored."""
 

@@ -19,22 +19,6 @@ from remit.gateway.auth.identity import ROLES, Grant, Identity
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import Transaction
 
-__all__ = [
-    "KEY_CHARS",
-    "KeyRow",
-    "NewKey",
-    "VirtualKey",
-    "check_text",
-    "duration_of",
-    "expiry_of",
-    "items_of",
-    "new_key_id",
-    "new_secret",
-    "now_text",
-    "seconds_of",
-    "time_text",
-]
-
 _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 _PREFIX = "sk-remit-"

@@ -12,8 +12,6 @@ import orjson
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
 from remit.kernel.errors import RemitError
 
-__all__ = ["FIELDS", "MAX_COUNT", "Accounts", "BudgetError", "BudgetRefusedError", "Hold"]
-
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
 

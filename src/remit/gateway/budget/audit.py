@@ -16,8 +16,6 @@ from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, Hold
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Transaction, parse_entry_id
 
-__all__ = ["BudgetAudit", "Difference", "audit_budgets"]
-
 _EVENTS = (
     "BUDGET_ALLOCATED", "KEY_CREATED", "EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT",
 )  # fmt: skip

@@ -20,8 +20,6 @@ from remit.kernel.budget import (
 )
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
-__all__ = ["TokenBudgeter"]
-
 
 class TokenBudgeter:
     """Reserves, settles and reports the budgets of sessions, work orders, agents and keys.

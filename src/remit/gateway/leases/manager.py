@@ -13,8 +13,6 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient, LedgerError, Transaction
 
-__all__ = ["Lease", "LeaseBusyError", "LeaseExpiredError", "LeaseManager"]
-
 _TAKE = (
     "INSERT INTO leases (name, owner, until_ms, stop) VALUES (?, ?, ?, 0) "
     "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until_ms = excluded.until_ms, "

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Owner"]
-
 _PROC = Path("/proc")
 _START_FIELD = 19  # of /proc/PID/stat, counted behind the name in brackets: start time in ticks
 

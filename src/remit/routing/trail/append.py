@@ -29,8 +29,6 @@ from remit.routing.trail.record import (
 )
 from remit.routing.trail.table import EVENT, INSERT
 
-__all__ = ["acreate_thought_record", "create_thought_record", "entry_of"]
-
 _RESERVED = frozenset({
     "thought_id", "type", "task_id", "agent_id", "session_id", "position", "content",
     "thought_timestamp", "prev_hash", "hash", "erased", "scope",

@@ -9,14 +9,6 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.routing.trail.record import FIRST_PREV_HASH, TrailDamagedError, hash_problem
 from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
-__all__ = [
-    "ChainHeads",
-    "Head",
-    "known_ids",
-    "prepare_table",
-    "row_behind",
-]
-
 _MAX_MARKS = 256
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]

@@ -26,8 +26,6 @@ from remit.routing.trail.record import (
 )
 from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
-__all__ = ["import_thought_records"]
-
 _CHUNK = 256
 
 _Numbered = tuple[int, ThoughtRecord]

@@ -25,8 +25,6 @@ from remit.routing.trail.record import (
 from remit.routing.trail.table import iter_thought_records
 from remit.routing.trail.verification import TrailReport
 
-__all__ = ["ThoughtLines", "export_thought_records", "verify_thought_lines"]
-
 _Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 

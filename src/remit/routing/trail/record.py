@@ -14,25 +14,6 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.validation import check_fields, first_error
 from remit.ledger import Erased
 
-__all__ = [
-    "FIRST_PREV_HASH",
-    "DuplicateThoughtError",
-    "Id",
-    "Text",
-    "ThoughtInput",
-    "ThoughtLineError",
-    "ThoughtNotFoundError",
-    "ThoughtRecord",
-    "ThoughtType",
-    "TrailDamagedError",
-    "TrailError",
-    "check_id",
-    "hash_problem",
-    "hash_thought",
-    "read_input",
-    "read_time",
-]
-
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
 """What a thought is."""
 

@@ -26,20 +26,6 @@ from remit.routing.trail.record import (
     TrailDamagedError,
 )
 
-__all__ = [
-    "EVENT",
-    "INSERT",
-    "Row",
-    "content_of",
-    "get_thought_record",
-    "iter_thought_records",
-    "last_seq",
-    "list_thought_records",
-    "rows_of",
-    "seq_of",
-    "stray_rows",
-]
-
 EVENT = "THOUGHT_RECORD"
 """The event type of thought records."""
 

@@ -26,8 +26,6 @@ from remit.routing.trail.table import (
     stray_rows,
 )
 
-__all__ = ["TrailProblem", "TrailReport", "verify_trail"]
-
 _PAGE = 500
 _PROGRESS_EVERY = 1000
 _MAX_PROBLEMS = 100
