@@ -388,3 +388,20 @@ def test_help_and_version(remit_process: Run) -> None:
         "doctor",
     ):
         assert command in out
+
+
+def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
+    remit("init")
+    remit("key", "create", "--name", "k", "--budget-usd", "5")
+    limited = _json(remit, "budget", "set", "--key", "k", "--usd", "12.50", "--tokens", "1000")
+    assert (limited["scope"]["limit_usd"], limited["scope"]["token_limit"]) == (12.5, 1000)
+    assert "0 calls of 3" in remit("budget", "set", "--session", "SES-A", "--turns", "3").stdout
+    everything = _json(remit, "budget", "show")
+    assert [scope["scope"] for scope in everything["scopes"]][1:] == ["session:SES-A"]
+    assert {name: everything[name] for name in everything if name != "scopes"} == {
+        "spent_usd": 0, "reserved_usd": 0, "limit_usd": 12.5, "spent_tokens": 0,
+    }  # fmt: skip
+    assert len(_json(remit, "budget", "show", "--key", "k")["scopes"]) == 1
+    assert _json(remit, "budget", "check")["equal"] is True
+    for wrong in (("show", "--user", "u"), ("set",), ("set", "--user", "u", "--team", "t")):
+        assert remit("budget", *wrong).returncode == 2
