@@ -10,6 +10,7 @@ import pytest
 
 from remit.cli.main import _COMMANDS
 from remit.ledger import EVENTS
+from tests.docs import module_index
 
 TOP = Path(__file__).parents[2]
 PAGES = [*TOP.glob("*.md"), *TOP.glob("docs/**/*.md"), *TOP.glob("benchmarks/*.md")]
@@ -58,6 +59,8 @@ def test_the_picture_of_the_architecture_is_the_folders() -> None:
         assert re.search(rf"\b{path.name}\b", picture), path
     for module in re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", page):
         assert (source / module).exists(), module
+    again = "`python -m tests.docs.module_index` writes the list of modules again"
+    assert page == module_index.without_index(page) + module_index.index(), again
 
 
 def test_the_readme_names_every_command() -> None:

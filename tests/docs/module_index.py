@@ -1,0 +1,39 @@
+"""The index of modules in ``docs/architecture.md``: each in the first sentence of its docstring.
+
+``python -m tests.docs.module_index`` writes it again.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PAGE = Path("docs/architecture.md")
+HEADING = "## Every module\n"
+SOURCE = Path("src/remit")
+
+
+def index() -> str:
+    """The section: a list of modules for each folder that has any."""
+    parts = [HEADING]
+    for folder in sorted(path for path in SOURCE.rglob("*") if path.is_dir()):
+        modules = sorted(set(folder.glob("*.py")) - {folder / "__init__.py"})
+        lines = [_line(module) for module in modules]
+        if lines and "assets" not in folder.parts:
+            parts.append(f"\n**`{folder.relative_to(SOURCE)}`**\n\n" + "".join(lines))
+    return "".join(parts)
+
+
+def _line(module: Path) -> str:
+    documentation = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
+    first = " ".join(documentation.split("\n\n")[0].split())
+    return f"- `{module.name}`: {first.replace('``', '`')}\n"
+
+
+def without_index(page: str) -> str:
+    """The page up to the index, which is its last section."""
+    return page.partition(HEADING)[0]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(without_index(PAGE.read_text("utf-8")) + index(), "utf-8")
