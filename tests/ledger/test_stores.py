@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.kernel.errors import InvalidInputError
+from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.ledger import (
     Erased,
@@ -265,6 +266,25 @@ def test_there_must_be_a_ledger_where_none_may_be_made(target: str) -> None:
 
 
 # -- erasure -----------------------------------------------------------------------------------
+
+
+def test_readers_end_when_the_ledger_is_closed_under_them(target: str) -> None:
+    for _ in range(10):
+        client = LedgerClient(target)
+        client.write(_note(1))
+        readers = [threading.Thread(target=_read_until_it_fails, args=(client,)) for _ in range(8)]
+        for reader in readers:
+            reader.start()
+        client.close()
+        for reader in readers:
+            reader.join(60)
+        assert not any(reader.is_alive() for reader in readers)
+
+
+def _read_until_it_fails(client: LedgerClient) -> None:
+    with contextlib.suppress(RemitError):
+        while True:
+            client.count()
 
 
 def test_a_closed_ledger_on_a_read_only_medium_can_be_read(

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -180,6 +180,8 @@ class Pool:
         )
         self._thread.start()
         self._pool: asyncpg.Pool[Any] | None = None
+        self._closing = False
+        self._lock = threading.Lock()  # nothing is put on the loop once it is to stop
 
     def open(self) -> None:
         """Make the first connection; raises what :func:`connect` raises."""
@@ -193,17 +195,18 @@ class Pool:
             try:
                 return self._call(lambda: self._fetch(sql, parameters))
             except CONNECTION_ERRORS:
-                if time.monotonic() + delay > end:
+                if self._closing or time.monotonic() + delay > end:
                     raise
             time.sleep(delay)
             delay = min(delay * 2, 1.0)
 
     def close(self) -> None:
-        """Close all connections and end the thread."""
-        if self._loop.is_closed():
-            return
-        if self._pool is not None:
-            self._call(self._shut)
+        """Close all connections and end the thread; readings that still wait fail."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -235,6 +238,17 @@ class Pool:
             except ENGINE_ERRORS:
                 self._pool.terminate()
             self._pool = None
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     def _call(self, make: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        return asyncio.run_coroutine_threadsafe(make(), self._loop).result()
+        with self._lock:
+            if self._closing:
+                raise asyncpg.InterfaceError("the pool is closed")
+            call = asyncio.run_coroutine_threadsafe(make(), self._loop)
+        try:
+            return call.result()
+        except CancelledError as error:
+            raise asyncpg.InterfaceError("the pool is closed") from error
