@@ -44,10 +44,10 @@ bench-gateways: $(VENV)/.dev  ## Remit beside other gateways, which are installe
 bench-agents: $(VENV)/.dev  ## Remit beside other agent runtimes, which are installed on first use
 	$(BIN)/python -m benchmarks.agents
 
-packages: $(VENV)/.dev  ## state the hashes of the shipped packages anew, and what follows from them
+packages: $(VENV)/.dev  ## recompute the hashes of the shipped packages, and what follows from them
 	$(BIN)/python -m tests.packages.refresh
 
-lock: $(VENV)/.dev  ## write requirements.lock anew from what is installed
+lock: $(VENV)/.dev  ## rewrite requirements.lock from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock
 
 clean:  ## remove what make made; never a root

@@ -8,7 +8,7 @@
 Of each decision: the hashes, and from prompt, rules and profiles the scores and the chain, as
 routing.md says. Of each thought: its hash and its place in its task's chain. Exit code 1 where
 anything differs, 2 where the input is no such export. What was erased is counted, and is no
-failure. That nobody wrote entries anew is the ledger's to prove: see verify_standalone.py.
+failure. That no entry was rewritten is the ledger's to prove: see verify_standalone.py.
 """
 import argparse, json, re, sys
 from decimal import Decimal

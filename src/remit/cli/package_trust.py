@@ -43,7 +43,7 @@ def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
 
     made = PackageKey.create(out, name)
     _show_key(made, as_json)
-    note(f"The private key is in {out}, readable for you alone. Keep a copy; give it to nobody.")
+    note(f"The private key is in {out}, readable for you alone. Keep a copy and never share it.")
 
 
 @key.command(name="show")

@@ -57,7 +57,7 @@ def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int |
 @click.argument("thought_id")
 @reads
 def show(root: Path | None, as_json: bool, thought_id: str) -> None:
-    """One thought, whole."""
+    """Print one thought in full."""
     from remit.routing.trail import get_thought_record
 
     with open_ledger(root) as client:

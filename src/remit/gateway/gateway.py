@@ -249,7 +249,7 @@ class LLMGateway:
         return response
 
     def _tell(self, call: Call, response: PromptResponse, started_ns: int) -> None:
-        """Tell the observers how a call ended."""
+        """Notify the observers of how a call ended."""
         if not self.observers:
             return
         report = CallReport(

@@ -36,7 +36,7 @@ class ProtocolBrokenError(ProviderError):
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """Told to who wants everything: an attempt's intent is durable."""
+    """An event for listeners of the stream: the intent of an attempt is durable."""
 
     dispatch_entry_id: str
 

@@ -235,7 +235,7 @@ class ApprovalShape(BaseModel):
     tool_id: str
     arguments: Any = Field(description="an object, or the marker of what was erased")
     kind: Literal["approval", "unknown_outcome"] = Field(
-        description="`unknown_outcome`: it began before a crash; nobody knows whether it took "
+        description="`unknown_outcome`: it began before a crash; it is unknown whether it took "
         "effect"
     )
     requested_at: str

@@ -102,9 +102,9 @@ class TaskOwners:
         self._ledger = ledger
 
     async def claim(self, caller: Caller, task_id: str, session_id: str) -> None:
-        """Let ``caller`` write to a task, and give it the task if nobody has written to it.
+        """Let ``caller`` write to a task, and give it the task if it has no writer yet.
 
-        A refusal changes nothing; a session is given to nobody.
+        A refusal changes nothing; sessions do not change owner.
 
         Raises:
             CallerError: somebody else began the task or the session.

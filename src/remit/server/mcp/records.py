@@ -108,7 +108,7 @@ def _run(function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str,
     output = function(**arguments)
     if "query_ledger_full" in output.get("note", ""):  # a tool that is not offered here
         output["note"] = (
-            "Texts are cut to fit; `remit ledger show ID` prints an entry whole. Ask for one "
+            "Texts are cut to fit; `remit ledger show ID` prints a full entry. Ask for one "
             "turn by its number with turn."
         )
     return output

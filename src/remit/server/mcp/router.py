@@ -26,7 +26,7 @@ _Prompt = Annotated[
     str,
     Field(
         min_length=1,
-        description="what the model is asked, whole",
+        description="the full prompt",
         examples=["Summarize RFC 6962 in three sentences."],
     ),
 ]

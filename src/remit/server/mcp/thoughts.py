@@ -171,7 +171,7 @@ class ThoughtTools:
     )
     def thought_verify(self, task_id: _OneTask = "") -> dict[str, Any]:
         """Check that thoughts are as they were recorded: hashes every one again and checks
-        that each task's chain is whole. Use it before relying on a trail, or to show
+        that each task's chain is intact. Use it before relying on a trail, or to show
         that it holds. Returns verified, how many records and tasks were checked, how
         many of them were erased, and the first bad record with what is wrong.
         """
