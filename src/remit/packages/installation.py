@@ -165,20 +165,20 @@ class Installation:
         found: dict[str, str] = {}
         refused: list[PackageError] = []
         for package in packages:
-            wrong = [
-                asset.path
-                for asset in package.manifest.assets
-                if not holds(self._root / asset.path, asset.sha256)
-            ]
             there: dict[str, str] = {}
-            for path in wrong:
+            for asset in package.manifest.assets:
                 try:
-                    check_folders(self._root, path)
-                    there[path] = _what_is(self._root / path)
+                    check_folders(self._root, asset.path)
+                    if not holds(self._root / asset.path, asset.sha256):
+                        there[asset.path] = _what_is(self._root / asset.path)
                 except PackageError as error:
                     refused.append(error)
             if there:
-                files = self.kept(package).archive.files
+                try:
+                    files = self.kept(package).archive.files
+                except PackageError as error:
+                    refused += [error] * len(there)
+                    continue
                 self._put({path: files[path] for path in there})
                 found |= there
         if refused:

@@ -254,6 +254,27 @@ def test_restoring_says_what_it_found_and_what_it_left(
     assert not (small.parent / "elsewhere/lost").exists()
 
 
+def test_restoring_goes_on_past_a_package_whose_archive_is_lost(
+    small: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = packed(scratch, "PKG-TWO-001", "1.0.0", {"HO2/two.txt": b"right"})
+    put(small, one(scratch), other)
+    (small / f"HOT/installed/{ONE}/archives/1.0.0.tar.gz").unlink()
+    (small / "HO1/data/x.txt").write_bytes(b"other")
+    (small / "HO2/two.txt").unlink()
+    with pytest.raises(SystemExit):
+        main(["package", "restore", "--root", str(small)])
+    assert "1 files were not restored, 1 were (HO2/two.txt)" in capsys.readouterr().err
+    assert (small / "HO2/two.txt").read_bytes() == b"right"
+
+
+def test_right_files_behind_a_link_are_not_as_installed(small: Path, scratch: Path) -> None:
+    put(small, one(scratch))
+    (small / "HO1/data").rename(small.parent / "elsewhere")
+    (small / "HO1/data").symlink_to(small.parent / "elsewhere")
+    assert refused(small, lambda manager: manager.restore()) == "linked_folder"
+
+
 # -- several processes -----------------------------------------------------------------------
 
 
