@@ -1,4 +1,4 @@
-"""Reading from a wire that may hold anything."""
+"""Reading a wire that may hold anything: token counts, texts, identifiers."""
 
 from __future__ import annotations
 
