@@ -1,4 +1,4 @@
-"""The index of modules in ``docs/architecture.md``: each in the first sentence of its docstring.
+"""The index of modules in ``docs/architecture.md``: each one's docstring, its public names.
 
 ``python -m tests.docs.module_index`` writes it again.
 """
@@ -25,9 +25,13 @@ def index() -> str:
 
 
 def _line(module: Path) -> str:
-    documentation = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
-    first = " ".join(documentation.split("\n\n")[0].split())
-    return f"- `{module.name}`: {first.replace('``', '`')}\n"
+    tree = ast.parse(module.read_text("utf-8"))
+    documentation = (ast.get_docstring(tree) or "").split("\n\n")[0]
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    names = dict.fromkeys(node.name for node in tree.body if isinstance(node, defined))
+    public = ", ".join(f"`{name}`" for name in names if not name.startswith("_"))
+    text = " ".join(documentation.split()).replace("``", "`")
+    return f"- `{module.name}`: {text}{public and f' *{public}*'}\n"
 
 
 def without_index(page: str) -> str:
