@@ -305,6 +305,25 @@ def test_a_closed_ledger_on_a_read_only_medium_can_be_read(
         assert not list(tmp_path.glob("ledger.db-*"))
 
 
+def test_a_ledger_whose_end_is_unsigned_is_exported_from_a_read_only_medium(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    with LedgerClient(path, signer=SIGNER) as client:
+        conversation(client, "SES-A", 2)
+        client.checkpoint()
+        signed = client.count()
+    with LedgerClient(path) as client:
+        conversation(client, "SES-B", 2)
+    with monkeypatch.context() as medium:
+        medium.setattr("remit.ledger.sqlite.store.os.access", lambda *_: False)
+        with LedgerClient(path, signer=SIGNER) as client:
+            assert client.export(tmp_path / "all.jsonl") == signed < client.count()
+    with LedgerClient(tmp_path / "again.db") as client:
+        report = client.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
+        assert (report.entries, report.checkpoint) == (signed, "held")
+
+
 def test_erasing_an_entry_takes_what_it_shows_and_what_quotes_it(target: str) -> None:
     with LedgerClient(target, signer=SIGNER) as client:
         ids = conversation(client, "SES-A", 3)

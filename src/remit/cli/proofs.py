@@ -224,7 +224,10 @@ def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
             count = client.export(sys.stdout.buffer)
         else:
             count = client.export(out, format=kind, progress=progress("exporting"))
+        later = client.count() - count
     note(f"{count} entries written to {out}.")
+    if later > 0:
+        note(f"{later} later entries are under no checkpoint and were left out.")
 
 
 @click.command("import")

@@ -19,7 +19,7 @@ from remit.kernel.canonical import canonical_json
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
-from remit.ledger.errors import LedgerError, NoSignerError
+from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
@@ -59,10 +59,7 @@ class Exporter:
         """
         can_sign = self._checkpoints.signer is not None
         for attempt in range(1, _ATTEMPTS + 1):
-            if can_sign:
-                signed: SignedCheckpoint | None = SignedCheckpoint.parse(self._checkpoints.sign())
-            else:
-                signed = self._checkpoints.latest()
+            signed = self._checkpoint(can_sign)
             try:
                 if isinstance(target, (str, Path)):
                     return self._export_to(Path(target), kind, signed)
@@ -72,6 +69,16 @@ class Exporter:
                 if not can_sign or not isinstance(target, (str, Path)) or attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
+
+    def _checkpoint(self, can_sign: bool) -> SignedCheckpoint | None:
+        """What the export leads to: a new checkpoint, or the latest where none can be stored."""
+        if can_sign:
+            try:
+                return SignedCheckpoint.parse(self._checkpoints.sign())
+            except LedgerWriteError:  # a read-only medium
+                if self._checkpoints.latest() is None:
+                    raise
+        return self._checkpoints.latest()
 
     def _export_to(self, path: Path, kind: Format, signed: SignedCheckpoint | None) -> int:
         temporary = path.with_name(f".{path.name}.new")

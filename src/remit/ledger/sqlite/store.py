@@ -120,7 +120,9 @@ class SqliteStore(Store):
                 ) from error
             raise LedgerError(
                 f"The ledger {self._path} cannot be opened: {error}.",
-                next_step="Check the path, its permissions and the free space.",
+                next_step="Check the path, its permissions and the free space. One that was not "
+                "closed, with a -wal file beside it, opens only where files can be written: copy "
+                "both there.",
             ) from error
         problem = ""
         if application != APPLICATION_ID:
