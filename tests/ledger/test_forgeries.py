@@ -162,6 +162,8 @@ def test_a_changed_layout_of_postgresql_is_noticed(postgres: PostgresServer) -> 
         "ALTER TABLE entries DROP CONSTRAINT entries_pkey",
         "DROP INDEX entries_event_type",
         "ALTER TABLE checkpoints ADD COLUMN more text",
+        "CREATE POLICY hide ON entries USING (seq < 9)",
+        "ALTER TABLE entries ENABLE ROW LEVEL SECURITY",
         "CREATE RULE hide AS ON DELETE TO contents DO INSTEAD NOTHING",
     ):
         target = postgres.database()

@@ -90,8 +90,13 @@ _TRIGGERS = """
     WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace
     UNION ALL
     SELECT r.rulename FROM pg_rewrite AS r JOIN pg_class AS c ON c.oid = r.ev_class
-    WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"""
-"""What could change rows behind a writer's back: triggers, and rules on tables."""
+    WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace
+    UNION ALL
+    SELECT policyname FROM pg_policies WHERE schemaname = current_schema()
+    UNION ALL
+    SELECT 'of row security on ' || relname FROM pg_class
+    WHERE relrowsecurity AND relnamespace = current_schema()::regnamespace"""
+"""What could change or hide rows behind a program's back: triggers, rules on tables, policies."""
 
 _INDEXES = frozenset(
     re.findall(
@@ -191,7 +196,7 @@ def layout_problem(select: Callable[[str], list[tuple[Any, ...]]]) -> str:
         if set(there.get(table, ())) != expected:
             return f"the table {table} is not the documented one"
     for (name,) in select(_TRIGGERS):
-        return f"there is a trigger or rule {name}, which a ledger does not have"
+        return f"there is a trigger, rule or policy {name}, which a ledger does not have"
     indexes: dict[str, bool] = dict(
         select(
             "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c "
