@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from remit.gateway.auth import Identity
@@ -100,7 +101,8 @@ class Routes(APIRouter):
                 summary=summary,
                 status_code=status,
                 response_model=shape,
-                response_class=Response,
+                # The document shows the shape only where the class names a media type.
+                response_class=JSONResponse if shape else Response,
                 responses=responses,
                 dependencies=[Depends(_allowing(needs))],
             )
