@@ -1,4 +1,4 @@
-"""How a gateway is set up."""
+"""How a gateway is set up: its defaults, limits, retries, breakers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger's public face (SPEC 3.6)."""
+"""The ledger's public face (SPEC 3.6): writes, proofs, erasure; reads as a ``LedgerQueries``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading in portable SQL: entries with their content, erasures, counts."""
+"""Reading in portable SQL: entries with their content, or what marks it as erased; counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of one routed request, through the gateway, with what became of each."""
+"""The calls of one routed request, through the gateway: who was tried or skipped, and why."""
 
 from __future__ import annotations
 

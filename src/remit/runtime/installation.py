@@ -1,4 +1,4 @@
-"""The packages of a root, with what else of the root they have to do with."""
+"""Makes a root; opens its packages and its gates with what they need of the rest."""
 
 from __future__ import annotations
 

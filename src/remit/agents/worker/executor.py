@@ -1,4 +1,4 @@
-"""Executes work orders."""
+"""Executes work orders: begins or resumes one, holds it to its time, says why it failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One execution of one order: the steps between its beginning and its end."""
+"""One order worked on: contract, rendered template, tool loop, both schemas, its end."""
 
 from __future__ import annotations
 
