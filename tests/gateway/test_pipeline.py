@@ -305,14 +305,14 @@ def test_the_breaker_is_asked_before_each_attempt(ledger: LedgerClient) -> None:
 
 
 def test_a_circuit_closes_again_when_the_provider_is_well(ledger: LedgerClient) -> None:
-    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=50)
+    config = CircuitBreakerConfig(failure_threshold=1, recovery_timeout_ms=3000)
     with serve(Raw(b"{}", 500), message("well again")) as server:
         gateway = _gateway(
             ledger, anthropic_provider(server.url), max_retries=0, circuit_breaker=config
         )
         gateway.route(prompt_request())
         assert gateway.route(prompt_request()).error_code == "CIRCUIT_OPEN"
-        time.sleep(0.1)
+        time.sleep(3.1)
         assert gateway.route(prompt_request()).content == "well again"
         assert gateway.breaker("p", "model-1").state == "closed"
 
