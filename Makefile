@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ROOT ?= .remit
-WORKERS ?= 2
+# One more than two cores: tests wait a lot, for disks, servers and each other.
+WORKERS ?= 3
 
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
