@@ -166,7 +166,7 @@ _SETTINGS = LeaseSettings(lasts_s=0.6, session_wait_s=1.0)
 
 
 async def test_one_holder_at_a_time(ledger: LedgerClient) -> None:
-    office = LeaseManager(ledger, _SETTINGS)
+    office = LeaseManager(ledger, LeaseSettings(lasts_s=60, session_wait_s=1.0))
     most = inside = 0
 
     async def work() -> None:
