@@ -321,12 +321,21 @@ def test_every_safe_archive_is_read_and_has_one_digest(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="needs tar")
-@pytest.mark.parametrize("what", [".", "manifest.json HO1 HOT"])
+@pytest.mark.parametrize("what", [".", "manifest.json HO1 HOT", "-C .. package", "-C .. ./package"])
 def test_what_tar_makes_of_a_directory_is_a_package(what: str, tmp_path: Path) -> None:
     directory = directory_of(tmp_path / "package")
     subprocess.run(["tar", "czf", "../package.tgz", *what.split()], cwd=directory, check=True)
     archive = read_archive(io.BytesIO((tmp_path / "package.tgz").read_bytes()), LIMITS)
     assert archive == Archive.from_directory(directory)
+
+
+def test_what_is_outside_the_folder_that_a_package_is_in_is_refused() -> None:
+    inside = [member(f"mine/{info.name}", data) for info, data in MEMBERS]
+    assert read(archive_of(inside)) == FILES
+    for stray in ("HOT/stray", "other/HOT/stray", "manifest.json", "mine"):
+        with pytest.raises(ArchiveError) as caught:
+            read(archive_of([*inside, member(stray, b"{}")]))
+        assert caught.value.code == "bad_path"
 
 
 def read(data: bytes) -> dict[str, bytes]:

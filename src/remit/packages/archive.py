@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 from remit.kernel.canonical import sha256_hex
 from remit.packages.errors import ArchiveError, PackageError, PackError
 from remit.packages.manifest import Manifest
-from remit.packages.paths import MANIFEST_NAME, folded, path_problem, shown
+from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, shown
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -295,13 +295,16 @@ def _decompress(data: bytes, limits: PackageSettings) -> bytes:
 def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
     """Content by path of the plain files in a tar archive; directories are passed over."""
     files: dict[str, bytes] = {}
+    top = ""
     try:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", encoding="utf-8") as archive:
             for seen, member in enumerate(archive):
                 # tarfile copies these into every member that follows; `git archive` makes one.
                 if len(archive.pax_headers) > _GLOBAL_HEADERS:
                     _refuse("odd_header", "The archive has too many global pax headers.")
-                name = _safe_name(member)
+                if not seen:
+                    top = _top_folder(f"{member.name}/" if member.isdir() else member.name)
+                name = _safe_name(member, top)
                 if not member.isdir():
                     start = member.offset_data - _BLOCK
                     size = tar[start + 124 : start + 136]
@@ -327,11 +330,24 @@ def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
     return files
 
 
-def _safe_name(member: tarfile.TarInfo) -> str:
-    """The member's path without a leading ``./``; of the directory ``./`` itself ``"."``."""
+def _top_folder(first: str) -> str:
+    """The folder that the first member says the package is in, with its slash; empty for none."""
+    top, slash, _ = first.removeprefix("./").partition("/")
+    usable = slash and top not in TIERS and path_problem(f"{TIERS[0]}/{top}") == ("", "")
+    return f"{top}/" if usable else ""
+
+
+def _safe_name(member: tarfile.TarInfo, top: str) -> str:
+    """The member's path without ``./`` and ``top``; of the package's own directory ``"."``."""
     name = member.name
     while name.startswith("./"):
         name = name[2:]
+    if top and f"{name}/" == top and member.isdir():
+        return "."
+    if top and name.startswith(top):
+        name = name.removeprefix(top)
+    elif top:
+        _refuse("bad_path", f"The path {shown(name)} in the archive is not inside {shown(top)}.")
     if name == MANIFEST_NAME or (name == "." and member.isdir()):
         return name
     code, problem = path_problem(f"{name}/x" if member.isdir() else name)
