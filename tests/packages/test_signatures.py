@@ -67,20 +67,6 @@ STATEMENT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PackageKey]:
-    place = tmp_path_factory.mktemp("keys")
-    return {
-        name: key_of(place / f"{name}.pem", bytes([number]) * 32, name)
-        for number, name in enumerate(("anna", "ben", "carl", "dora"), 1)
-    }
-
-
-@pytest.fixture(scope="module")
-def anna(keys: dict[str, PackageKey]) -> PackageKey:
-    return keys["anna"]
-
-
 def trusting(*keys: PackageKey, threshold: int = 1) -> TrustPolicy:
     policy = TrustPolicy()
     for key in keys:
