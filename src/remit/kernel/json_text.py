@@ -1,0 +1,243 @@
+"""Exact JSON text: read, cut and spliced without touching the bytes around.
+
+What a client or a provider wrote is kept as it was written: white space, key order, duplicate
+keys, escapes and numbers of any size. The functions that take positions expect text that
+:func:`load` has accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from remit.kernel.errors import InvalidInputError
+
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
+_OPEN = b"[{"
+
+_raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class JsonTextError(InvalidInputError):
+    """The bytes are not a JSON text."""
+
+
+class Member(NamedTuple):
+    """One member of an object: its name, and where its parts are in the text.
+
+    Attributes:
+        start: of the name's opening quote.
+        value: of the value.
+        end: behind the value.
+    """
+
+    name: str
+    start: int
+    value: int
+    end: int
+
+
+def load(text: bytes) -> Any:
+    """The value of a JSON text; integers are exact where they fit 64 bits.
+
+    Unlike strict readers it takes escapes of lone surrogates and numbers beyond a double.
+
+    Raises:
+        JsonTextError: it is not one, or is nested too deep.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as refused:
+        try:
+            return json.loads(text.decode(), parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            raise JsonTextError(f"The text is not JSON: {refused}.") from None
+
+
+def load_exact(text: bytes) -> Any:
+    """:func:`load`, with integers of any size exact: for reading records, not for the wire."""
+    try:
+        return json.loads(text.decode(), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def members(text: bytes, at: int = 0) -> Iterator[Member]:
+    """The members of the object at ``at`` (white space before it is skipped), in order."""
+    at = _skip(text, at) + 1
+    while True:
+        start = _skip(text, at)
+        if text[start] == 0x7D:  # }
+            return
+        if text[start] == 0x2C:  # ,
+            start = _skip(text, start + 1)
+        name_end = _match_end(_STRING, text, start)
+        value = _skip(text, _skip(text, name_end) + 1)
+        at = _value_end(text, value)
+        name = text[start + 1 : name_end - 1]
+        yield Member(
+            json.loads(text[start:name_end]) if b"\\" in name else name.decode(), start, value, at
+        )
+
+
+def member(text: bytes, name: str, at: int = 0) -> Member | None:
+    """The last member of that name, which is the one that counts; ``None`` where there is none."""
+    found = None
+    for found_here in members(text, at):
+        if found_here.name == name:
+            found = found_here
+    return found
+
+
+def elements(array: bytes) -> list[bytes]:
+    """The exact text of each element of an array, with the white space around it.
+
+    ``b"[" + b",".join(elements(array)) + b"]"`` is ``array``; of an array without elements the
+    list is empty, whatever white space it holds.
+    """
+    try:
+        parts = _raw_elements.decode(array)
+    except (msgspec.DecodeError, RecursionError):
+        return _scanned_elements(array)
+    found: list[bytes] = []
+    at = array.index(b"[") + 1
+    for part in parts:
+        end = array.index(part, at) + len(memoryview(part))
+        rest = _skip(array, end)
+        found.append(array[at:rest])
+        at = rest + 1
+    return found
+
+
+def _scanned_elements(array: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    at = array.index(b"[") + 1
+    if array[_skip(array, at)] == 0x5D:  # ]
+        return found
+    while True:
+        end = _skip(array, _value_end(array, _skip(array, at)))
+        found.append(array[at:end])
+        at = end + 1
+        if array[end] == 0x5D:
+            return found
+
+
+def spans(text: bytes, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Start and end of the values of top-level members, of those that are there."""
+    try:
+        raw = _raw_members.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raw = None
+    found: dict[str, tuple[int, int]] = {}
+    for name in names:
+        if raw is not None:
+            value = raw.get(name)
+            if value is None:
+                continue
+            at = text.find(value)
+            end = at + len(memoryview(value))
+            if text.find(value, at + 1) < 0:
+                found[name] = (at, end)
+                continue
+        # Equal text twice, or text that only the slower reader takes.
+        if (place := member(text, name)) is not None:
+            found[name] = (place.value, place.end)
+    return found
+
+
+def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
+    """``text`` with the member at ``path`` (names, from the top) set to a JSON text.
+
+    Objects on the way that are missing, or are ``null``, are made. All other bytes stay.
+
+    Raises:
+        JsonTextError: a value on the way is not an object.
+    """
+    at = 0
+    for depth, name in enumerate(path):
+        start = _skip(text, at)
+        if text[start] != 0x7B:  # {
+            if text[start : start + 4] == b"null":
+                return _replaced(text, start, start + 4, _nested(path[depth:], value))
+            raise JsonTextError(f"{'/'.join(path[:depth])} is not an object.")
+        found = member(text, name, at)
+        if found is None:
+            first = text[_skip(text, start + 1)] == 0x7D
+            new = _nested(path[depth:], value)[1:-1] + (b"" if first else b",")
+            return _replaced(text, start + 1, start + 1, new)
+        if depth == len(path) - 1:
+            return _replaced(text, found.value, found.end, value)
+        at = found.value
+    raise JsonTextError("the path is empty")
+
+
+def remove_member(text: bytes, path: Sequence[str]) -> bytes:
+    """``text`` without the member at ``path``, and the comma that went with it."""
+    at = 0
+    for name in path[:-1]:
+        found = member(text, name, at)
+        if found is None or text[found.value] != 0x7B:
+            return text
+        at = found.value
+    previous_end = 0
+    for found in list(members(text, at)):
+        if found.name == path[-1]:
+            following = _skip(text, found.end)
+            if text[following] == 0x2C:
+                return remove_member(_replaced(text, found.start, following + 1, b""), path)
+            start = text.rindex(b",", 0, found.start) if previous_end else found.start
+            return remove_member(_replaced(text, start, found.end, b""), path)
+        previous_end = found.end
+    return text
+
+
+def _nested(path: Sequence[str], value: bytes) -> bytes:
+    for name in reversed(path):
+        value = b"{" + orjson.dumps(name) + b":" + value + b"}"
+    return value
+
+
+def _replaced(text: bytes, start: int, end: int, new: bytes) -> bytes:
+    return b"".join((text[:start], new, text[end:]))
+
+
+def _skip(text: bytes, at: int) -> int:
+    return _match_end(_SPACE, text, at)
+
+
+def _match_end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
+    found = pattern.match(text, at)
+    if found is None:
+        raise JsonTextError(f"The text is not JSON at byte {at}.")
+    return found.end()
+
+
+def _value_end(text: bytes, at: int) -> int:
+    first = text[at : at + 1]
+    if first == b'"':
+        return _match_end(_STRING, text, at)
+    if not first or first not in _OPEN:
+        return _match_end(_SCALAR, text, at)
+    depth = 0
+    for found in _BRACKETS.finditer(text, at):
+        token = found.group()
+        if token in (b"[", b"{"):
+            depth += 1
+        elif token in (b"]", b"}"):
+            depth -= 1
+            if not depth:
+                return found.end()
+    raise JsonTextError(f"The text is not JSON at byte {at}.")

@@ -1,0 +1,168 @@
+"""A request body as it is on the wire: its exact text, its value, and the pieces on record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import (
+    JsonTextError,
+    elements,
+    load,
+    remove_member,
+    set_member,
+    spans,
+)
+from remit.providers.wire.endpoint import Endpoint
+
+_LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
+
+
+class BodyError(InvalidInputError):
+    """A body that cannot be sent.
+
+    Args:
+        message: what is wrong; quotes nothing of the body.
+        param: the member at fault; ``None`` for all of the body.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A body in the pieces it is recorded in; together they are the body, byte for byte.
+
+    Attributes:
+        parameters: the body's text with ``[]`` in the place of each of the others.
+        pieces: by name on record, the exact text of each element of a list, or of the one value.
+        places: by name on record, the byte offset of its ``[]`` in ``parameters``.
+    """
+
+    parameters: bytes
+    pieces: dict[str, list[bytes] | bytes]
+    places: dict[str, int]
+
+
+@dataclass(slots=True)
+class Body:
+    """One request body.
+
+    Attributes:
+        raw: the exact text.
+        value: what it says.
+        changed: what was changed of the client's own text: JSON pointer, reason, and the text
+            before where it is short.
+    """
+
+    endpoint: Endpoint
+    raw: bytes
+    value: dict[str, Any]
+    changed: list[dict[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
+        """Read a body; only what costs depend on is judged here.
+
+        Raises:
+            BodyError: it is not a JSON object with a model and something to answer, or a limit of
+                its output is not a positive integer.
+        """
+        try:
+            value = load(raw)
+        except JsonTextError as error:
+            raise BodyError(error.message) from error
+        if type(value) is not dict:
+            raise BodyError("The body is not a JSON object.")
+        body = cls(endpoint, raw, value)
+        body._check()
+        return body
+
+    def _check(self) -> None:
+        value = self.value
+        model = value.get("model")
+        if type(model) is not str or not model.strip():
+            raise BodyError("model is missing, or is not a text.", "model")
+        asked = value.get(self.endpoint.prompt)
+        if self.endpoint.prompt == "messages" and (type(asked) is not list or not asked):
+            raise BodyError("messages is not a list with at least one message.", "messages")
+        for name in self.endpoint.output_limit:
+            limit = value.get(name)
+            if limit is not None and (type(limit) is not int or limit < 1):
+                raise BodyError(f"{name} is not a positive integer.", name)
+        if type(value.get("stream", False) or False) is not bool:
+            raise BodyError("stream is neither true nor false.", "stream")
+
+    @property
+    def model(self) -> str:
+        """As the client named it."""
+        name: str = self.value["model"]
+        return name
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is to come as a stream."""
+        return self.endpoint.streams and self.value.get("stream") is True
+
+    @property
+    def output_limit(self) -> int | None:
+        """Most output tokens of one answer, where the body says."""
+        for name in self.endpoint.output_limit:
+            limit = self.value.get(name)
+            if limit is not None:
+                return int(limit)
+        return None
+
+    def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
+        """This body with one value set, and the change noted."""
+        raw = set_member(self.raw, path, text)
+        return self._changed(raw, path, reason)
+
+    def without_member(self, path: tuple[str, ...], reason: str) -> Body:
+        """This body without one member, and the change noted; itself where it has none."""
+        raw = remove_member(self.raw, path)
+        return self if raw == self.raw else self._changed(raw, path, reason)
+
+    def _changed(self, raw: bytes, path: tuple[str, ...], reason: str) -> Body:
+        change = {"path": "/" + "/".join(path), "reason": reason}
+        before = spans(self.raw, path[:1]).get(path[0]) if len(path) == 1 else None
+        if before is not None and before[1] - before[0] <= _LONGEST_WAS:
+            change["was"] = self.raw[slice(*before)].decode()
+        return Body(self.endpoint, raw, load(raw), [*self.changed, change])
+
+    def cut(self) -> Cut:
+        """The pieces that the record keeps."""
+        raw, endpoint = self.raw, self.endpoint
+        names = {endpoint.prompt: "prompt", **{own: name for name, own in endpoint.parts.items()}}
+        found = spans(raw, tuple(names))
+        pieces: dict[str, list[bytes] | bytes] = {}
+        places: dict[str, int] = {}
+        rest: list[bytes] = []
+        done = size = 0
+        for name, (start, end) in sorted(found.items(), key=lambda item: item[1]):
+            text = raw[start:end]
+            listed = elements(text) if name == endpoint.prompt and text[:1] == b"[" else []
+            pieces[names[name]] = listed or text
+            rest += (raw[done:start], b"[]")
+            size += start - done
+            places[names[name]] = size
+            size += 2
+            done = end
+        return Cut(b"".join((*rest, raw[done:])), pieces, places)
+
+
+def join(
+    parameters: bytes, pieces: dict[str, list[bytes] | bytes], places: dict[str, int]
+) -> bytes:
+    """The body that was cut into these pieces."""
+    parts: list[bytes] = []
+    done = 0
+    for name, place in sorted(places.items(), key=lambda item: item[1]):
+        piece = pieces[name]
+        text = piece if isinstance(piece, bytes) else b"[" + b",".join(piece) + b"]"
+        parts += (parameters[done:place], text)
+        done = place + 2
+    return b"".join((*parts, parameters[done:]))

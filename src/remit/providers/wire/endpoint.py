@@ -1,0 +1,70 @@
+"""The endpoints of the providers' APIs: a row each (SPEC 4.0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Dialect = Literal["openai", "anthropic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One kind of call.
+
+    Attributes:
+        name: as the record's ``wire`` names it.
+        dialect: whose headers, errors and keys these are.
+        path: of the upstream's URL, after its base URL.
+        prompt: the body's member that asks: recorded element by element where it is a list.
+        parts: further members that calls repeat, recorded apart: by name on record, their name
+            in the body.
+        output_limit: members that bound the output, the first that is there counts.
+        streams: whether the answer may come as server-sent events.
+    """
+
+    name: str
+    dialect: Dialect
+    path: str
+    prompt: str = "messages"
+    parts: dict[str, str] = field(default_factory=dict)
+    output_limit: tuple[str, ...] = ()
+    streams: bool = False
+
+
+CHAT = Endpoint(
+    "openai.chat", "openai", "/chat/completions",
+    parts={"tools": "tools"},
+    output_limit=("max_completion_tokens", "max_tokens"),
+    streams=True,
+)  # fmt: skip
+RESPONSES = Endpoint(
+    "openai.responses", "openai", "/responses", "input",
+    parts={"system": "instructions", "tools": "tools"},
+    output_limit=("max_output_tokens",),
+    streams=True,
+)  # fmt: skip
+MESSAGES = Endpoint(
+    "anthropic.messages", "anthropic", "/v1/messages",
+    parts={"system": "system", "tools": "tools"},
+    output_limit=("max_tokens",),
+    streams=True,
+)  # fmt: skip
+COMPLETIONS = Endpoint(
+    "openai.completions", "openai", "/completions", "prompt",
+    output_limit=("max_tokens",),
+    streams=True,
+)  # fmt: skip
+EMBEDDINGS = Endpoint("openai.embeddings", "openai", "/embeddings", "input")
+MODERATIONS = Endpoint("openai.moderations", "openai", "/moderations", "input")
+RERANK = Endpoint("openai.rerank", "openai", "/rerank", "documents")
+IMAGES = Endpoint("openai.images", "openai", "/images/generations", "prompt", streams=True)
+SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=True)
+
+ENDPOINTS = {
+    endpoint.name: endpoint
+    for endpoint in (
+        CHAT, RESPONSES, MESSAGES, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK, IMAGES, SPEECH,
+    )
+}  # fmt: skip
+"""By name, every endpoint whose body is JSON."""

@@ -1,0 +1,119 @@
+"""Exact JSON text: cut and spliced, and not a byte else changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.kernel import json_text
+from remit.kernel.json_text import (
+    JsonTextError,
+    elements,
+    load,
+    member,
+    members,
+    remove_member,
+    set_member,
+    spans,
+)
+
+_SPACE = st.text(" \t\n\r", max_size=3).map(str.encode)
+_SCALARS = (
+    st.sampled_from([b"1.0", b"1e3", b"123456789012345678901234567890", b"-0", b"true", b"null"])
+    | st.text(max_size=6).map(lambda text: json.dumps(text).encode())
+    | st.sampled_from([b'"\\ud800"', b'"\\u0041\\/"', b'"]},{["', b'"\\\\"', b'"\\""'])
+)
+
+
+def _listed(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    spaced = st.tuples(_SPACE, inner, _SPACE).map(b"".join)
+    return st.lists(spaced, max_size=4).map(lambda parts: b"[" + b",".join(parts) + b"]")
+
+
+_NAMES = st.sampled_from(["a", "b", "messages", "x y", "\\u0061", "m/~"])
+
+
+def _object(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    pair = st.tuples(_SPACE, _NAMES, _SPACE, _SPACE, inner, _SPACE).map(
+        lambda p: p[0] + b'"' + p[1].encode() + b'"' + p[2] + b":" + p[3] + p[4] + p[5]
+    )
+    return st.lists(pair, max_size=4).map(lambda parts: b"{" + b",".join(parts) + b"}")
+
+
+_JSON = st.recursive(_SCALARS, lambda inner: _listed(inner) | _object(inner), max_leaves=12)
+
+
+def _plain(value: Any) -> Any:
+    """Equal where JSON says the same, whichever reader read it."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+@given(_listed(_JSON))
+def test_elements_are_the_array_and_nothing_else(array: bytes) -> None:
+    found = elements(array)
+    assert found == json_text._scanned_elements(array)
+    assert [_plain(load(item)) for item in found] == _plain(load(array))
+    if found:
+        assert b"[" + b",".join(found) + b"]" == array
+
+
+@given(_SPACE, _object(_JSON), _SPACE)
+def test_members_are_where_they_are_said_to_be(before: bytes, body: bytes, after: bytes) -> None:
+    text = before + body + after
+    found = {item.name: text[item.value : item.end] for item in members(text)}
+    assert {name: _plain(load(value)) for name, value in found.items()} == _plain(load(text))
+    for name, (start, end) in spans(text, tuple(found)).items():
+        assert text[start:end] == found[name]
+        assert (last := member(text, name)) is not None
+        assert (last.value, last.end) == (start, end)
+
+
+@given(_object(_JSON), _NAMES, st.sampled_from([b"7", b'"new"', b"{}"]))
+def test_a_member_set_is_the_only_change(text: bytes, name: str, value: bytes) -> None:
+    name = json.loads(f'"{name}"')
+    changed = set_member(text, (name,), value)
+    assert _plain(load(changed)) == {**_plain(load(text)), name: _plain(load(value))}
+    place = member(text, name)
+    if place is not None:
+        assert changed == text[: place.value] + value + text[place.end :]
+    else:
+        assert changed.replace(value, b"", 1).count(b",") - text.count(b",") <= 1
+
+
+@given(_object(_JSON), _NAMES)
+def test_a_member_removed_is_gone_and_all_else_stays(text: bytes, name: str) -> None:
+    name = json.loads(f'"{name}"')
+    expected = _plain(load(text))
+    expected.pop(name, None)
+    assert _plain(load(remove_member(text, (name,)))) == expected
+
+
+def test_members_are_set_deep_within() -> None:
+    path = ("stream_options", "include_usage")
+    assert (
+        set_member(b'{"a":1}', path, b"true") == b'{"stream_options":{"include_usage":true},"a":1}'
+    )
+    assert set_member(b'{"stream_options": {}}', path, b"true") == (
+        b'{"stream_options": {"include_usage":true}}'
+    )
+    assert set_member(b'{"stream_options": null}', path, b"true") == (
+        b'{"stream_options": {"include_usage":true}}'
+    )
+    with pytest.raises(JsonTextError):
+        set_member(b'{"stream_options": 3}', path, b"true")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"nul", b"[1,]", b"NaN", b'{"a":Infinity}', b'"\xff"', b"[" * 100_000]
+)
+def test_what_is_not_json_is_said_to_be_none(text: bytes) -> None:
+    with pytest.raises(JsonTextError):
+        load(text)

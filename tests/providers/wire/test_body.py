@@ -1,0 +1,83 @@
+"""Bodies as they are on the wire: read, changed, cut for the record and joined again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.providers.wire.body import Body, BodyError, join
+from remit.providers.wire.endpoint import CHAT, EMBEDDINGS, MESSAGES, RESPONSES
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_MESSAGES = st.lists(_VALUES, min_size=1, max_size=4)
+
+
+@given(_MESSAGES, st.dictionaries(st.sampled_from(["system", "tools", "x", "y"]), _VALUES),
+       st.sampled_from([None, 1]), st.booleans())  # fmt: skip
+def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -> None:  # type: ignore[no-untyped-def]
+    raw = json.dumps(
+        {**more, "messages": messages, "model": "m"}, indent=indent, ensure_ascii=ascii_only
+    ).encode("utf-8", "surrogatepass")
+    try:
+        body = Body.read(MESSAGES, raw)
+    except BodyError:
+        return
+    cut = body.cut()
+    assert join(cut.parameters, cut.pieces, cut.places) == raw
+    assert len(cut.pieces["prompt"]) == len(messages)
+    rest = json.loads(cut.parameters)
+    assert rest["messages"] == []
+    assert rest.get("x") == more.get("x")
+
+
+@pytest.mark.parametrize("raw", [
+    b'{"model":"m","input":"hello","instructions":"be brief"}',
+    b' {"input" : [ ] ,"model":"m"}\n',
+    b'{"model":"m","metadata":{"input":["x"]},"input":["x"]}',
+    b'{"model":"m","input":[["x"]],"input":["x"],"x":[["x"]]}',
+    b'{"model":"m","input":[{"content":"\\ud800"}, 2]}',
+    b'{"model":"m"}',
+])  # fmt: skip
+def test_odd_bodies_are_joined_byte_for_byte(raw: bytes) -> None:
+    cut = Body.read(RESPONSES, raw).cut()
+    assert join(cut.parameters, cut.pieces, cut.places) == raw
+    assert "input" not in json.loads(cut.parameters) or json.loads(cut.parameters)["input"] == []
+
+
+def test_a_change_is_noted_and_leaves_every_other_byte() -> None:
+    raw = b'{ "model":"openai/gpt-x" , "messages":[{"role":"user","content":1.0}], "seed":1e3 }'
+    body = Body.read(CHAT, raw).with_member(("model",), b'"gpt-x"', "the provider's own name")
+    assert body.raw == raw.replace(b"openai/", b"")
+    assert body.changed == [
+        {"path": "/model", "reason": "the provider's own name", "was": '"openai/gpt-x"'}
+    ]
+    assert body.without_member(("nothing",), "") is body
+    assert body.without_member(("seed",), "no seeds").changed[1]["path"] == "/seed"
+
+
+@pytest.mark.parametrize(("raw", "param"), [
+    (b"[]", None), (b"{", None), (b'{"messages":[1]}', "model"),
+    (b'{"model":7,"messages":[1]}', "model"), (b'{"model":"m","messages":"x"}', "messages"),
+    (b'{"model":"m","messages":[]}', "messages"),
+    (b'{"model":"m","messages":[1],"max_tokens":0}', "max_tokens"),
+    (b'{"model":"m","messages":[1],"max_tokens":"9"}', "max_tokens"),
+    (b'{"model":"m","messages":[1],"max_completion_tokens":1.5}', "max_completion_tokens"),
+    (b'{"model":"m","messages":[1],"stream":"yes"}', "stream"),
+])  # fmt: skip
+def test_what_costs_depend_on_is_checked(raw: bytes, param: str | None) -> None:
+    with pytest.raises(BodyError) as error:
+        Body.read(CHAT, raw)
+    assert error.value.param == param
+
+
+def test_an_endpoint_without_streams_never_streams() -> None:
+    assert not Body.read(EMBEDDINGS, b'{"model":"m","input":"x","stream":true}').stream
