@@ -105,8 +105,8 @@ def check_export(path: str, vkey: str, held: str) -> str:
         for item in told["contents"] + told["steps"]:
             mac, parent = item["commitment"], item.get("parent")
             if "erased" in item: gone[mac] = item["erased"]
-            elif "jcs" in item:
-                nonce, value = unbase64(item["nonce"], 32), item["jcs"].encode()
+            elif text := item.get("jcs", item.get("json")):  # JSON in RFC 8785's form, or in any
+                nonce, value = unbase64(item["nonce"], 32), text.encode()
                 values[scope, hmac.new(nonce, value, "sha256").hexdigest()] = len(value)
             need((scope, mac) in values or mac in gone, "content is missing, or another was put in")
             if parent:  # it is a step of a message list

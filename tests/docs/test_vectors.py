@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
-from remit.ledger import LedgerClient, erasure_digest
+from remit.ledger import Content, LedgerClient, erasure_digest
 from remit.ledger.content import EncodedValue, commit, encode_content, is_message_list, next_step
 from remit.ledger.entry import entry_id
 from remit.ledger.record import record_problem
@@ -149,7 +149,7 @@ def test_contents(number: int) -> None:
     nonce, encoded = bytes.fromhex(item["nonce_hex"]), item["jcs"].encode()
     assert nonce == sha256(f"nonce {number}".encode())
     assert canonical_json(item["value"]) == encoded
-    assert encode_content(item["value"], None) == EncodedValue.of(encoded)
+    assert encode_content(Content(item["value"])) == (EncodedValue.of(encoded), "")
     assert len(encoded) == item["bytes"]
     mac = hmac.new(nonce, encoded, hashlib.sha256).hexdigest()
     assert commit(nonce, encoded) == mac == item["commitment"]

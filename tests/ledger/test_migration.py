@@ -1,4 +1,4 @@
-"""A ledger made by the first version, opened by this one."""
+"""Ledgers made by earlier versions, opened by this one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from remit.ledger import Erased, LedgerClient
+from remit.ledger import Content, Erased, LedgerClient, LedgerEntry
 from tests.support.stores import conversation, outside
 
 _MADE = Path(__file__).with_name("layout1.db.gz")
 """Written by version 0.1.0: two conversations, an erased answer, a reason that is content, and
 300 notes."""
+
+_LAYOUT_3 = Path(__file__).with_name("layout3.db.gz"), Path(__file__).with_name("layout3.sql.gz")
+"""Of layout 3, on SQLite and as statements for PostgreSQL: a conversation of four turns, a reason
+that was erased, and the owner of a session."""
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def test_records_stay_and_everything_works(old: Path, tmp_path: Path) -> None:
         assert copy.verify().verified
     after = outside(str(old), "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
     assert after[: len(before)] == before
-    assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [2, 3]
+    assert [row[0] for row in outside(str(old), "SELECT version FROM migrations")] == [2, 3, 4]
 
 
 def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
@@ -73,3 +77,31 @@ def test_damage_from_before_is_still_found(old: Path) -> None:
         report = client.verify()
     assert {problem.kind for problem in report.problems} >= {"messages", "unreadable"}
     assert report.first_bad_seq == 1
+
+
+def test_a_ledger_of_layout_3_goes_on_in_this_one(target: str) -> None:
+    file, statements = _LAYOUT_3
+    if "://" in target:
+        outside(target, *gzip.decompress(statements.read_bytes()).decode().split(";\n"))
+    else:
+        Path(target).write_bytes(gzip.decompress(file.read_bytes()))
+    before = outside(target, "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
+    assert outside(target, "SELECT max(version) FROM migrations") == [(3,)]
+    with LedgerClient(target) as client:
+        report = client.verify()
+        assert report.verified, report.problems
+        assert (report.entries, report.erased) == (6, 1)
+        assert client.read("LED-00000003").metadata["prompt"][1]["content"] == "answer 0 of SES-A"
+        client.write(
+            LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A",
+                                                      "answer": Content.exact(b" 1.0 ")})
+        )  # fmt: skip
+        client.transact(
+            lambda tx: tx.execute("INSERT INTO response_ids VALUES ('resp_1', 'k', 's', 'e')")
+        )
+        assert client.select("SELECT owner FROM session_owners") == [("key-1",)]
+        assert client.verify().verified
+    assert outside(target, "SELECT * FROM response_ids") == [("resp_1", "k", "s", "e")]
+    after = outside(target, "SELECT seq, entry_hash, record FROM entries ORDER BY seq")
+    assert after[: len(before)] == before
+    assert outside(target, "SELECT max(version) FROM migrations") == [(4,)]

@@ -1,7 +1,7 @@
 """The append-only record: one ledger, its format, its stores, its verification (SPEC 3)."""
 
 from remit.ledger.client import LedgerClient
-from remit.ledger.content import Content, Erased, content
+from remit.ledger.content import Content, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
 from remit.ledger.errors import (
@@ -25,6 +25,7 @@ from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, Progress, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
 from remit.ledger.store import Stage, Transaction
+from remit.ledger.wire import wire_body
 
 __all__ = [
     "EVENTS",
@@ -34,6 +35,7 @@ __all__ = [
     "ErasureError",
     "ErasureReport",
     "Event",
+    "ExactText",
     "ExportFormatError",
     "LedgerClient",
     "LedgerClosedError",
@@ -63,4 +65,5 @@ __all__ = [
     "open_root_ledger",
     "parse_entry_id",
     "utc_now",
+    "wire_body",
 ]

@@ -292,7 +292,7 @@ class Batch(ABC):
                 continue
             nonce = secrets.token_bytes(_NONCE_BYTES)
             commitment = commit(nonce, value.encoded)
-            stored = StoredValue.encode(value.encoded, self.compress_above)
+            stored = StoredValue.encode(value, self.compress_above)
             content_id = self.head.content_id + len(rows) + 1
             values[digest] = (content_id, commitment, nonce)
             rows.append(

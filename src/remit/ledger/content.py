@@ -3,24 +3,34 @@
 In a record a content value is represented by a commitment, an HMAC-SHA256 under a random nonce. The
 value and its nonce are kept beside the record, where lawful erasure can delete both and leave
 every hash and proof valid.
+
+What the HMAC covers is the value's RFC 8785 encoding, or, marked ``"form": "exact"``, a JSON text
+exactly as it was: of what came over a wire, and of values that RFC 8785 cannot carry.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import orjson
 
-from remit.kernel.canonical import canonical_json
+from remit.kernel.canonical import NotCanonicalError, canonical_json
+from remit.kernel.errors import InvalidInputError
 from remit.ledger.errors import LedgerFormatError
 
+EXACT = "exact"
+"""The ``form`` of a commitment over exact JSON text."""
+
 _HEX64 = re.compile(r"[0-9a-f]{64}")
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson would round an integer of more than 64 bits
+_DEEPEST = 200  # as deep as RFC 8785 values may be nested
 
 NO_STEP = "0" * 64
 """c₀ of every message list: 32 zero bytes, in hex."""
@@ -36,17 +46,38 @@ class Content:
     """Any JSON value marked as content.
 
     ``encoded`` may hold the canonical encoding of the value, or of each message of a message
-    list, when the caller has it already.
+    list, when the caller has it already. :meth:`exact` and :meth:`exact_list` give the JSON text
+    itself in the value's place.
     """
 
-    __slots__ = ("encoded", "value")
+    __slots__ = ("encoded", "form", "value")
 
-    def __init__(self, value: Any, encoded: bytes | list[bytes] | None = None) -> None:
+    def __init__(
+        self, value: Any, encoded: bytes | list[bytes] | None = None, form: str = ""
+    ) -> None:
         self.value = value
         self.encoded = encoded
+        self.form = form
+
+    @classmethod
+    def exact(cls, text: bytes) -> Self:
+        """A value given as its JSON text, which goes on record byte for byte.
+
+        The caller has made sure that ``text`` is valid JSON in UTF-8: it is not parsed. White
+        space around it, escapes of lone surrogates, any number and keys given twice stay.
+        """
+        return cls(None, text, EXACT)
+
+    @classmethod
+    def exact_list(cls, texts: Sequence[bytes]) -> Self:
+        """A list given as the JSON text of each element, committed to like a list of messages.
+
+        Without an element it is the exact text ``[]``.
+        """
+        return cls(None, list(texts), EXACT) if texts else cls.exact(b"[]")
 
     def __repr__(self) -> str:
-        return f"Content({type(self.value).__name__})"
+        return f"Content({self.form or type(self.value).__name__})"
 
 
 def content(value: Any) -> Any:
@@ -73,44 +104,76 @@ class Erased:
         return f"[content erased under {self.erasure_id}]" if self.erasure_id else "[missing]"
 
 
+ExactText = bytes | list[bytes | Erased] | Erased
+"""Content as bytes: one value, or each message of a list."""
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedValue:
-    """A content value ready to be stored: its JCS bytes and the digest that finds it."""
+    """A content value ready to be stored.
+
+    Attributes:
+        encoded: what its commitment covers: its JCS encoding, or its exact JSON text.
+        digest: SHA-256 of that, which finds the value again.
+        is_exact: whether it is an exact JSON text.
+    """
 
     encoded: bytes
     digest: bytes
+    is_exact: bool = False
 
     @classmethod
-    def of(cls, encoded: bytes) -> EncodedValue:
-        """From a value's JCS encoding."""
-        return cls(encoded, hashlib.sha256(encoded).digest())
+    def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
+        """From a value's JCS encoding, or its exact JSON text."""
+        return cls(encoded, hashlib.sha256(encoded).digest(), is_exact)
+
+
+class Encoded(NamedTuple):
+    """What stands for a content value: one, or one for each message of a list; and its form."""
+
+    parts: EncodedValue | list[EncodedValue]
+    form: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A row's way of keeping a value: ``text`` or ``json``, with ``+zlib`` when large."""
+    """A row's way of keeping a value: ``text``, ``json``, ``exact``; ``+zlib`` when large."""
 
     codec: str
     value: str | bytes
 
     @classmethod
-    def encode(cls, encoded: bytes, compress_above: int) -> StoredValue:
-        """From a value's JCS encoding; compressed when longer than ``compress_above`` bytes."""
-        codec, text = "json", encoded
-        if encoded[:1] == b'"' and b"\\u0000" not in encoded:
-            codec, text = "text", orjson.loads(encoded).encode()
-        if len(text) > compress_above:
-            packed = zlib.compress(text, 1)
-            if len(packed) < len(text):
+    def encode(cls, value: EncodedValue, compress_above: int) -> StoredValue:
+        """From an encoded value; compressed when longer than ``compress_above`` bytes.
+
+        Raises:
+            InvalidInputError: an exact text is not JSON in UTF-8.
+        """
+        codec, data = "json", value.encoded
+        if value.is_exact:
+            codec = EXACT
+            if not data or b"\x00" in data:
+                raise InvalidInputError("An exact JSON text is empty, or holds a NUL character.")
+        elif data[:1] == b'"' and b"\\u0000" not in data:
+            codec, data = "text", orjson.loads(data).encode()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
+        if len(data) > compress_above:
+            packed = zlib.compress(data, 1)
+            if len(packed) < len(data):
                 return cls(f"{codec}+zlib", packed)
-        return cls(codec, text.decode())
+        return cls(codec, text)
 
     def decode(self) -> Any:
         """The value; raises :class:`LedgerFormatError` where the row cannot be read."""
         try:
             data = self._unpacked()
-            return data.decode() if self._is_text else orjson.loads(data)
-        except ValueError as error:
+            if self._is_text:
+                return data.decode()
+            return parse_exact(data) if self.is_exact else orjson.loads(data)
+        except (ValueError, RecursionError) as error:
             raise self._unreadable(error) from error
 
     def encoded(self) -> bytes:
@@ -123,28 +186,33 @@ class StoredValue:
             raise self._unreadable(error) from error
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it was kept as an exact JSON text."""
+        return self.codec.startswith(EXACT)
+
+    @property
     def _is_text(self) -> bool:
         return self.codec.startswith("text")
 
     def _unpacked(self) -> bytes:
         data = self.value.encode() if isinstance(self.value, str) else bytes(self.value)
-        if self.codec in ("text", "json"):
+        if self.codec in ("text", "json", "exact"):
             return data
-        if self.codec not in ("text+zlib", "json+zlib"):
+        if self.codec not in ("text+zlib", "json+zlib", "exact+zlib"):
             raise ValueError("unknown codec")
         try:
             return zlib.decompress(data)
         except zlib.error as error:
             raise ValueError(str(error)) from error
 
-    def _unreadable(self, error: ValueError) -> LedgerFormatError:
+    def _unreadable(self, error: Exception) -> LedgerFormatError:
         return LedgerFormatError(
             f"A stored content value (codec {self.codec!r}) cannot be read: {error}."
         )
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:
-    """HMAC-SHA256 of a value's JCS encoding under its nonce, as 64 hex digits."""
+    """HMAC-SHA256 of a value's encoding under its nonce, as 64 hex digits."""
     return hmac.digest(nonce, encoded, "sha256").hex()
 
 
@@ -165,14 +233,87 @@ def is_message_list(value: Any) -> bool:
     )
 
 
-def encode_content(
-    value: Any, known: bytes | list[bytes] | None
-) -> list[EncodedValue] | EncodedValue:
-    """The encoding of a content value: one, or one for each message of a list."""
-    if is_message_list(value):
-        parts = known if isinstance(known, list) else [canonical_json(item) for item in value]
-        return [EncodedValue.of(part) for part in parts]
-    return EncodedValue.of(known if isinstance(known, bytes) else canonical_json(value))
+def encode_content(content: Content) -> Encoded:
+    """What stands for a content value.
+
+    A value that RFC 8785 cannot carry is given as its exact JSON text; a list of messages then as
+    that of every message, of which most are the same bytes as their RFC 8785 encoding.
+
+    Raises:
+        NotCanonicalError: it has no JSON text either (NaN, a key that is no text, a foreign type).
+    """
+    known, form = content.encoded, content.form
+    if form == EXACT:
+        if isinstance(known, bytes):
+            return Encoded(EncodedValue.of(known, True), form)
+        return Encoded([EncodedValue.of(text, True) for text in known or ()], form)
+    if is_message_list(content.value):
+        if isinstance(known, list):
+            return Encoded([EncodedValue.of(part) for part in known], "")
+        parts = [_encode(item) for item in content.value]
+        return Encoded(parts, EXACT if any(part.is_exact for part in parts) else "")
+    part = EncodedValue.of(known) if isinstance(known, bytes) else _encode(content.value)
+    return Encoded(part, EXACT if part.is_exact else "")
+
+
+def _encode(value: Any) -> EncodedValue:
+    try:
+        return EncodedValue.of(canonical_json(value))
+    except NotCanonicalError:
+        if (text := _json_text(value)) is None:
+            raise
+        # A lone surrogate is what UTF-8 does not take; so replaced it is JSON's escape of it.
+        return EncodedValue.of(text.encode("utf-8", "backslashreplace"), True)
+
+
+def _json_text(value: Any) -> str | None:
+    """The JSON text of a value that RFC 8785 cannot carry; ``None`` where it has none either."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                if not all(isinstance(key, str) for key in item):
+                    return None
+                below.extend(item.values())
+            elif isinstance(item, (list, tuple)):
+                below.extend(item)
+        if not below:
+            break
+        level = below
+    else:
+        return None
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
+        )
+    except (TypeError, ValueError):  # a foreign type, NaN, more digits than Python writes
+        return None
+
+
+def parse_exact(text: bytes) -> Any:
+    """The value of an exact JSON text: integers exact, of keys given twice the last.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    if _LONG_NUMBER.search(text) is None:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # a lone surrogate, a number beyond every float, or deeper than it goes
+    return json.loads(text.decode(), parse_int=_integer, parse_constant=_no_constant)
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python converts
+        return float(digits)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -192,15 +333,15 @@ def is_commitment(value: Any) -> bool:
     """Whether a value is a well-formed commitment object."""
     if not isinstance(value, dict):
         return False
-    if value.keys() == {"$content", "bytes"}:
-        name, number = value["$content"], value["bytes"]
+    digits: Any
+    if "$content" in value:
+        name, number = value["$content"], value.get("bytes")
         digits = name[12:] if isinstance(name, str) and name.startswith("hmac-sha256:") else ""
-    elif value.keys() == {"$messages", "count"}:
-        digits, number = value["$messages"], value["count"]
     else:
-        return False
+        digits, number = value.get("$messages"), value.get("count")
     return (
-        isinstance(digits, str)
+        (len(value) == 2 or (len(value) == 3 and value.get("form") == EXACT))
+        and isinstance(digits, str)
         and _HEX64.fullmatch(digits) is not None
         and type(number) is int
         and number > 0

@@ -15,7 +15,6 @@ from typing import IO, Any, Literal
 
 import orjson
 
-from remit.kernel.canonical import canonical_json
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
@@ -288,10 +287,11 @@ class _Lines:
             if content_id <= self._last_content:
                 continue
             self._last_content = content_id
+            stored = StoredValue(codec, value)
             item = {
                 "commitment": commitment,
                 "nonce": base64.b64encode(nonce).decode(),
-                "jcs": canonical_json(StoredValue(codec, value).decode()).decode(),
+                "json" if stored.is_exact else "jcs": stored.encoded().decode(),
             }
             if content_id in subjects:
                 item["subjects"] = subjects[content_id]

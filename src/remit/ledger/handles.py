@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from remit.kernel.errors import InvalidInputError
+from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
 from remit.ledger.record import columns_of
@@ -33,6 +34,10 @@ class LedgerPort(Protocol):
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id."""
+        ...
+
+    def exact(self, entry_id: str) -> dict[str, ExactText]:
+        """The entry's content as bytes, by metadata key."""
         ...
 
     @property
@@ -99,6 +104,15 @@ class ScopedLedger:
         if not self._sees(entry):
             raise EntryNotFoundError(f"Tier {self._tier} sees no entry {entry_id!r}.")
         return entry
+
+    def exact(self, entry_id: str) -> dict[str, ExactText]:
+        """:meth:`LedgerClient.exact` of an entry that this tier may see.
+
+        Raises:
+            EntryNotFoundError: there is none that this tier may see.
+        """
+        self.read(entry_id)
+        return self._ledger.exact(entry_id)
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
         """:meth:`LedgerClient.query` over what this tier may see."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,15 @@ from typing import IO, Any
 import orjson
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.ledger.content import NO_STEP, StoredValue, commit, commitments_in, next_step
+from remit.ledger.content import (
+    NO_STEP,
+    EncodedValue,
+    StoredValue,
+    commit,
+    commitments_in,
+    next_step,
+    parse_exact,
+)
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import ExportFormatError, LedgerFormatError
@@ -190,7 +197,8 @@ class Import:
 
     def _content(self, scope: str, known: dict[str, int], item: dict[str, Any]) -> int:
         """Store a new value; returns its id."""
-        encoded = item["jcs"].encode()
+        is_exact = "jcs" not in item
+        encoded = item["json" if is_exact else "jcs"].encode()
         try:
             nonce = base64.b64decode(item["nonce"], validate=True)
         except binascii.Error as error:
@@ -200,18 +208,19 @@ class Import:
             len(nonce) == 32 and mac == item["commitment"] and mac not in known,
             "a content value does not match its commitment",
         )
-        _require(
-            canonical_json(orjson.loads(encoded)) == encoded,
-            "a content value is not in canonical form",
-        )
+        if is_exact:
+            parse_exact(encoded)
+        else:
+            _require(
+                canonical_json(orjson.loads(encoded)) == encoded,
+                "a content value is not in canonical form",
+            )
         self._contents += 1
         content_id = known[mac] = self._contents
-        stored = StoredValue.encode(encoded, self._tx.compress_above)
-        digest = hashlib.sha256(encoded).digest()
-        self._tx.restore(
-            "contents",
-            (content_id, mac, scope, digest, nonce, len(encoded), stored.codec, stored.value),
-        )
+        value = EncodedValue.of(encoded, is_exact)
+        stored = StoredValue.encode(value, self._tx.compress_above)
+        row = (content_id, mac, scope, value.digest, nonce, len(encoded))
+        self._tx.restore("contents", (*row, stored.codec, stored.value))
         for subject in item.get("subjects", ()):
             _require(isinstance(subject, str), "a subject is not a text")
             self._tx.restore("content_subjects", (subject, content_id))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
 
 from remit.kernel.errors import InvalidInputError
+from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import EntryNotFoundError
 from remit.ledger.reader import EntryRow, decode_record
@@ -60,6 +61,18 @@ class LedgerQueries:
     def read_record(self, entry_id: str) -> bytes:
         """The canonical record of an entry: the exact bytes that its hash covers."""
         return self._row(entry_id).record
+
+    def exact(self, entry_id: str) -> dict[str, ExactText]:
+        """The content of an entry as the bytes that its commitments cover, by metadata key.
+
+        Of exact content they are the JSON text as it was given, of a list that of each element;
+        of other content the RFC 8785 encoding. :class:`Erased` stands where it was erased.
+        Content below an object of the metadata is not in it.
+
+        Raises:
+            EntryNotFoundError: there is none.
+        """
+        return self._store.exact(self._row(entry_id))
 
     def read_all(self) -> list[LedgerEntry]:
         """All entries, in ledger order."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
 
-from remit.ledger.content import Erased, StoredValue, commitments_in, fill
+from remit.ledger.content import Erased, ExactText, StoredValue, commitments_in, fill
 from remit.ledger.entry import LedgerEntry, entry_id
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import record_problem
@@ -149,8 +149,24 @@ class Reader(ABC):
             for row, record in zip(rows, records, strict=True)
         ]
 
-    def _resolver(self, rows: Sequence[EntryRow], records: Sequence[dict[str, Any]]) -> Any:
-        """A function from a commitment object of these records to its value or its marker."""
+    def exact(self, row: EntryRow) -> dict[str, ExactText]:
+        """:meth:`~remit.ledger.queries.LedgerQueries.exact`."""
+        record = decode_record(row)
+        resolve = self._resolver([row], [record], StoredValue.encoded)
+        return {
+            key: resolve(item)
+            for key, item in record["metadata"].items()
+            if isinstance(item, dict) and ("$content" in item or "$messages" in item)
+        }
+
+    def _resolver(
+        self,
+        rows: Sequence[EntryRow],
+        records: Sequence[dict[str, Any]],
+        read: Callable[[StoredValue], Any] = StoredValue.decode,
+    ) -> Any:
+        """A function from a commitment object of these records to what ``read`` gives of its
+        value (of each message of a list), or its marker."""
         direct: dict[str, int] = {}
         lists: dict[str, MessageList] = {}
         with_values, with_lists = [], []
@@ -177,7 +193,7 @@ class Reader(ABC):
 
         def value(mac: str, content_id: int | None) -> Any:
             if content_id in stored:
-                return stored[content_id].decode()
+                return read(stored[content_id])
             return Erased(entry_id(erased[mac]) if mac in erased else None)
 
         def resolve(item: dict[str, Any]) -> Any:

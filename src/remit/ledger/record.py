@@ -16,7 +16,6 @@ import rfc8785
 from remit.kernel.canonical import (
     MAX_SAFE_INTEGER,
     NotCanonicalError,
-    canonical_json,
     encode_odd,
     is_fast,
     number,
@@ -27,6 +26,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import (
     Content,
     ContentText,
+    Encoded,
     EncodedValue,
     encode_content,
     is_commitment,
@@ -72,7 +72,7 @@ class _Slot:
 
     holder: Any
     key: Any
-    encoded: EncodedValue | list[EncodedValue]
+    encoded: Encoded
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def prepare(
     }
     if isinstance(entry.reason, ContentText):
         fields["reason"] = None
-        slots.append(_Slot(fields, "reason", EncodedValue.of(canonical_json(str(entry.reason)))))
+        slots.append(_Slot(fields, "reason", encode_content(Content(str(entry.reason)))))
     prepared = Prepared(fields, slots, fast, columns_of(fields), subject_id)
     for name, value in (
         ("event_type", entry.event_type),
@@ -166,11 +166,12 @@ def prepare(
     except TypeError as error:
         raise surrogate_error() from error
     for slot in slots:
-        if isinstance(slot.encoded, list):
-            prepared.values.update((item.digest, item) for item in slot.encoded)
+        parts = slot.encoded.parts
+        if isinstance(parts, list):
+            prepared.values.update((item.digest, item) for item in parts)
         else:
-            prepared.values[slot.encoded.digest] = slot.encoded
-            prepared.direct.add(slot.encoded.digest)
+            prepared.values[parts.digest] = parts
+            prepared.direct.add(parts.digest)
     return prepared
 
 
@@ -197,15 +198,17 @@ def seal(
     """
     fields = prepared.fields
     for slot in prepared.slots:
-        if isinstance(slot.encoded, list):
-            head = steps([commitments[item.digest] for item in slot.encoded])
-            slot.holder[slot.key] = {"$messages": head, "count": len(slot.encoded)}
+        parts, form = slot.encoded
+        commitment: dict[str, Any]
+        if isinstance(parts, list):
+            head = steps([commitments[item.digest] for item in parts])
+            commitment = {"$messages": head, "count": len(parts)}
         else:
-            mac = commitments[slot.encoded.digest]
-            slot.holder[slot.key] = {
-                "$content": f"hmac-sha256:{mac}",
-                "bytes": len(slot.encoded.encoded),
-            }
+            mac = commitments[parts.digest]
+            commitment = {"$content": f"hmac-sha256:{mac}", "bytes": len(parts.encoded)}
+        if form:
+            commitment["form"] = form
+        slot.holder[slot.key] = commitment
     fields["seq"] = seq
     fields["id"] = entry_id(seq)
     fields["timestamp"] = timestamp
@@ -337,11 +340,11 @@ def _extract(value: Any, keys: Collection[str], slots: list[_Slot], depth: int) 
         kind = type(item)
         if kind is Content:
             copy[key] = None
-            slots.append(_Slot(copy, key, encode_content(item.value, item.encoded)))
+            slots.append(_Slot(copy, key, encode_content(item)))
         elif kind is ContentText or key in keys:
             copy[key] = None
             plain = str(item) if kind is ContentText else item
-            slots.append(_Slot(copy, key, encode_content(plain, None)))
+            slots.append(_Slot(copy, key, encode_content(Content(plain))))
         elif kind is str or item is None or kind is bool:
             copy[key] = item
         elif kind is int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from remit.ledger.record import INDEXED
 
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *INDEXED)
@@ -238,7 +238,16 @@ CREATE TABLE IF NOT EXISTS thoughts (
 );
 """
 
-_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE}
+_RESPONSES = """
+CREATE TABLE response_ids (
+    response_id TEXT NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    entry_id TEXT NOT NULL
+);
+"""
+
+_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES}
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
@@ -289,5 +298,5 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
 TABLES = _tables(1, 2)
 """The tables of the record, and of content, tree and checkpoints."""
 
-STATE_TABLES = _tables(3)
+STATE_TABLES = _tables(3, 4)
 """The tables of state beside the record."""

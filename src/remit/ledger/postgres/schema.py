@@ -81,6 +81,7 @@ _LATER_COLUMNS = "".join(
 MIGRATIONS: dict[int, str] = {
     2: declare(POSTGRES, 1, 2) + _NATIVE,
     3: declare(POSTGRES, 3) + _LATER_COLUMNS,
+    4: declare(POSTGRES, 4),
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""

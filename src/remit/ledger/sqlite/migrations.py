@@ -183,5 +183,9 @@ def _plant_tree(connection: sqlite3.Connection) -> None:
         )
 
 
-_STEPS = {2: _number_contents, 3: _declare_state}
+def _declare_responses(connection: sqlite3.Connection) -> None:
+    _run(connection, declare(SQLITE, 4))
+
+
+_STEPS = {2: _number_contents, 3: _declare_state, 4: _declare_responses}
 """By layout version, what leads to it from the one before."""

@@ -1,0 +1,342 @@
+"""Content on record as exact JSON text, on both stores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import (
+    Content,
+    EntryNotFoundError,
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerError,
+    LedgerFormatError,
+    wire_body,
+)
+from remit.ledger import content as marked
+from tests.support.stores import SIGNER, files_hold, outside
+
+STANDALONE = Path(__file__).parents[2] / "docs/verify_standalone.py"
+ODD = [
+    b'"\\ud800"',
+    b'{"a":1,"a":[2]}',
+    b" 1.50e+2 ",
+    b"-0",
+    b"1e999",
+    b"9007199254740993",
+    b"[123456789012345678901234567890]",
+    b"1" * 5000,
+    b'"\\u0041\\u0000\\/"',
+    b'\n{ "z" : null,\t"a": "\xc3\xa9" }',
+    b'{"$content":"hmac","$messages":1}',
+    b"[" * 150 + b"]" * 150,
+]
+
+
+def entry(**metadata: Any) -> LedgerEntry:
+    return LedgerEntry("EXCHANGE", "S", "D", "r", metadata=metadata)
+
+
+# -- writing and reading ---------------------------------------------------------------------------
+
+
+def test_exact_texts_are_marked_and_kept_byte_for_byte(ledger: LedgerClient) -> None:
+    said = [b' {"role": "user"}', b'\n{"type":"x"} ']
+    entry_id = ledger.write(
+        entry(session_id="A", answer=Content.exact(said[1]), prompt=Content.exact_list(said), n=1)
+    )
+    record = json.loads(ledger.read_record(entry_id))["metadata"]
+    assert record["answer"].keys() == {"$content", "bytes", "form"}
+    assert record["answer"]["bytes"] == len(said[1])
+    assert record["prompt"].keys() == {"$messages", "count", "form"}
+    assert {record["answer"]["form"], record["prompt"]["form"]} == {"exact"}
+    assert rfc8785.dumps(json.loads(ledger.read_record(entry_id))) == ledger.read_record(entry_id)
+    assert ledger.exact(entry_id) == {"answer": said[1], "prompt": said}
+    assert ledger.read(entry_id).metadata == {
+        "session_id": "A", "answer": {"type": "x"}, "prompt": [{"role": "user"}, {"type": "x"}],
+        "n": 1,
+    }  # fmt: skip
+    assert ledger.verify().verified
+    with pytest.raises(EntryNotFoundError):
+        ledger.exact("LED-000000ff")
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_every_odd_text_is_read_back(ledger: LedgerClient, text: bytes) -> None:
+    entry_id = ledger.write(entry(answer=Content.exact(text), prompt=Content.exact_list([text])))
+    assert ledger.exact(entry_id) == {"answer": text, "prompt": [text]}
+    try:
+        expected = json.loads(text)
+    except ValueError:  # more digits than Python converts
+        expected = float("inf")
+    metadata = ledger.read(entry_id).metadata
+    assert metadata == {"answer": expected, "prompt": [expected]}
+    assert ledger.verify().verified
+
+
+def test_a_list_without_elements_is_an_exact_text(ledger: LedgerClient) -> None:
+    entry_id = ledger.write(entry(prompt=Content.exact_list([])))
+    assert ledger.exact(entry_id) == {"prompt": b"[]"}
+    assert ledger.read(entry_id).metadata == {"prompt": []}
+
+
+def test_equal_texts_of_a_session_share_one_row(ledger: LedgerClient) -> None:
+    one, two = b'{"role":"user","content":"hi"}', b'{"content":"hi","role":"user"}'
+    for number in range(5):
+        ledger.write(entry(session_id="A", answer=Content.exact(one), n=number))
+        ledger.write(entry(session_id="A", prompt=Content.exact_list([one, one, two]), n=number))
+        # What RFC 8785 encodes to the same bytes is the same value.
+        ledger.write(entry(session_id="A", prompt=[json.loads(two)], n=number))
+    ledger.write(entry(session_id="B", answer=Content.exact(one)))
+    assert ledger.select("SELECT scope, count(*) FROM contents GROUP BY scope ORDER BY scope") == [
+        ("s:A", 2), ("s:B", 1),
+    ]  # fmt: skip
+    assert len(ledger.select("SELECT 1 FROM message_steps")) == 4
+    assert ledger.verify().verified
+
+
+def test_what_rfc_8785_cannot_carry_is_recorded_as_its_exact_text(ledger: LedgerClient) -> None:
+    prompt = [{"role": "user", "content": "plain"}, {"role": "user", "content": "\ud800 \u00e9"}]
+    arguments = {"b": 2**63, "a": 1e17, "deep": [{"text": "\udfff"}]}
+    entry_id = ledger.write(
+        LedgerEntry("E", "S", "D", marked("because \udc80"),
+                    metadata={"prompt": prompt, "arguments": arguments, "x": Content(10**30)})
+    )  # fmt: skip
+    read = ledger.read(entry_id)
+    assert read.reason == "because \udc80"
+    assert read.metadata == {"prompt": prompt, "arguments": arguments, "x": 10**30}
+    assert ledger.exact(entry_id) == {
+        "prompt": [b'{"content":"plain","role":"user"}',
+                   b'{"content":"\\ud800 \xc3\xa9","role":"user"}'],
+        "arguments": b'{"a":1e+17,"b":9223372036854775808,"deep":[{"text":"\\udfff"}]}',
+        "x": b"1000000000000000000000000000000",
+    }  # fmt: skip
+    metadata = json.loads(ledger.read_record(entry_id))["metadata"]
+    assert all(item["form"] == "exact" for item in metadata.values())
+    assert ledger.verify().verified
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), [2**60, float("inf")], {1: 2**60}, {"a": [2**60, b"x"]}, {"\ud800": {2: 1}}],
+)
+def test_what_json_does_not_have_stays_refused(ledger: LedgerClient, value: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        ledger.write(entry(prompt=value))
+    assert ledger.count() == 0
+
+
+@pytest.mark.parametrize("text", [b"", b'"\x00"', b'"\xff"'])
+def test_a_text_that_cannot_be_stored_is_refused_alone(ledger: LedgerClient, text: bytes) -> None:
+    with pytest.raises(InvalidInputError):
+        ledger.write(entry(answer=Content.exact(text)))
+    ledger.write(entry(answer=Content.exact(b"1")))
+    assert ledger.verify().verified
+    assert ledger.count() == 1
+
+
+def test_a_tier_gets_the_exact_texts_that_it_may_see(ledger: LedgerClient) -> None:
+    mine = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    own = mine.write(entry(answer=Content.exact(b" 1 ")))
+    other = ledger.write(entry(answer=Content.exact(b"2"), scope={"tier": "hot"}))
+    assert mine.exact(own) == {"answer": b" 1 "}
+    with pytest.raises(EntryNotFoundError):
+        mine.exact(other)
+
+
+# -- the body of a call ----------------------------------------------------------------------------
+
+
+def test_a_body_is_put_together_again(ledger: LedgerClient) -> None:
+    body = b'{"model" : "m","messages":[ {"role":"user"}\n, 1 ], "tools":[\t{}], "n":2}'
+    parameters = b'{"model" : "m","messages":[], "tools":[], "n":2}'
+    cut = {"tools": parameters.index(b'[], "n'), "prompt": parameters.index(b"[]")}
+    entry_id = ledger.write(
+        entry(
+            prompt=Content.exact_list([b' {"role":"user"}\n', b" 1 "]),
+            tools=Content.exact(b"[\t{}]"),
+            parameters=Content.exact(parameters),
+            cut=cut,
+        )
+    )
+    texts = ledger.exact(entry_id)
+    assert wire_body(texts, ledger.read(entry_id).metadata["cut"]) == body
+    with pytest.raises(LedgerFormatError, match="no place for tools"):
+        wire_body(texts, {"tools": 3})
+    with pytest.raises(LedgerFormatError, match="no system"):
+        wire_body(texts, {"system": cut["prompt"]})
+    with pytest.raises(LedgerFormatError, match="no parameters"):
+        wire_body({}, {})
+    ledger.erase(entry_id, reason="r")
+    with pytest.raises(LedgerError, match="erased under LED-00000001"):
+        wire_body(ledger.exact(entry_id), cut)
+
+
+# -- tampering, erasing, searching -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "value = replace(value, 'Main Street', 'Main street')",
+        "value = replace(value, ' : ', ':')",
+        "value = replace(value, '\"a\":1,', '')",
+        "codec = 'text'",
+        "bytes = bytes - 1",
+    ],
+)
+def test_a_byte_that_was_changed_is_found(target: str, change: str) -> None:
+    with LedgerClient(target) as client:
+        client.write(entry(n=1))
+        client.write(entry(session_id="A", answer=Content.exact(b'{"a":1,"a" : "Main Street 1"}')))
+        assert client.verify().verified
+    outside(target, f"UPDATE contents SET {change}")
+    with LedgerClient(target) as client:
+        report = client.verify()
+    assert not report.verified
+    assert report.first_bad_seq == 1
+
+
+def test_erased_and_found_by_words_like_any_content(target: str, tmp_path: Path) -> None:
+    with LedgerClient(target) as client:
+        said = [b'{"role":"user","content":"I live in Main \\u0053treet, of course"}']
+        first = client.write(
+            entry(session_id="A", prompt=Content.exact_list(said)), subject_id="person-1"
+        )
+        quoting = client.write(
+            entry(session_id="A", answer=Content.exact(
+                b'{"text": "You said: I live in Main Street, of course."}'))
+        )  # fmt: skip
+        kept = client.write(entry(session_id="A", answer=Content.exact(b'" something else "')))
+        assert [item.id for item in client.query(text='"main street"')] == [first, quoting]
+        client.erase(first, reason="request")
+        assert client.exact(first) == {"prompt": [Erased("LED-00000003")]}
+        assert client.exact(quoting) == {"answer": Erased("LED-00000003")}
+        assert client.exact(kept) == {"answer": b'" something else "'}
+        assert not list(client.query(text="street"))
+        report = client.verify()
+        assert report.verified, report.problems
+        client.compact()
+    if "://" not in target:
+        assert not files_hold(tmp_path, "treet, of course")
+
+
+def test_a_long_text_is_compressed_and_exact(target: str) -> None:
+    text = b' {"text":"' + b"word \\ud800 " * 5000 + b'"} '
+    with LedgerClient(target) as client:
+        entry_id = client.write(entry(session_id="A", answer=Content.exact(text)))
+        assert client.exact(entry_id) == {"answer": text}
+        assert client.read(entry_id).metadata["answer"] == json.loads(text)
+        assert client.verify().verified
+
+
+# -- any JSON text ---------------------------------------------------------------------------------
+
+_SPACE = st.text(" \t\r\n", max_size=3)
+_STRING = st.lists(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"], exclude_characters='"\\', min_codepoint=32),
+        st.sampled_from(['\\"', "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t"]),
+        st.integers(0, 0xFFFF).map("\\u{:04x}".format),
+    ),
+    max_size=8,
+).map(lambda parts: f'"{"".join(parts)}"')
+_NUMBER = st.from_regex(
+    r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", fullmatch=True
+)
+
+
+def _around(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(_SPACE, texts, _SPACE).map("".join)
+
+
+_TEXT = st.recursive(
+    _around(st.one_of(_STRING, _NUMBER, st.sampled_from(["null", "true", "false"]))),
+    lambda inner: _around(
+        st.one_of(
+            st.lists(inner, max_size=4).map(lambda items: f"[{','.join(items)}]"),
+            st.lists(st.tuples(_SPACE, _STRING, _SPACE, inner), max_size=4).map(
+                lambda items: "{" + ",".join(f"{a}{k}{b}:{v}" for a, k, b, v in items) + "}"
+            ),
+        )
+    ),
+    max_leaves=8,
+).map(str.encode)
+
+
+@given(
+    told=st.lists(
+        st.tuples(st.sampled_from(["A", "B", ""]), _TEXT, st.lists(_TEXT, max_size=3)), max_size=5
+    )
+)
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_any_json_text_is_kept_byte_for_byte(
+    target: str, tmp_path: Path, told: list[tuple[str, bytes, list[bytes]]]
+) -> None:
+    kept: dict[str, dict[str, Any]] = {}
+    with LedgerClient(target, signer=SIGNER) as client:
+        for session, answer, prompt in told:
+            metadata = {"answer": Content.exact(answer), "prompt": Content.exact_list(prompt)}
+            entry_id = client.write(entry(session_id=session, **metadata))
+            kept[entry_id] = {"answer": answer, "prompt": prompt or b"[]"}
+        for entry_id, texts in kept.items():
+            assert client.exact(entry_id) == texts
+            read = client.read(entry_id).metadata
+            assert read["answer"] == json.loads(texts["answer"])
+            if isinstance(texts["prompt"], list):
+                assert read["prompt"] == [json.loads(text) for text in texts["prompt"]]
+        report = client.verify()
+        assert report.verified, report.problems
+        client.export(tmp_path / "all.jsonl")
+    with LedgerClient(tmp_path / "copy.db", signer=SIGNER) as copy:
+        copy.import_jsonl(tmp_path / "all.jsonl", key=SIGNER.verifier_key)
+        assert copy.verify().verified
+        for entry_id, texts in kept.items():
+            assert copy.exact(entry_id) == texts
+        copy.export(tmp_path / "again.jsonl")
+    first, again = (
+        (tmp_path / name).read_bytes().split(b"\n", 1)[1] for name in ("all.jsonl", "again.jsonl")
+    )
+    assert first == again
+    for name in ("copy.db", "copy.db-wal", "copy.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+
+
+def test_exports_carry_exact_texts(target: str, tmp_path: Path) -> None:
+    key = str(SIGNER.verifier_key)
+    with LedgerClient(target, signer=SIGNER) as client:
+        for text in ODD:
+            client.write(entry(session_id="A", answer=Content.exact(text),
+                               prompt=Content.exact_list([text, text])))  # fmt: skip
+        client.erase("LED-00000000", reason="r")
+        client.export(tmp_path / "all.jsonl")
+        client.export(tmp_path / "tiles", format="tiles")
+        client.export(tmp_path / "all.parquet", format="parquet")
+    told = [json.loads(line) for line in (tmp_path / "all.jsonl").read_bytes().splitlines()]
+    assert [line["contents"][0]["json"].encode() for line in told[2:-1]] == ODD[1:]
+    run = [sys.executable, str(STANDALONE), str(tmp_path / "all.jsonl"), "--key", key]
+    assert subprocess.run(run, check=False, capture_output=True).returncode == 0
+    told[2]["contents"][0]["json"] += " "
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in told))
+    done = subprocess.run(run, check=False, capture_output=True, text=True)
+    assert "seq 1): content is missing, or another was put in" in done.stderr
+    with (
+        LedgerClient(tmp_path / "copy.db") as copy,
+        pytest.raises(LedgerError, match="does not match its commitment"),
+    ):
+        copy.import_jsonl(tmp_path / "all.jsonl")
