@@ -22,7 +22,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
 from remit.ledger import Content, LedgerClient, erasure_digest
-from remit.ledger.content import EncodedValue, commit, encode_content, is_message_list, next_step
+from remit.ledger.content import (
+    EncodedValue,
+    commit,
+    encode_content,
+    is_message_list,
+    next_step,
+    parse_exact,
+)
 from remit.ledger.entry import entry_id
 from remit.ledger.record import record_problem
 from remit.ledger.tlog import (
@@ -153,6 +160,32 @@ def test_contents(number: int) -> None:
     assert len(encoded) == item["bytes"]
     mac = hmac.new(nonce, encoded, hashlib.sha256).hexdigest()
     assert commit(nonce, encoded) == mac == item["commitment"]
+
+
+@pytest.mark.parametrize("number", range(len(V["exact"])))
+def test_exact_texts(number: int) -> None:
+    item = V["exact"][number]
+    nonce, text = bytes.fromhex(item["nonce_hex"]), item["json"].encode()
+    assert encode_content(Content.exact(text)) == (EncodedValue.of(text, True), "exact")
+    assert json.loads(text) == parse_exact(text)
+    assert len(text) == item["bytes"]
+    mac = hmac.new(nonce, text, hashlib.sha256).hexdigest()
+    assert commit(nonce, text) == mac == item["commitment"]
+
+
+def test_a_record_of_exact_texts() -> None:
+    fields, told = V["records"][3]["fields"], V["exact"]
+    step = bytes(32)
+    for item in told[:2]:
+        step = sha256(step + bytes.fromhex(item["commitment"]))
+    assert fields["metadata"]["prompt"] == {
+        "$messages": step.hex(), "count": 2, "form": "exact"
+    }  # fmt: skip
+    assert fields["reason"] == {
+        "$content": f"hmac-sha256:{told[2]['commitment']}",
+        "bytes": told[2]["bytes"],
+        "form": "exact",
+    }
 
 
 def test_messages() -> None:

@@ -66,8 +66,20 @@ def value(number: int, item: Any) -> dict[str, Any]:
     }
 
 
+def exact(number: int, text: str) -> dict[str, Any]:
+    encoded = text.encode()
+    mac = hmac.new(nonce(number), encoded, "sha256").hexdigest()
+    return {
+        "nonce_hex": nonce(number).hex(),
+        "json": text,
+        "bytes": len(encoded),
+        "commitment": mac,
+    }
+
+
 def single(told: dict[str, Any]) -> dict[str, Any]:
-    return {"$content": f"hmac-sha256:{told['commitment']}", "bytes": told["bytes"]}
+    form = {"form": "exact"} if "json" in told else {}
+    return {"$content": f"hmac-sha256:{told['commitment']}", "bytes": told["bytes"], **form}
 
 
 def steps(macs: list[str]) -> list[dict[str, str]]:
@@ -122,8 +134,24 @@ def contents() -> list[dict[str, Any]]:
     return [value(number, item) for number, item in enumerate(items)]
 
 
+EXACT = [
+    ' {"role": "user", "content": "What is a remit?"}',
+    '\n{"role":"user","n":1.50e+2,"n":9007199254740993}',
+    '"a lone surrogate: \\ud800, \u00e9, \\/"',
+]
+
+
+def exacts() -> list[dict[str, Any]]:
+    return [exact(20 + number, text) for number, text in enumerate(EXACT)]
+
+
+def exact_list(told: list[dict[str, Any]]) -> dict[str, Any]:
+    last = steps([item["commitment"] for item in told])[-1]["step"]
+    return {"$messages": last, "count": len(told), "form": "exact"}
+
+
 def records() -> list[dict[str, Any]]:
-    told = contents()
+    told, wire = contents(), exacts()
     conversation = steps([told[3]["commitment"], told[4]["commitment"]])
     numbers = [0, -1, 2**53 - 1, 0.5, 1e-7, 1e21, 333333333.3333333]
     return chained(
@@ -145,6 +173,12 @@ def records() -> list[dict[str, Any]]:
                     "prompt": {"$messages": conversation[-1]["step"], "count": 2},
                     "response": single(told[1]),
                 },
+            },
+            {
+                "event_type": "EXCHANGE",
+                "decision": "SUCCESS",
+                "reason": single(wire[2]),
+                "metadata": {"answer": single(wire[0]), "prompt": exact_list(wire[:2])},
             },
         ]
     )
@@ -206,7 +240,8 @@ def notes() -> dict[str, Any]:
 
 
 def export() -> list[dict[str, Any]]:
-    """Three notes of one session and one of none; the first answer is erased."""
+    """Three notes of one session and one of none; the first answer is erased. Then exact texts."""
+    wire = exacts()
     ask, answer, more, alone = (
         value(10, {"role": "user", "content": "Where do I live?"}),
         value(11, "Main Street 1"),
@@ -246,12 +281,23 @@ def export() -> list[dict[str, Any]]:
                     "erased_hash": hashlib.sha256("".join(gone).encode()).hexdigest(),
                 },
             },
+            {
+                "event_type": "EXCHANGE",
+                "decision": "SUCCESS",
+                "reason": "ok",
+                "metadata": {
+                    "session_id": "SES-2",
+                    "prompt": exact_list(wire[:2]),
+                    "answer": single(wire[2]),
+                },
+            },
         ]
     )
 
     def told(item: dict[str, Any]) -> dict[str, Any]:
         encoded = base64.b64encode(bytes.fromhex(item["nonce_hex"])).decode()
-        return {"commitment": item["commitment"], "nonce": encoded, "jcs": item["jcs"]}
+        name = "json" if "json" in item else "jcs"
+        return {"commitment": item["commitment"], "nonce": encoded, name: item[name]}
 
     erased = {"erased": "LED-00000003"}
     beside: list[tuple[list[Any], list[Any]]] = [
@@ -259,6 +305,7 @@ def export() -> list[dict[str, Any]]:
         ([{**told(more), "subjects": ["bob"]}], [chain[1]]),
         ([told(alone)], []),
         ([], []),
+        ([told(item) for item in wire], steps([item["commitment"] for item in wire[:2]])),
     ]
     root = tree_root([bytes.fromhex(item["leaf_hash"]) for item in made])
     head = {
@@ -327,6 +374,11 @@ def negative() -> list[dict[str, Any]]:
         "value-changed",
         "the value's HMAC is not its commitment",
         lambda lines: lines[3]["contents"][0].update(jcs='"another value"'),
+    )
+    changed(
+        "exact-text-changed",
+        "the text's HMAC is not its commitment, though it means the same",
+        lambda lines: lines[5]["contents"][0].update(json=EXACT[0].strip()),
     )
     changed("nonce-changed", "the value's HMAC is not its commitment", other_nonce)
     changed(
@@ -407,6 +459,7 @@ def vectors() -> dict[str, Any]:
         "format": "remit-ledger-vectors/1",
         "records": records(),
         "contents": told,
+        "exact": exacts(),
         "messages": {"messages": MESSAGES, "steps": steps(macs)},
         "erasure": {
             "commitments": gone,
