@@ -1,0 +1,57 @@
+"""What the gateway needs of an answer, in whatever dialect it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from remit.providers.wire import chat, messages, responses, simple
+from remit.providers.wire.answer import AnswerFacts, StreamSum
+
+
+class _Reading(NamedTuple):
+    """How the answers of one endpoint are read."""
+
+    facts: Callable[[Any], AnswerFacts]
+    is_answer: Callable[[Any], bool]
+    stream: Callable[[], StreamSum]
+
+
+_READINGS = {
+    "openai.chat": _Reading(chat.facts, chat.is_answer, chat.ChatSum),
+    "openai.completions": _Reading(
+        chat.facts, chat.is_answer, lambda: chat.ChatSum("text_completion")
+    ),
+    "openai.responses": _Reading(responses.facts, responses.is_answer, responses.ResponseSum),
+    "anthropic.messages": _Reading(messages.facts, messages.is_answer, messages.MessageSum),
+    "anthropic.count_tokens": _Reading(simple.count_facts, simple.is_token_count, simple.EventSum),
+    "openai.embeddings": _Reading(simple.facts, simple.is_listing, simple.EventSum),
+    "openai.moderations": _Reading(simple.facts, simple.is_listing, simple.EventSum),
+    "openai.images": _Reading(simple.facts, simple.is_listing, simple.EventSum),
+    "openai.rerank": _Reading(simple.rerank_facts, simple.is_listing, simple.EventSum),
+    "openai.transcriptions": _Reading(simple.facts, simple.is_sound_or_text, simple.EventSum),
+    "openai.translations": _Reading(simple.facts, simple.is_sound_or_text, simple.EventSum),
+    "openai.speech": _Reading(simple.facts, simple.is_sound_or_text, simple.EventSum),
+}
+_OTHER = _Reading(simple.facts, simple.is_any, simple.EventSum)
+
+
+def facts(endpoint: str, answer: Any) -> AnswerFacts:
+    """Read an answer; never raises.
+
+    Args:
+        endpoint: its name, such as ``openai.chat``.
+        answer: any JSON value; ``None`` for an answer that is not JSON, a text for one that is
+            plain text.
+    """
+    return _READINGS.get(endpoint, _OTHER).facts(answer)
+
+
+def error_in(endpoint: str, answer: Any) -> bool:
+    """Whether an answer with status 200 is none of this endpoint."""
+    return not _READINGS.get(endpoint, _OTHER).is_answer(answer)
+
+
+def stream_sum(endpoint: str) -> StreamSum:
+    """What adds up a stream of this endpoint."""
+    return _READINGS.get(endpoint, _OTHER).stream()

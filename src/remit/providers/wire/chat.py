@@ -1,0 +1,315 @@
+"""Answers of Chat Completions and of the older Completions, whole and streamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
+from remit.providers.wire.delta import Pieces, grow, grow_calls, settled
+from remit.providers.wire.usage import Usage, openai_usage
+
+_FINISH = {
+    "stop": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "content_filter",
+}
+_PLAIN = frozenset({"role", "content", "text"})
+_PLAIN_CHOICE = frozenset({"index", "message", "text", "finish_reason", "content_filter_results"})
+_NOT_IN_HEAD = frozenset({"choices", "object", "obfuscation", "usage"})
+
+# Strings of a delta that are no content, or the same content again.
+_UNCOUNTED = frozenset(
+    {"id", "type", "role", "name", "format", "object", "status", "call_id", "data", "signature",
+     "encrypted_content", "annotations", "obfuscation"}
+)  # fmt: skip
+_SAME_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
+
+
+def is_answer(answer: Any) -> bool:
+    """Whether it has a choice."""
+    choices = answer.get("choices") if type(answer) is dict else None
+    return type(choices) is list and any(type(choice) is dict for choice in choices)
+
+
+def facts(answer: Any) -> AnswerFacts:
+    """See :func:`remit.providers.wire.facts`."""
+    if type(answer) is not dict:
+        return AnswerFacts(more_than_text=answer is not None)
+    choices = answer.get("choices")
+    choice = choices[0] if type(choices) is list and choices else None
+    if type(choice) is not dict:
+        choice, more = {}, True
+    else:
+        more = len(choices) > 1  # type: ignore[arg-type]
+    message = choice.get("message")
+    if type(message) is not dict:
+        message = choice
+    text = texts(message.get("content", message.get("text")))
+    calls = bool(message.get("tool_calls") or message.get("function_call"))
+    more = more or calls or _has_more(choice, message)
+    finish = choice.get("finish_reason")
+    return AnswerFacts(
+        text=text,
+        model=string(answer.get("model")),
+        finish_reason="tool_use"
+        if message.get("tool_calls")
+        else _FINISH.get(finish, "stop")
+        if type(finish) is str
+        else "stop",
+        request_id=string(answer.get("id")),
+        usage=_usage_in(answer, bool(text) or calls),
+        more_than_text=more,
+    )
+
+
+def _has_more(choice: dict[str, Any], message: dict[str, Any]) -> bool:
+    """Whether anything but plain text is there."""
+    content = message.get("content")
+    if content is not None and type(content) is not str:
+        return True
+    if message is not choice:
+        for key, value in message.items():
+            if key not in _PLAIN and value is not None and value != [] and value != "":
+                return True
+    return any(
+        key not in _PLAIN_CHOICE and value is not None and value != []
+        for key, value in choice.items()
+    )
+
+
+def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
+    usage = answer.get("usage")
+    if usage is None:  # Groq's place for it in streams that were not asked for it
+        groq = answer.get("x_groq")
+        usage = groq.get("usage") if type(groq) is dict else None
+    return openai_usage(usage, generates=True, content=content)
+
+
+class _Choice:
+    """One choice as far as it came."""
+
+    __slots__ = ("content", "fields", "message", "whole")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self.message: dict[str, Any] = {}
+        self.content: Pieces | None = None  # the message's, while it is a text
+        self.whole: dict[str, Any] | None = None  # a choice that came in one piece
+
+
+class ChatSum:
+    """See :class:`~remit.providers.wire.answer.StreamSum`.
+
+    Every choice that began has ended, or ``[DONE]`` came: then the stream has ended, unless an
+    event told of an error.
+
+    Args:
+        kind: the ``object`` of a whole answer.
+    """
+
+    __slots__ = ("_choices", "_done", "_head", "_last", "_usage", "error", "kind", "pieces", "size")
+
+    def __init__(self, kind: str = "chat.completion") -> None:
+        self.kind = kind
+        self.pieces = 0
+        self.size = 0
+        self.error: Any = None
+        self._head: dict[str, Any] = {"object": kind}
+        self._usage: Any = None
+        self._choices: dict[int, _Choice] = {}
+        self._done = False
+        self._last = False
+
+    def add(self, name: str, data: bytes) -> Any:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        if data[:1] != b"{" and data.strip() == b"[DONE]":
+            self._done = self._last = True
+            return None
+        self._last = False
+        chunk = read(data)
+        if type(chunk) is not dict or self._done:
+            return chunk
+        head = self._head
+        for key, value in chunk.items():
+            if key not in _NOT_IN_HEAD and (value is not None or key not in head):
+                head[key] = value
+        if (usage := chunk.get("usage")) is not None:
+            self._take_usage(usage)
+        if error := chunk.get("error"):
+            self.error = error
+        elif name == "error":
+            self.error = chunk
+        choices = chunk.get("choices")
+        if type(choices) is list:
+            for position, choice in enumerate(choices):
+                if type(choice) is dict:
+                    self._add_choice(choice, position)
+        return chunk
+
+    def _take_usage(self, usage: Any) -> None:
+        # Counts never fall: zeros behind a count are a server that counts at one place only.
+        if type(usage) is dict and type(self._usage) is dict and not _counts(usage):
+            return
+        self._usage = usage
+
+    def _add_choice(self, choice: dict[str, Any], position: int) -> None:
+        index = choice.get("index")
+        if type(index) is not int:
+            index = position
+        state = self._choices.get(index)
+        if state is None:
+            state = self._choices[index] = _Choice()
+            state.fields["index"] = index
+        delta = choice.get("delta")
+        if type(delta) is dict:
+            piece = delta.get("content")
+            if type(piece) is str and state.content is not None and len(delta) == 1:
+                if piece:
+                    state.content.append(piece)
+                    self.pieces += 1
+                    self.size += len(piece) if piece.isascii() else bytes_of(piece)
+            else:
+                self._add_delta(state, delta)
+        elif type(choice.get("message")) is dict:
+            state.whole = choice
+            self._count(choice["message"])
+            self._last = self._usage is not None
+        elif type(text := choice.get("text")) is str:
+            grow(state.message, {"text": text})
+            self._count({"text": text})
+        fields = state.fields
+        for key, value in choice.items():
+            if value is None:
+                fields.setdefault(key, None)
+            elif key == "finish_reason":
+                fields[key] = value or fields.get(key)
+            elif key == "logprobs" or type(value) is list:
+                fields[key] = _continued(fields.get(key), value)
+            elif key not in ("index", "delta", "message", "text"):
+                fields[key] = value
+
+    def _add_delta(self, state: _Choice, delta: dict[str, Any]) -> None:
+        message = state.message
+        calls = delta.get("tool_calls")
+        if type(calls) is list:
+            rest = {key: value for key, value in delta.items() if key != "tool_calls"}
+            grow(message, rest)
+            if type(have := message.get("tool_calls")) is not list:
+                have = message["tool_calls"] = []
+            grow_calls(have, calls)
+        else:
+            grow(message, delta)
+        content = message.get("content")
+        state.content = content if type(content) is Pieces else None
+        self._count(delta)
+
+    def _count(self, value: Any, depth: int = 0) -> None:
+        if type(value) is str:
+            if value:
+                self.pieces += 1
+                self.size += bytes_of(value)
+        elif depth > 8:
+            return
+        elif type(value) is list:
+            for each in value:
+                self._count(each, depth + 1)
+        elif type(value) is dict:
+            thoughts = False
+            for key in _SAME_THOUGHTS:
+                if value.get(key) and not thoughts:
+                    thoughts = True
+                    self._count(value[key], depth + 1)
+            for key, each in value.items():
+                if key not in _UNCOUNTED and key not in _SAME_THOUGHTS:
+                    self._count(each, depth + 1)
+
+    @property
+    def ended(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        if self.error is not None:
+            return False
+        if self._done:
+            return True
+        return bool(self._choices) and all(
+            state.whole is not None or state.fields.get("finish_reason")
+            for state in self._choices.values()
+        )
+
+    def is_last(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self._last
+
+    @property
+    def first(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self.pieces > 0
+
+    @property
+    def text(self) -> str:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        if not self._choices:
+            return ""
+        state = self._choices[min(self._choices)]
+        if state.whole is not None:
+            return facts({"choices": [state.whole]}).text
+        return texts(settled(state.message.get("content", state.message.get("text"))))
+
+    @property
+    def usage(self) -> Usage | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return _usage_in({**self._head, "usage": self._usage}, self.pieces > 0)
+
+    def answer(self) -> dict[str, Any]:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        answer = dict(self._head)
+        if self._choices:
+            answer["choices"] = [
+                self._settled(self._choices[index]) for index in sorted(self._choices)
+            ]
+        elif not answer.get("error"):
+            answer["choices"] = []
+        if self._usage is not None:
+            answer["usage"] = self._usage
+        return answer
+
+    def _settled(self, state: _Choice) -> dict[str, Any]:
+        if state.whole is not None:
+            return state.whole
+        fields = {**state.fields}
+        if self.kind != "chat.completion":
+            return {"text": "", **settled(state.message), **fields}
+        message = {"role": "assistant", "content": None, **settled(state.message)}
+        if type(calls := message.get("tool_calls")) is list:
+            calls.sort(key=_index_of)
+            for call in calls:
+                call.pop("index", None)
+        return {**fields, "message": message}
+
+
+def _index_of(call: dict[str, Any]) -> int:
+    index = call.get("index")
+    return index if type(index) is int else 0
+
+
+def _continued(have: Any, more: Any, depth: int = 0) -> Any:
+    """Lists continued, one by one in an object of lists; anything else replaced."""
+    if type(more) is list:
+        return [*have, *more] if type(have) is list else list(more)
+    if type(more) is not dict or depth > 2:
+        return more
+    into = have if type(have) is dict else {}
+    for key, value in more.items():
+        before = into.get(key)
+        if type(before) is list and type(value) is list:
+            before.extend(value)
+        elif value is not None or key not in into:
+            into[key] = _continued(before, value, depth + 1)
+    return into
+
+
+def _counts(usage: dict[str, Any]) -> bool:
+    """Whether any of its counts is more than 0."""
+    return any(type(value) is int and value for value in usage.values())

@@ -1,0 +1,128 @@
+"""How the pieces of a stream add up where nothing more is known about a field.
+
+Strings are joined, nested objects merged, lists of objects with an ``index`` merged by it, other
+lists continued, and everything else replaced. ``null`` replaces nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LABELS = frozenset({"id", "type", "role", "format", "object", "status", "call_id"})
+"""Strings that name a thing: a server may repeat them in each piece, and none sends parts."""
+
+_DEEPEST = 16
+"""Levels that are added up; what lies deeper is replaced."""
+
+
+class Pieces(list[str]):
+    """A text that is still coming."""
+
+    __slots__ = ()
+
+
+def grow(into: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:
+    """Add one piece to what came before; :func:`settled` reads the sum.
+
+    Args:
+        into: changed, with all that lies in it.
+        delta: is not changed, and may share values with ``into`` afterwards.
+    """
+    for key, value in delta.items():
+        have = into.get(key)
+        if value is None:
+            into.setdefault(key, None)
+        elif type(value) is str:
+            if key in _LABELS:
+                if value or have is None:
+                    into[key] = value
+            elif type(have) is Pieces:
+                # A function's name comes whole, once or with each piece.
+                if key != "name" or "".join(have) != value:
+                    have.append(value)
+            elif type(have) is list:  # parts first, a text then
+                have.append({"type": "text", "text": value})
+            elif type(have) is str:
+                into[key] = Pieces((have, value))
+            else:
+                into[key] = Pieces((value,))
+        elif depth >= _DEEPEST:
+            into[key] = value
+        elif type(value) is dict:
+            if type(have) is not dict:
+                have = into[key] = {}
+            grow(have, value, depth + 1)
+        elif type(value) is list:
+            if type(have) is Pieces and any(have):  # a text first, parts then
+                have = into[key] = [{"type": "text", "text": "".join(have)}]
+            elif type(have) is not list:
+                have = into[key] = []
+            _grow_list(have, value, depth + 1)
+        else:
+            into[key] = value
+
+
+def _grow_list(into: list[Any], more: list[Any], depth: int) -> None:
+    if more and type(more[0]) is dict and _same(more, into):
+        return
+    for entry in more:
+        index = entry.get("index") if type(entry) is dict else None
+        if type(index) is not int:
+            into.append(entry)
+            continue
+        for have in reversed(into):
+            if type(have) is dict and have.get("index") == index:
+                break
+        else:
+            have = {}
+            into.append(have)
+        grow(have, entry, depth)
+
+
+def _same(one: list[Any], other: list[Any]) -> bool:
+    try:
+        return one == other
+    except RecursionError:
+        return False
+
+
+def grow_calls(into: list[Any], more: list[Any]) -> None:
+    """:func:`grow` for tool calls, whose ``index`` some servers leave out or give to all.
+
+    A call begins with an ``index`` not seen before, or with an ``id`` and a name that are new.
+    """
+    for entry in more:
+        if type(entry) is not dict:
+            continue
+        index, name = entry.get("index"), entry.get("id")
+        have = None
+        for call in reversed(into):
+            if type(index) is not int or call.get("index") == index:
+                have = call
+                break
+        if have is not None and _begins(entry):
+            known = have.get("id")
+            if (name and known and name != known) or (not name and type(index) is not int):
+                have = None
+        if have is None:
+            have = {}
+            into.append(have)
+        grow(have, entry)
+
+
+def _begins(call: dict[str, Any]) -> bool:
+    function = call.get("function") or call.get("custom")
+    return type(function) is dict and bool(function.get("name"))
+
+
+def settled(value: Any, depth: int = 0) -> Any:
+    """What :func:`grow` made, with its texts joined."""
+    if type(value) is Pieces:
+        return "".join(value)
+    if depth > 2 * _DEEPEST + 4:  # a list and the object in it count one level in grow
+        return value
+    if type(value) is dict:
+        return {key: settled(each, depth + 1) for key, each in value.items()}
+    if type(value) is list:
+        return [settled(each, depth + 1) for each in value]
+    return value

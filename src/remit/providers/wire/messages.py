@@ -1,0 +1,293 @@
+"""Answers of the Messages API, whole and streamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
+from remit.providers.wire.delta import Pieces, grow, settled
+from remit.providers.wire.usage import Usage, anthropic_usage
+
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_use",
+    "refusal": "content_filter",
+}
+_PLAIN = frozenset(
+    {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
+)
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
+_BLOCKS = {
+    "text_delta": "text",
+    "citations_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+    "compaction_delta": "compaction",
+}
+"""The kind of block that a delta belongs to, where a server did not begin one."""
+
+_INPUT = "input_json_delta"
+_CONTENT = ("text", "thinking", "data", "partial_json")
+
+
+def is_answer(answer: Any) -> bool:
+    """Whether it has content, be it none."""
+    return type(answer) is dict and type(answer.get("content")) is list
+
+
+def facts(answer: Any) -> AnswerFacts:
+    """See :func:`remit.providers.wire.facts`."""
+    if type(answer) is not dict:
+        return AnswerFacts(more_than_text=answer is not None)
+    blocks = answer.get("content")
+    more = type(blocks) is not list
+    found: list[str] = []
+    content = False
+    for block in blocks if type(blocks) is list else ():
+        content = True
+        if type(block) is dict and block.get("type") == "text":
+            found.append(string(block.get("text")))
+            if len(block) > 2:
+                more = more or any(
+                    value is not None for key, value in block.items() if key not in ("type", "text")
+                )
+        else:
+            more = True
+    if not more and len(answer) > len(_PLAIN):
+        more = any(value is not None for key, value in answer.items() if key not in _PLAIN)
+    reason = answer.get("stop_reason")
+    return AnswerFacts(
+        text="".join(found),
+        model=string(answer.get("model")),
+        finish_reason=_FINISH.get(reason, "stop") if type(reason) is str else "stop",
+        request_id=string(answer.get("id")),
+        usage=anthropic_usage(answer.get("usage"), content=content),
+        more_than_text=more,
+    )
+
+
+class MessageSum:
+    """See :class:`~remit.providers.wire.answer.StreamSum`."""
+
+    __slots__ = (
+        "_blocks", "_ends", "_input", "_last", "_message", "_output_told", "_texts", "_usage",
+        "ended", "error", "pieces", "size",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.pieces = 0
+        self.size = 0
+        self.error: Any = None
+        self._message: dict[str, Any] = {}
+        self._usage: dict[str, Any] | None = None
+        self._output_told = False  # the count at the start is of what was made by then
+        self._blocks: list[tuple[int, dict[str, Any]]] = []
+        self._input: dict[int, list[str]] = {}  # by the block's place in _blocks
+        self._texts: dict[int, Pieces] = {}  # of the text that grows, by index
+        self._last = False
+
+    def add(self, name: str, data: bytes) -> Any:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        self._last = False
+        event = read(data)
+        if type(event) is not dict or self.ended:
+            return event
+        kind = event.get("type") or name
+        if kind == "content_block_delta":
+            self._add_delta(event)
+        elif kind == "content_block_start":
+            self._begin(event)
+        elif kind == "message_start":
+            message = event.get("message")
+            if type(message) is dict:
+                self._start(message)
+        elif kind == "message_delta":
+            self._end(event)
+        elif kind == "message_stop":
+            self.ended = self.error is None
+            self._last = True
+        elif kind == "error":
+            self.error = event.get("error") or event
+        elif kind == "message":  # the whole, by a server that does not stream
+            self._start(event)
+            self._output_told = self.ended = self._last = True
+        return event
+
+    def _start(self, message: dict[str, Any]) -> None:
+        self._message.update(message)
+        if type(usage := message.get("usage")) is dict:
+            self._take_usage(usage)
+        if type(blocks := message.get("content")) is list:
+            for index, block in enumerate(blocks):
+                self._begin({"index": index, "content_block": block})
+
+    def _begin(self, event: dict[str, Any]) -> None:
+        given = event.get("content_block")
+        if type(given) is not dict:
+            given = {}
+        index = event.get("index")
+        if type(index) is not int:
+            index = len(self._blocks)
+        self._place(index, dict(given))
+        for key in _CONTENT:
+            if (text := given.get(key)) and type(text) is str:
+                self._count(text)
+        if given.get("type") == "fallback":  # the model that goes on is the one that answered
+            to = given.get("to")
+            if type(to) is dict and type(to.get("model")) is str:
+                self._message["model"] = to["model"]
+
+    def _place(self, index: int, block: dict[str, Any]) -> None:
+        self._blocks.append((index, block))
+        self._texts.pop(index, None)
+        if block.get("type") == "text" and type(text := block.get("text", "")) is str:
+            self._texts[index] = block["text"] = Pieces((text,))
+
+    def _add_delta(self, event: dict[str, Any]) -> None:
+        delta, index = event.get("delta"), event.get("index")
+        if type(delta) is not dict:
+            return
+        kind = delta.get("type")
+        if type(index) is not int:
+            index = self._blocks[-1][0] if self._blocks else 0
+        if kind == "text_delta" and len(delta) == 2 and index in self._texts:
+            text = delta.get("text")
+            if type(text) is str:
+                if text:
+                    self._texts[index].append(text)
+                    self._count(text)
+                return
+        at = self._at(index, kind)
+        block = self._blocks[at][1]
+        rest = {key: value for key, value in delta.items() if key != "type"}
+        if kind == _INPUT:
+            piece = rest.pop("partial_json", None)
+            if type(piece) is str:
+                self._input.setdefault(at, []).append(piece)
+                self._count(piece)
+        elif kind == "citations_delta":
+            if "citation" in rest:
+                citation = rest.pop("citation")
+                if type(block.get("citations")) is not list:
+                    block["citations"] = []
+                block["citations"].append(citation)
+        elif kind == "signature_delta" and "signature" in rest:
+            block["signature"] = rest.pop("signature")
+        elif kind == "compaction_delta":
+            for key, value in rest.items():
+                block[key] = value
+                if type(value) is str and key == "content":
+                    self._count(value)
+            return
+        elif kind != "text_delta" and kind != "thinking_delta":
+            for value in rest.values():
+                if type(value) is str:
+                    self._count(value)
+        elif type(text := rest.get(_DELTAS[kind])) is str:
+            self._count(text)
+        grow(block, rest)
+        if type(block.get("text")) is not Pieces:
+            self._texts.pop(index, None)
+
+    def _at(self, index: int, kind: Any) -> int:
+        """The place of the block of that index: the last one that began."""
+        for at in range(len(self._blocks) - 1, -1, -1):
+            if self._blocks[at][0] == index:
+                return at
+        block = _BLOCKS.get(kind) if type(kind) is str else None
+        self._place(index, {"type": block} if block else {})
+        return len(self._blocks) - 1
+
+    def _end(self, event: dict[str, Any]) -> None:
+        delta, usage = event.get("delta"), event.get("usage")
+        message = self._message
+        for part in (event, delta):
+            if type(part) is dict:
+                for key, value in part.items():
+                    if part is event and key in ("type", "delta", "usage"):
+                        continue
+                    if value is not None or key not in message:
+                        message[key] = value
+        if type(usage) is dict:
+            self._take_usage(usage)
+            if usage.get("output_tokens") is not None:
+                self._output_told = True
+
+    def _take_usage(self, usage: dict[str, Any]) -> None:
+        # Counts are of all so far and never fall to 0: such a server counts at one place only.
+        if self._usage is None:
+            self._usage = dict(usage)
+            return
+        for key, value in usage.items():
+            if value is None or (value == 0 and self._usage.get(key)):
+                self._usage.setdefault(key, value)
+            else:
+                self._usage[key] = value
+
+    def _count(self, text: str) -> None:
+        if text:
+            self.pieces += 1
+            self.size += len(text) if text.isascii() else bytes_of(text)
+
+    def is_last(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self._last
+
+    @property
+    def first(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self.pieces > 0
+
+    @property
+    def text(self) -> str:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        texts_in_order = [
+            block.get("text") for _, block in self._in_order() if block.get("type") == "text"
+        ]
+        return "".join(texts(settled(text)) for text in texts_in_order)
+
+    @property
+    def usage(self) -> Usage | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        if self.ended:
+            return anthropic_usage(self._told_usage(), content=bool(self._blocks))
+        if self._usage is None:
+            return None
+        return anthropic_usage({"output_tokens": 0, **self._usage})
+
+    def _told_usage(self) -> dict[str, Any] | None:
+        """Usage, with the output only where it was counted behind the start."""
+        if self._usage is None or self._output_told:
+            return self._usage
+        return {key: value for key, value in self._usage.items() if key != "output_tokens"}
+
+    def _in_order(self) -> list[tuple[int, dict[str, Any]]]:
+        places = sorted(range(len(self._blocks)), key=lambda at: (self._blocks[at][0], at))
+        return [(at, self._blocks[at][1]) for at in places]
+
+    def answer(self) -> dict[str, Any]:
+        """See :class:`~remit.providers.wire.answer.StreamSum`.
+
+        A tool's input that is not JSON stands as its text. ``usage`` has ``output_tokens`` where
+        they were counted behind the message's start.
+        """
+        content = []
+        for at, block in self._in_order():
+            whole = settled(block)
+            if pieces := "".join(self._input.get(at, ())):
+                value = read(pieces.encode("utf-8", "surrogatepass"))
+                whole["input"] = pieces if value is None else value
+            content.append(whole)
+        answer = dict(self._message)
+        if answer or content:
+            answer["content"] = content
+        if self.error is not None:
+            answer.setdefault("error", self.error)
+        if (usage := self._told_usage()) is not None:
+            answer["usage"] = usage
+        return answer

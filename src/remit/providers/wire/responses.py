@@ -1,0 +1,379 @@
+"""Answers of the Responses API, whole and streamed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
+from remit.providers.wire.delta import Pieces, grow, settled
+from remit.providers.wire.usage import Usage, is_count, openai_usage
+
+_ENDS = frozenset(
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
+)
+_STATES = frozenset({"response.created", "response.in_progress", "response.queued"})
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_HOSTED = {
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_interpreter",
+    "image_generation_call": "image_generation",
+    "mcp_call": "mcp",
+}
+_REASONS = {
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+}
+_FIELDS = {
+    "response.function_call_arguments": "arguments",
+    "response.mcp_call_arguments": "arguments",
+    "response.custom_tool_call_input": "input",
+    "response.code_interpreter_call_code": "code",
+}
+"""The member of an output item that ``….delta`` events add to and ``….done`` events state."""
+
+_PARTS = {
+    "response.output_text": ("content", "content_index", "output_text", "text"),
+    "response.refusal": ("content", "content_index", "refusal", "refusal"),
+    "response.reasoning_text": ("content", "content_index", "reasoning_text", "text"),
+    "response.reasoning_summary_text": ("summary", "summary_index", "summary_text", "text"),
+}
+"""The same for a part of an item: its list, the index in it, its type, its member."""
+
+_ITEMS = {
+    "response.output_text": "message",
+    "response.refusal": "message",
+    "response.reasoning_text": "reasoning",
+    "response.reasoning_summary_text": "reasoning",
+    "response.function_call_arguments": "function_call",
+    "response.mcp_call_arguments": "mcp_call",
+    "response.custom_tool_call_input": "custom_tool_call",
+    "response.code_interpreter_call_code": "code_interpreter_call",
+}
+"""The type of the item, where a server did not begin one."""
+
+
+def is_answer(answer: Any) -> bool:
+    """Whether it has output, be it none; one that failed without any has not."""
+    if type(answer) is not dict or type(answer.get("output")) is not list:
+        return False
+    return bool(answer["output"]) or answer.get("status") != "failed"
+
+
+def facts(answer: Any) -> AnswerFacts:
+    """See :func:`remit.providers.wire.facts`."""
+    if type(answer) is not dict:
+        return AnswerFacts(more_than_text=answer is not None)
+    output = answer.get("output")
+    items = output if type(output) is list else []
+    more = type(output) is not list
+    found: list[str] = []
+    calls = False
+    for item in items:
+        kind = item.get("type") if type(item) is dict else None
+        if kind == "message":
+            more = _read_message(item, found) or more
+        else:
+            more = True
+            calls = calls or (type(kind) is str and kind in _CALLS)
+    finish = "tool_use" if calls else "stop"
+    details = answer.get("incomplete_details")
+    if answer.get("status") == "incomplete" and type(details) is dict:
+        reason = details.get("reason")
+        finish = _REASONS.get(reason, finish) if type(reason) is str else finish
+    return AnswerFacts(
+        text="".join(found),
+        model=string(answer.get("model")),
+        finish_reason=finish,
+        request_id=string(answer.get("id")),
+        usage=_usage_in(answer, items),
+        more_than_text=more,
+    )
+
+
+def _read_message(item: dict[str, Any], found: list[str]) -> bool:
+    """Take a message's text; whether it has more than that."""
+    content = item.get("content")
+    if type(content) is not list:
+        return True
+    more = False
+    for part in content:
+        if type(part) is dict and part.get("type") == "output_text":
+            found.append(string(part.get("text")))
+            more = more or any(value for key, value in part.items() if key not in ("type", "text"))
+        else:
+            more = True
+    return more
+
+
+def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
+    content = any(type(item) is dict for item in items)
+    usage = openai_usage(answer.get("usage"), generates=True, content=content)
+    if usage is None:
+        return None
+    uses = _tool_uses(answer, items, usage.server_tool_uses)
+    if uses:
+        usage = replace(usage, server_tool_uses=uses)
+    return _with_images(usage, answer)
+
+
+def _tool_uses(
+    answer: dict[str, Any], items: list[Any], told: Mapping[str, int]
+) -> Mapping[str, int]:
+    uses: Counter[str] = Counter()
+    for item in items:
+        kind = item.get("type") if type(item) is dict else None
+        name = _HOSTED.get(kind) if type(kind) is str else None
+        if name == "web_search":  # opening a page that a search found is not billed
+            action = item.get("action")
+            if type(action) is dict and action.get("type") not in (None, "search"):
+                continue
+        if name:
+            uses[name] += 1
+    uses.update(told)
+    tools = answer.get("tool_usage")
+    search = tools.get("web_search") if type(tools) is dict else None
+    if type(search) is dict and is_count(billed := search.get("num_requests")):
+        uses["web_search"] = billed
+    return {name: times for name, times in uses.items() if times}
+
+
+def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
+    """Tokens of pictures that a tool made are counted beside the model's."""
+    tools = answer.get("tool_usage")
+    made = tools.get("image_gen") if type(tools) is dict else None
+    if type(made) is not dict:
+        return usage
+    given, drawn = made.get("input_tokens"), made.get("output_tokens")
+    if (given, drawn) in ((None, None), (0, 0)):
+        return usage
+    if not is_count(given) or not is_count(drawn):
+        return None
+    if not is_count(usage.input_tokens + given) or not is_count(usage.output_tokens + drawn):
+        return None
+    return replace(
+        usage,
+        input_tokens=usage.input_tokens + given,
+        output_tokens=usage.output_tokens + drawn,
+        image_input_tokens=(usage.image_input_tokens or 0) + given,
+        image_output_tokens=(usage.image_output_tokens or 0) + drawn,
+    )
+
+
+def _copied(item: dict[str, Any]) -> dict[str, Any]:
+    """An item whose parts can be added to."""
+    return {
+        key: [dict(part) if type(part) is dict else part for part in value]
+        if type(value) is list
+        else value
+        for key, value in item.items()
+    }
+
+
+class ResponseSum:
+    """See :class:`~remit.providers.wire.answer.StreamSum`.
+
+    The last event holds the whole answer; what came before counts where that never comes, or
+    comes without its output.
+    """
+
+    __slots__ = ("_items", "_last", "_response", "ended", "error", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.pieces = 0
+        self.size = 0
+        self.error: Any = None
+        self._response: dict[str, Any] = {}
+        self._items: dict[int, dict[str, Any]] = {}
+        self._last = False
+
+    def add(self, name: str, data: bytes) -> Any:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        self._last = False
+        event = read(data)
+        if type(event) is not dict or self.ended:
+            return event
+        kind = event.get("type") or name
+        if type(kind) is not str:
+            kind = name
+        if kind.endswith(".delta"):
+            self._add_delta(kind[:-6], event)
+        elif kind.endswith(".done"):
+            self._state(kind[:-5], event)
+        elif kind.endswith(".added"):
+            self._begin(kind[:-6], event)
+        elif kind in _ENDS:
+            self._end(kind, event.get("response"))
+        elif kind in _STATES:
+            if type(response := event.get("response")) is dict:
+                self._response = response
+        elif kind == "error":
+            self.error = event.get("error") or event
+        elif event.get("object") == "response":  # the whole, by a server that does not stream
+            self._end("", event)
+        elif error := event.get("error"):
+            self.error = error
+        return event
+
+    def _end(self, kind: str, response: Any) -> None:
+        self.ended = self._last = True
+        if type(response) is dict:
+            output = response.get("output")
+            if not output and self._items:  # some servers leave out what they said before
+                response = {**response, "output": self._output()}
+            self._response = response
+            self._items = {}
+            if not self.pieces:
+                for item in output if type(output) is list else ():
+                    self._count_item(item)
+        if kind == "response.failed":
+            error = self._response.get("error")
+            self.error = error or self.error or {"message": "the response failed"}
+
+    def _item(self, event: dict[str, Any], kind: str) -> dict[str, Any]:
+        """The output item that an event speaks of, made where none has begun."""
+        index = event.get("output_index")
+        if type(index) is not int:
+            index = max(self._items, default=0)
+        item = self._items.get(index)
+        if item is None:
+            item = self._items[index] = {"type": kind} if kind else {}
+            if type(name := event.get("item_id")) is str:
+                item["id"] = name
+        return item
+
+    def _part(self, stem: str, event: dict[str, Any]) -> dict[str, Any]:
+        """The part of an item that an event speaks of."""
+        list_name, index_name, kind, _ = _PARTS[stem]
+        item = self._item(event, _ITEMS[stem])
+        index = event.get(index_name)
+        if type(parts := item.get(list_name)) is not list:
+            parts = item[list_name] = []
+        if type(index) is not int or not 0 <= index < len(parts):
+            # Parts come one after the other: whatever the number, it is the next.
+            if (type(index) is int and index >= len(parts)) or not parts:
+                parts.append({"type": kind})
+            index = len(parts) - 1
+        if type(part := parts[index]) is not dict:
+            part = parts[index] = {"type": kind}
+        return part
+
+    def _add_delta(self, stem: str, event: dict[str, Any]) -> None:
+        delta = event.get("delta")
+        if type(delta) is str and delta and not stem.endswith("audio"):
+            self.pieces += 1
+            self.size += len(delta) if delta.isascii() else bytes_of(delta)
+        if stem in _PARTS:
+            part, member = self._part(stem, event), _PARTS[stem][3]
+            if type(logprobs := event.get("logprobs")) is list and logprobs:
+                have = part.get("logprobs")
+                part["logprobs"] = [*have, *logprobs] if type(have) is list else list(logprobs)
+        elif stem in _FIELDS:
+            part, member = self._item(event, _ITEMS[stem]), _FIELDS[stem]
+        else:
+            return
+        have = part.get(member)
+        if type(have) is Pieces and type(delta) is str:
+            have.append(delta)
+        else:
+            grow(part, {member: delta})
+
+    def _state(self, stem: str, event: dict[str, Any]) -> None:
+        """What a ``….done`` event states replaces the sum of its deltas."""
+        if stem == "response.output_item":
+            item, index = event.get("item"), event.get("output_index")
+            if type(item) is dict:
+                if type(index) is not int:
+                    index = max(self._items, default=0)
+                if index not in self._items:
+                    self._count_item(item)
+                self._items[index] = _copied(item)
+        elif stem in _PARTS:
+            member = _PARTS[stem][3]
+            part = self._part(stem, event)
+            for key in (member, "logprobs"):
+                if event.get(key):
+                    part[key] = event[key]
+        elif stem in _FIELDS:
+            member = _FIELDS[stem]
+            if event.get(member):
+                self._item(event, _ITEMS[stem])[member] = event[member]
+        elif stem in ("response.content_part", "response.reasoning_summary_part"):
+            self._set_part(stem, event)
+
+    def _begin(self, stem: str, event: dict[str, Any]) -> None:
+        if stem == "response.output_item":
+            item, index = event.get("item"), event.get("output_index")
+            if type(item) is dict:
+                if type(index) is not int:
+                    index = max(self._items, default=-1) + 1
+                self._items[index] = _copied(item)
+        elif stem in ("response.content_part", "response.reasoning_summary_part"):
+            self._set_part(stem, event)
+        elif stem == "response.output_text.annotation":
+            part = self._part("response.output_text", event)
+            have = part.get("annotations")
+            part["annotations"] = [*(have if type(have) is list else ()), event.get("annotation")]
+
+    def _set_part(self, stem: str, event: dict[str, Any]) -> None:
+        given = event.get("part")
+        if type(given) is dict:
+            summary = stem == "response.reasoning_summary_part"
+            kind = "response.reasoning_summary_text" if summary else "response.output_text"
+            if given.get("type") == "reasoning_text":
+                kind = "response.reasoning_text"
+            part = self._part(kind, event)
+            part.clear()
+            part.update(given)
+
+    def _count_item(self, item: Any) -> None:
+        """Count what an item says whose deltas never came."""
+        if type(item) is not dict:
+            return
+        parts = [item]
+        for key in ("content", "summary"):
+            if type(more := item.get(key)) is list:
+                parts += [part for part in more if type(part) is dict]
+        for part in parts:
+            for key in ("text", "refusal", "arguments", "input", "code"):
+                if type(text := part.get(key)) is str and text:
+                    self.pieces += 1
+                    self.size += bytes_of(text)
+
+    def _output(self) -> list[Any]:
+        return [settled(self._items[index]) for index in sorted(self._items)]
+
+    def is_last(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self._last
+
+    @property
+    def first(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self.pieces > 0
+
+    @property
+    def text(self) -> str:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return facts(self.answer()).text
+
+    @property
+    def usage(self) -> Usage | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return facts(self.answer()).usage
+
+    def answer(self) -> dict[str, Any]:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        if self.ended:
+            return self._response
+        answer = dict(self._response)
+        if self._items:
+            answer["output"] = self._output()
+        if self.error is not None and not answer.get("error"):
+            answer["error"] = self.error
+        return answer

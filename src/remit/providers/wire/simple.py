@@ -1,0 +1,165 @@
+"""Answers of the endpoints that say little: embeddings, rankings, images, sound, counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
+from remit.providers.wire.usage import Usage, is_count, openai_usage, rerank_usage, seconds_of
+
+_NOT_IN_ANSWER = frozenset({"type", "sequence_number", "obfuscation"})
+
+
+def is_listing(answer: Any) -> bool:
+    """Whether it has a list of what was asked for."""
+    return type(answer) is dict and any(
+        type(answer.get(name)) is list for name in ("data", "results")
+    )
+
+
+def is_sound_or_text(answer: Any) -> bool:
+    """Whether it is a transcript, as text or as an object, or no JSON at all."""
+    return type(answer) is not dict or type(answer.get("text")) is str or "audio" in answer
+
+
+def is_token_count(answer: Any) -> bool:
+    """Whether it is one."""
+    return type(answer) is dict and is_count(answer.get("input_tokens"))
+
+
+def is_any(answer: Any) -> bool:
+    """Whether it is anything but an error alone."""
+    return not (type(answer) is dict and answer.get("error") and len(answer) <= 2)
+
+
+def facts(answer: Any) -> AnswerFacts:
+    """Of any answer: its text where it has one, its usage in OpenAI's words."""
+    if type(answer) is not dict:
+        text = string(answer)
+        return AnswerFacts(text=text, more_than_text=answer is not None and answer != text)
+    told = answer.get("usage")
+    usage = openai_usage(told, generates=False, content=True)
+    return _facts(answer, seconds_of(told) if usage is None else usage)
+
+
+def rerank_facts(answer: Any) -> AnswerFacts:
+    """Of a ranking."""
+    return _facts(answer, rerank_usage(answer)) if type(answer) is dict else facts(answer)
+
+
+def count_facts(answer: Any) -> AnswerFacts:
+    """Of a count of tokens, which costs nothing."""
+    return _facts(answer, Usage(0, 0)) if is_token_count(answer) else facts(None)
+
+
+def _facts(answer: dict[str, Any], usage: Usage | None) -> AnswerFacts:
+    text = answer.get("text")
+    return AnswerFacts(
+        text=string(text),
+        model=string(answer.get("model")),
+        request_id=string(answer.get("id")),
+        usage=usage,
+        more_than_text=any(
+            key not in ("text", "usage") and value is not None for key, value in answer.items()
+        ),
+    )
+
+
+class EventSum:
+    """Streams of images and sound: see :class:`~remit.providers.wire.answer.StreamSum`.
+
+    Pictures are gathered under ``data``, sound piece by piece under ``audio``, a transcript under
+    ``text``; the other members of the events that end one stand beside them.
+    """
+
+    __slots__ = ("_answer", "_last", "_text", "ended", "error", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.pieces = 0
+        self.size = 0
+        self.error: Any = None
+        self._answer: dict[str, Any] = {}
+        self._text: list[str] = []
+        self._last = False
+
+    def add(self, name: str, data: bytes) -> Any:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        self._last = False
+        event = read(data)
+        if type(event) is not dict:
+            self._last = data.strip() == b"[DONE]"
+            return None if self._last else event
+        kind = event.get("type") or name
+        kind = kind if type(kind) is str else ""
+        if event.get("error") or kind == "error":
+            self.error = event.get("error") or event
+        elif kind.endswith(".delta"):
+            self._add_delta(event)
+        elif kind.endswith((".done", ".completed")):
+            self._end(event)
+        elif "type" not in event:  # the whole, by a server that does not stream
+            self._answer = event
+            self.ended = self._last = True
+        return event
+
+    def _add_delta(self, event: dict[str, Any]) -> None:
+        if type(sound := event.get("audio")) is str:
+            self._answer.setdefault("audio", []).append(sound)
+            self.pieces += 1
+        elif type(text := event.get("delta")) is str and text:
+            self._text.append(text)
+            self.pieces += 1
+            self.size += bytes_of(text)
+
+    def _end(self, event: dict[str, Any]) -> None:
+        self.ended = self._last = True
+        answer = self._answer
+        for key, value in event.items():
+            if key == "b64_json":
+                answer.setdefault("data", []).append({"b64_json": value})
+                self.pieces += 1
+            elif key == "usage" and "usage" in answer:  # of one picture of several
+                answer["usage"] = _added(answer["usage"], value)
+            elif key == "created_at":
+                answer["created"] = value
+            elif key not in _NOT_IN_ANSWER:
+                answer[key] = value
+
+    def is_last(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self._last
+
+    @property
+    def first(self) -> bool:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return self.pieces > 0
+
+    @property
+    def text(self) -> str:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return string(self._answer.get("text")) or "".join(self._text)
+
+    @property
+    def usage(self) -> Usage | None:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        return facts(self._answer).usage
+
+    def answer(self) -> dict[str, Any]:
+        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        answer = dict(self._answer)
+        if self._text:
+            answer.setdefault("text", "".join(self._text))
+        if self.error is not None:
+            answer.setdefault("error", self.error)
+        return answer
+
+
+def _added(one: Any, other: Any, depth: int = 0) -> Any:
+    """Two usages, count by count."""
+    if type(one) is dict and type(other) is dict and depth < 2:
+        names = {**one, **other}
+        return {name: _added(one.get(name), other.get(name), depth + 1) for name in names}
+    if is_count(one) and is_count(other):
+        return one + other
+    return one if other is None else other

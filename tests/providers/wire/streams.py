@@ -1,0 +1,132 @@
+"""Whole answers cut into the streams that a provider could have sent instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any
+
+from remit.providers.wire.answer import StreamSum
+
+
+def added(total: StreamSum, events: Iterable[bytes | tuple[str, bytes]]) -> dict[str, Any]:
+    """The answer that events add up to."""
+    for event in events:
+        name, data = event if isinstance(event, tuple) else ("", event)
+        total.add(name, data)
+    return total.answer()
+
+
+def cut(text: str, width: int) -> list[str]:
+    """A text in pieces of so many characters; an empty one is one piece."""
+    return [text[at : at + width] for at in range(0, len(text), width)] or [""]
+
+
+def chat_chunks(whole: dict[str, Any], width: int, random: Random | None = None) -> list[bytes]:
+    """Chunks of Chat Completions; with ``random``, several choices come mixed."""
+    head = {key: value for key, value in whole.items() if key not in ("choices", "usage")}
+    head["object"] = "chat.completion.chunk"
+    streams = [list(_choice_chunks(choice, width)) for choice in whole["choices"]]
+    chunks: list[dict[str, Any]] = []
+    while any(streams):
+        waiting = [stream for stream in streams if stream]
+        if len(chunks) < len(streams):  # OpenAI's client wants the choices begun in order
+            stream = streams[len(chunks)]
+        else:
+            stream = random.choice(waiting) if random else waiting[0]
+        chunks.append({**head, "choices": [stream.pop(0)], "usage": None, "obfuscation": "x"})
+    chunks.append({**head, "choices": [], "usage": whole["usage"]})
+    return [*(json.dumps(chunk).encode() for chunk in chunks), b"[DONE]"]
+
+
+def _choice_chunks(choice: dict[str, Any], width: int) -> Iterator[dict[str, Any]]:
+    message = choice["message"]
+    start = {"role": message["role"], "content": None if message["content"] is None else ""}
+    start["refusal"] = None
+    yield _choice(choice, start)
+    logprobs = choice["logprobs"] or {}
+    for kind, tokens in logprobs.items():
+        for token in tokens or ():
+            other = "refusal" if kind == "content" else "content"
+            yield {**_choice(choice, {}), "logprobs": {kind: [token], other: None}}
+    for key, value in message.items():
+        if key in ("role",) or value is None:
+            continue
+        if key == "tool_calls":
+            for index, call in enumerate(value):
+                yield from (_choice(choice, {key: [each]}) for each in _call(call, index, width))
+        elif key == "audio":
+            yield _choice(choice, {key: {"id": value["id"]}})
+            for part in ("data", "transcript"):
+                for piece in cut(value[part], width):
+                    yield _choice(choice, {key: {part: piece}})
+            yield _choice(choice, {key: {"expires_at": value["expires_at"]}})
+        elif key == "function_call":
+            yield _choice(choice, {key: {"name": value["name"], "arguments": ""}})
+            for piece in cut(value["arguments"], width):
+                yield _choice(choice, {key: {"arguments": piece}})
+        elif isinstance(value, str):
+            for piece in cut(value, width):
+                yield _choice(choice, {key: piece})
+        else:
+            yield _choice(choice, {key: value})
+    yield {**_choice(choice, {}), "finish_reason": choice["finish_reason"]}
+
+
+def _choice(choice: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
+    return {"index": choice["index"], "delta": delta, "logprobs": None, "finish_reason": None}
+
+
+def _call(call: dict[str, Any], index: int, width: int) -> Iterator[dict[str, Any]]:
+    kind = call["type"]
+    written = "arguments" if kind == "function" else "input"
+    start = {**call[kind], written: ""}
+    yield {"index": index, "id": call["id"], "type": kind, kind: start}
+    for piece in cut(call[kind][written], width):
+        yield {"index": index, kind: {written: piece}}
+
+
+def message_events(whole: dict[str, Any], width: int) -> list[tuple[str, bytes]]:
+    """Events of the Messages API."""
+    usage = whole["usage"]
+    ends = ("stop_reason", "stop_sequence", "container")
+    start = {**whole, "content": [], "stop_reason": None, "stop_sequence": None}
+    start["usage"] = {**usage, "output_tokens": 1}
+    start["usage"].pop("server_tool_use", None)
+    start.pop("container", None)
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    for index, block in enumerate(whole["content"]):
+        events += [{**event, "index": index} for event in _block_events(block, width)]
+    delta = {key: whole[key] for key in ends if key in whole}
+    counted = {"output_tokens": usage["output_tokens"]}
+    if "server_tool_use" in usage:
+        counted["server_tool_use"] = usage["server_tool_use"]
+    events.append({"type": "message_delta", "delta": delta, "usage": counted})
+    events.append({"type": "message_stop"})
+    return [(event["type"], json.dumps(event).encode()) for event in events]
+
+
+def _block_events(block: dict[str, Any], width: int) -> Iterator[dict[str, Any]]:
+    kind = block["type"]
+    deltas: list[dict[str, Any]] = []
+    start = block
+    if kind == "text":
+        start = {**block, "text": ""}
+        if block.get("citations"):
+            start["citations"] = []
+            deltas = [{"type": "citations_delta", "citation": each} for each in block["citations"]]
+        deltas += [{"type": "text_delta", "text": piece} for piece in cut(block["text"], width)]
+    elif kind == "thinking":
+        start = {**block, "thinking": "", "signature": ""}
+        pieces = cut(block["thinking"], width)
+        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    elif kind in ("tool_use", "server_tool_use"):
+        start = {**block, "input": {}}
+        text = json.dumps(block["input"]) if block["input"] else ""
+        deltas = [{"type": "input_json_delta", "partial_json": each} for each in cut(text, width)]
+    yield {"type": "content_block_start", "content_block": start}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "delta": delta}
+    yield {"type": "content_block_stop"}

@@ -1,0 +1,313 @@
+"""The Messages API: what is read from an answer, and streams that add up to the same answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from anthropic.lib.streaming._messages import accumulate_event
+from anthropic.types import RawMessageStreamEvent
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from remit.providers.wire.answers import error_in, facts, stream_sum
+from tests.providers.wire.streams import added, message_events
+
+USAGE = {
+    "input_tokens": 12,
+    "cache_creation_input_tokens": 100,
+    "cache_read_input_tokens": 1000,
+    "cache_creation": {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 40},
+    "output_tokens": 34,
+    "service_tier": "standard",
+}
+
+
+def _answer(*blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-5-20250929",
+        "content": list(blocks),
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": USAGE,
+        **more,
+    }
+
+
+TEXT = {"type": "text", "text": "Grüße, 世界."}
+TOOL = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a.txt", "n": 1.5}}
+CITATION = {
+    "type": "char_location",
+    "cited_text": "x",
+    "document_index": 0,
+    "document_title": "T",
+    "start_char_index": 0,
+    "end_char_index": 1,
+    "file_id": None,
+}
+SEARCH = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "weather"},
+}
+FOUND = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": [
+        {
+            "type": "web_search_result",
+            "url": "https://a.example",
+            "title": "A",
+            "encrypted_content": "abc",
+            "page_age": None,
+        },
+        {
+            "type": "web_search_result",
+            "url": "https://b.example",
+            "title": "B",
+            "encrypted_content": "def",
+            "page_age": "1 day",
+        },
+    ],
+}
+
+ANSWERS = {
+    "text": _answer(TEXT),
+    "nothing": _answer(usage={**USAGE, "output_tokens": 2}),
+    "two texts": _answer(TEXT, {"type": "text", "text": "More."}),
+    "a tool": _answer(TEXT, TOOL, stop_reason="tool_use"),
+    "a tool without input": _answer({**TOOL, "input": {}}, stop_reason="tool_use"),
+    "thinking": _answer({"type": "thinking", "thinking": "Hmm, so", "signature": "EqQB"}, TEXT),
+    "hidden thinking": _answer({"type": "redacted_thinking", "data": "EmwKAh"}, TEXT),
+    "citations": _answer({**TEXT, "citations": [CITATION, {**CITATION, "document_index": 1}]}),
+    "a search": _answer(
+        SEARCH,
+        FOUND,
+        {**TEXT, "citations": None},
+        usage={**USAGE, "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 0}},
+    ),
+    "refusal": _answer(stop_reason="refusal", usage={**USAGE, "output_tokens": 1}),
+    "container": _answer(TEXT, container={"id": "c_1", "expires_at": "2026-01-01T00:00:00Z"}),
+    "unknown": _answer({"type": "hologram", "shape": {"x": 1}}, TEXT, mood="calm"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("width", [1, 3, 1000])
+def test_streamed_is_whole(name: str, width: int) -> None:
+    whole = ANSWERS[name]
+    total = stream_sum("anthropic.messages")
+    assert added(total, message_events(whole, width)) == whole
+    assert total.ended
+    assert total.is_last()
+    assert total.text == facts("anthropic.messages", whole).text
+    assert total.usage == facts("anthropic.messages", whole).usage
+    assert total.usage is not None
+
+
+_blocks = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, st.text()),
+    st.builds(
+        lambda text, name: {"type": "thinking", "thinking": text, "signature": name},
+        st.text(),
+        st.text(min_size=1),
+    ),
+    st.builds(
+        lambda value: {**TOOL, "input": value},
+        st.dictionaries(st.text(), st.none() | st.booleans() | st.text() | st.integers(-9, 9)),
+    ),
+    st.builds(lambda many: {**TEXT, "citations": [CITATION] * many}, st.integers(1, 3)),
+    st.just(FOUND),
+)
+
+
+@given(st.lists(_blocks, max_size=4), st.integers(1, 9))
+def test_any_answer_streamed_is_whole(blocks: list[dict[str, Any]], width: int) -> None:
+    whole = _answer(*blocks)
+    total = stream_sum("anthropic.messages")
+    assert added(total, message_events(whole, width)) == whole
+
+
+_event: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+
+
+@pytest.mark.parametrize("name", sorted(set(ANSWERS) - {"unknown"}))
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_clients_own_sum(name: str, width: int) -> None:
+    events = message_events(ANSWERS[name], width)
+    theirs: Any = None
+    buffers: dict[int, bytes] = {}
+    for kind, data in events:
+        if kind != "ping":
+            theirs = accumulate_event(
+                event=_event.validate_json(data), current_snapshot=theirs, json_bufs=buffers
+            )
+    ours = added(stream_sum("anthropic.messages"), events)
+    assert _without_nulls(ours) == _without_nulls(json.loads(theirs.to_json()))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def _sum(*events: dict[str, Any]) -> Any:
+    total = stream_sum("anthropic.messages")
+    for event in events:
+        total.add(str(event.get("type", "")), json.dumps(event).encode())
+    return total
+
+
+START = {
+    "type": "message_start",
+    "message": {**_answer(), "stop_reason": None, "usage": {**USAGE, "output_tokens": 1}},
+}
+STOP = {"type": "message_stop"}
+
+
+def _start(index: int, block: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def _delta(index: int | None, kind: str, **delta: Any) -> dict[str, Any]:
+    event = {"type": "content_block_delta", "delta": {"type": kind, **delta}}
+    return event if index is None else {**event, "index": index}
+
+
+def test_a_stream_that_breaks_off() -> None:
+    total = _sum(START, _start(0, {"type": "text", "text": ""}), _delta(0, "text_delta", text="Hö"))
+    assert not total.ended
+    assert (total.text, total.pieces, total.size, total.first) == ("Hö", 1, 3, True)
+    assert total.usage.input_tokens == 1112
+    # What had been made by the start is not what was made.
+    assert "output_tokens" not in total.answer()["usage"]
+    assert facts("anthropic.messages", total.answer()).usage is None
+
+
+def test_output_that_is_only_counted_at_the_start_is_not_counted() -> None:
+    total = _sum(START, _start(0, TEXT), {"type": "message_delta", "delta": {}, "usage": {}}, STOP)
+    assert total.ended
+    assert total.usage is None
+
+
+def test_input_that_is_only_counted_at_one_end() -> None:
+    zeros = {"input_tokens": 0, "output_tokens": 0}
+    late = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"input_tokens": 5, "output_tokens": 7},
+    }
+    early = {**late, "usage": {"input_tokens": 0, "output_tokens": 7}}
+    begun = {**START, "message": {**START["message"], "usage": zeros}}
+    assert _sum(begun, _start(0, TEXT), late, STOP).usage.input_tokens == 5
+    total = _sum(START, _start(0, TEXT), early, STOP)
+    assert (total.usage.input_tokens, total.usage.output_tokens) == (1112, 7)
+
+
+def test_blocks_that_never_began_and_indices_that_are_missing() -> None:
+    total = _sum(
+        START,
+        _delta(0, "thinking_delta", thinking="Hmm"),
+        _delta(1, "text_delta", text="a"),
+        _delta(None, "text_delta", text="b"),
+    )
+    assert total.answer()["content"] == [
+        {"type": "thinking", "thinking": "Hmm"},
+        {"type": "text", "text": "ab"},
+    ]
+    total = _sum(
+        START,
+        _start(0, {"type": "text", "text": "a"}),
+        _start(0, {"type": "text", "text": ""}),
+        _delta(0, "text_delta", text="b"),
+    )
+    assert [block["text"] for block in total.answer()["content"]] == ["a", "b"]
+
+
+def test_unknown_deltas_follow_the_general_rule() -> None:
+    total = _sum(
+        START,
+        _start(0, {"type": "hologram", "shape": "ba"}),
+        _delta(0, "shape_delta", shape="ll", turns=1),
+        _delta(0, "shape_delta", shape="oon", turns=2, spin={"x": "a"}),
+        _delta(0, "shape_delta", spin={"x": "b"}),
+    )
+    assert total.answer()["content"] == [
+        {"type": "hologram", "shape": "balloon", "turns": 2, "spin": {"x": "ab"}}
+    ]
+
+
+def test_input_that_is_not_json_is_kept_as_text() -> None:
+    total = _sum(
+        START,
+        _start(0, {**TOOL, "input": {}}),
+        _delta(0, "input_json_delta", partial_json='{"path": "a'),
+    )
+    assert total.answer()["content"][0]["input"] == '{"path": "a'
+
+
+def test_compaction_replaces() -> None:
+    total = _sum(
+        START,
+        _start(0, {"type": "compaction", "content": None}),
+        _delta(0, "compaction_delta", content="Summary", encrypted_content="x"),
+    )
+    assert total.answer()["content"] == [
+        {"type": "compaction", "content": "Summary", "encrypted_content": "x"}
+    ]
+
+
+def test_an_error_in_the_midst() -> None:
+    error = {"type": "overloaded_error", "message": "Overloaded"}
+    total = _sum(START, _start(0, TEXT), {"type": "error", "error": error})
+    assert total.error == error
+    assert not total.ended
+    assert total.answer()["error"] == error
+    assert total.text == TEXT["text"]
+
+
+def test_a_whole_answer_instead_of_a_stream() -> None:
+    for whole in ANSWERS.values():
+        total = _sum(whole)
+        assert total.answer() == whole
+        assert total.ended
+        assert total.is_last()
+        assert total.usage is not None
+
+
+def test_what_a_whole_answer_says() -> None:
+    read = facts("anthropic.messages", ANSWERS["two texts"])
+    assert read.text == TEXT["text"] + "More."
+    assert (read.model, read.request_id) == ("claude-sonnet-4-5-20250929", "msg_1")
+    more = {
+        name
+        for name, answer in ANSWERS.items()
+        if facts("anthropic.messages", answer).more_than_text
+    }
+    assert more == set(ANSWERS) - {"text", "nothing", "two texts", "refusal"}
+    for reason, finish in {
+        "end_turn": "stop",
+        "max_tokens": "length",
+        "tool_use": "tool_use",
+        "refusal": "content_filter",
+        "pause_turn": "stop",
+        "new": "stop",
+        "model_context_window_exceeded": "length",
+    }.items():
+        answer = _answer(TEXT, stop_reason=reason)
+        assert facts("anthropic.messages", answer).finish_reason == finish
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 1, [], {}, {"type": "error", "error": {}}, {"content": "x"}, {"content": None}]
+)
+def test_what_is_no_answer(answer: Any) -> None:
+    assert error_in("anthropic.messages", answer)
+    assert not error_in("anthropic.messages", _answer())
