@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
+from remit.kernel.json_text import load_exact
 from remit.ledger import Content, LedgerClient, erasure_digest
 from remit.ledger.content import (
     EncodedValue,
@@ -28,7 +29,6 @@ from remit.ledger.content import (
     encode_content,
     is_message_list,
     next_step,
-    parse_exact,
 )
 from remit.ledger.entry import entry_id
 from remit.ledger.record import record_problem
@@ -167,7 +167,7 @@ def test_exact_texts(number: int) -> None:
     item = V["exact"][number]
     nonce, text = bytes.fromhex(item["nonce_hex"]), item["json"].encode()
     assert encode_content(Content.exact(text)) == (EncodedValue.of(text, True), "exact")
-    assert json.loads(text) == parse_exact(text)
+    assert json.loads(text) == load_exact(text)
     assert len(text) == item["bytes"]
     mac = hmac.new(nonce, text, hashlib.sha256).hexdigest()
     assert commit(nonce, text) == mac == item["commitment"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +14,10 @@ from hypothesis import strategies as st
 from remit.kernel import json_text
 from remit.kernel.json_text import (
     JsonTextError,
+    dump,
     elements,
     load,
+    load_exact,
     member,
     members,
     remove_member,
@@ -117,3 +121,28 @@ def test_members_are_set_deep_within() -> None:
 def test_what_is_not_json_is_said_to_be_none(text: bytes) -> None:
     with pytest.raises(JsonTextError):
         load(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"[123456789012345678901234567890, 1.5]", [123456789012345678901234567890, 1.5]),
+        (b'"\\ud800"', "\ud800"),
+        (b'{"a":1,"a":2}', {"a": 2}),
+        (b"1e999", float("inf")),
+        (b"-" + b"9" * 5000, float("-inf")),
+    ],
+)
+def test_records_are_read_exactly_and_written_again(text: bytes, value: Any) -> None:
+    assert load_exact(text) == value
+    again = load_exact(dump(value))
+    assert again == (None if value in (float("inf"), float("-inf")) else value)
+
+
+def test_what_orjson_does_not_take_is_dumped_all_the_same() -> None:
+    value = {"n": 2**70, "x": [float("nan"), '\\"Infinity\ud800', float("-inf")], "p": Path("/a")}
+    told = json.loads(dump(value, str), parse_constant=pytest.fail)
+    assert told == {"n": 2**70, "x": [None, '\\"Infinity\ud800', None], "p": "/a"}
+    assert dump({"a": 2**70, "b": []}, option=orjson.OPT_INDENT_2).startswith(b'{\n  "a": ')
+    with pytest.raises(TypeError):
+        dump({"a": 2**70, "b": object()})

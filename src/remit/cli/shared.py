@@ -243,8 +243,10 @@ def _json(value: Any, *, indent: bool) -> str:
 
 
 def _dump(value: Any, *, indent: bool) -> str:
+    from remit.kernel.json_text import dump
+
     option = orjson.OPT_PASSTHROUGH_DATACLASS | (orjson.OPT_INDENT_2 if indent else 0)
-    return orjson.dumps(value, default=_plain, option=option).decode()
+    return dump(value, _plain, option).decode()
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +22,8 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
 _OPEN = b"[{"
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
+_CONSTANTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?Infinity|NaN')
 
 _raw_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -65,10 +67,51 @@ def load(text: bytes) -> Any:
 
 def load_exact(text: bytes) -> Any:
     """:func:`load`, with integers of any size exact: for reading records, not for the wire."""
+    if _LONG_NUMBER.search(text) is None:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass
     try:
-        return json.loads(text.decode(), parse_constant=_no_constant)
+        return json.loads(text.decode(), parse_int=_integer, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
+
+
+def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:
+    """The JSON text of what :func:`load_exact` gives: ``orjson``, which does not take great
+    integers and lone surrogates, else ``json``. Infinities are ``null``.
+
+    Args:
+        value: JSON values, and what ``default`` makes them of.
+        default: as ``orjson`` and ``json`` have it.
+        option: of ``orjson``.
+
+    Raises:
+        JsonTextError: it is nested too deep.
+        TypeError: it holds what JSON does not have.
+    """
+    try:
+        return orjson.dumps(value, default, option)
+    except orjson.JSONEncodeError:
+        indent = 2 if option & orjson.OPT_INDENT_2 else None
+        between = None if indent else (",", ":")
+        try:
+            text = json.dumps(value, default=default, indent=indent, separators=between)
+        except RecursionError:
+            raise JsonTextError("The value is nested too deep to be written.") from None
+        return _CONSTANTS.sub(_null, text).encode()
+
+
+def _null(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else "null"
+
+
+def _integer(digits: str) -> int | float:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python converts
+        return float(digits)
 
 
 def _no_constant(name: str) -> Any:

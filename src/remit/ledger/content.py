@@ -23,13 +23,13 @@ import orjson
 
 from remit.kernel.canonical import NotCanonicalError, canonical_json
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import load_exact
 from remit.ledger.errors import LedgerFormatError
 
 EXACT = "exact"
 """The ``form`` of a commitment over exact JSON text."""
 
 _HEX64 = re.compile(r"[0-9a-f]{64}")
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson would round an integer of more than 64 bits
 _DEEPEST = 200  # as deep as RFC 8785 values may be nested
 
 NO_STEP = "0" * 64
@@ -172,8 +172,8 @@ class StoredValue:
             data = self._unpacked()
             if self._is_text:
                 return data.decode()
-            return parse_exact(data) if self.is_exact else orjson.loads(data)
-        except (ValueError, RecursionError) as error:
+            return load_exact(data) if self.is_exact else orjson.loads(data)
+        except ValueError as error:
             raise self._unreadable(error) from error
 
     def encoded(self) -> bytes:
@@ -289,31 +289,6 @@ def _json_text(value: Any) -> str | None:
         )
     except (TypeError, ValueError):  # a foreign type, NaN, more digits than Python writes
         return None
-
-
-def parse_exact(text: bytes) -> Any:
-    """The value of an exact JSON text: integers exact, of keys given twice the last.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    if _LONG_NUMBER.search(text) is None:
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            pass  # a lone surrogate, a number beyond every float, or deeper than it goes
-    return json.loads(text.decode(), parse_int=_integer, parse_constant=_no_constant)
-
-
-def _integer(digits: str) -> int | float:
-    try:
-        return int(digits)
-    except ValueError:  # more digits than Python converts
-        return float(digits)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def texts_in(value: Any) -> Iterator[str]:

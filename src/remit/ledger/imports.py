@@ -12,6 +12,7 @@ from typing import IO, Any
 import orjson
 
 from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.json_text import load_exact
 from remit.ledger.content import (
     NO_STEP,
     EncodedValue,
@@ -19,7 +20,6 @@ from remit.ledger.content import (
     commit,
     commitments_in,
     next_step,
-    parse_exact,
 )
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
@@ -209,7 +209,7 @@ class Import:
             "a content value does not match its commitment",
         )
         if is_exact:
-            parse_exact(encoded)
+            load_exact(encoded)
         else:
             _require(
                 canonical_json(orjson.loads(encoded)) == encoded,

@@ -11,7 +11,8 @@ from remit.views.entries import between_ms, place_of
 
 _FIELDS = (
     "contract_id", "contract_version", "model_id", "requested_model_id", "provider_id", "outcome",
-    "finish_reason", "prompt", "response", "content_blocks", "tools", "parameters",
+    "finish_reason", "wire", "system", "prompt", "response", "content_blocks", "answer", "tools",
+    "parameters", "changed",
     "input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens",
     "reasoning_tokens", "time_to_first_token_ms", "cost_certainty", "price_version",
     "over_bound", "error_code", "error_message", "decision_id", "key_id", "framework_id",

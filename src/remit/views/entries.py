@@ -29,7 +29,7 @@ def session_of(entry: LedgerEntry) -> str:
     return _named(entry, "session_id")
 
 
-def plain(value: Any, *, commitments: bool = False) -> Any:
+def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
     """``value`` as JSON data; what was erased is ``{"$erased": entry id or None}``.
 
     A key of the record's own that looks like a marker's gets one more ``$`` in front: what a
@@ -38,24 +38,30 @@ def plain(value: Any, *, commitments: bool = False) -> Any:
     Args:
         value: from an entry's metadata.
         commitments: whether it was read without content, so that commitments stand in it.
+        depth: how deep it is already; what is more than 200 deep is not shown.
     """
+    if depth > _DEEPEST:
+        return _TOO_DEEP
+    depth += 1
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
     if isinstance(value, dict):
-        if commitments and value.keys() in _COMMITMENTS:
+        if commitments and value.keys() - {"form"} in _COMMITMENTS:
             return dict(value)
         return {
             f"${key}" if isinstance(key, str) and _LIKE_A_MARKER.fullmatch(key) else key: plain(
-                item, commitments=commitments
+                item, commitments=commitments, depth=depth
             )
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [plain(item, commitments=commitments) for item in value]
+        return [plain(item, commitments=commitments, depth=depth) for item in value]
     return value
 
 
 _LIKE_A_MARKER = re.compile(r"\$+(?:erased|content|messages)")
+_DEEPEST = 200
+_TOO_DEEP = "(nested too deep to be shown)"
 _COMMITMENTS = ({"$content", "bytes"}, {"$messages", "count"})
 
 

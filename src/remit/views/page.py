@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from remit.views import wording
+from remit.views import wire, wording
 from remit.views.timeline import POSITIONS, timeline
 
 # What of a step or an order names it; has_focus looks there for the id that was asked for.
@@ -67,6 +67,7 @@ def _environment() -> tuple[Environment, str]:
     environment.tests["missing"] = wording.is_missing
     environment.filters |= {
         "answer": _answer,
+        "answered": wire.answered,
         "blocks": _blocks,
         "contract": wording.contract_of,
         "count": wording.count,
@@ -79,6 +80,7 @@ def _environment() -> tuple[Environment, str]:
         "one_cost": wording.one_cost,
         "pretty_json": wording.pretty_json,
         "reasons": wording.reasons,
+        "said": wire.said,
         "text": wording.text_of,
         "timeline": timeline,
         "tokens": wording.tokens,

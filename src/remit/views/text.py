@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.views import wording
+from remit.views import wire, wording
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip
@@ -170,7 +170,10 @@ class _Branches:
             head = [("attempt before", "bad"), (str(attempt.get("model_id") or ""), "name")]
             head += [*_when(attempt), self._id(attempt["entry_id"])]
             node.below.append(_Node(head, wording.failure(attempt)))
-        messages = wording.messages_of(step.get("prompt"))
+        if "wire" in step:
+            messages = [(_speaker(line), line.content) for line in wire.said(step)]
+        else:
+            messages = wording.messages_of(step.get("prompt"))
         if self._full:
             head = [("prompt", "dim"), *_dim(wording.count(len(messages), "message"))]
             node.below.append(_Node(head, "", [_content(*message) for message in messages]))
@@ -180,8 +183,14 @@ class _Branches:
             label = f"prompt of {len(messages)}, last: {role}" if many else "prompt"
             node.below.append(_content(label, content))
         blocks = step.get("content_blocks")
+        lines = wire.answered(step)
         if step.get("error_message"):
             node.below.append(_Node([("error", "bad")], wording.failure(step)))
+        elif lines and (len(lines) > 1 or lines[0].label):
+            below = [_content(line.label or "text", line.content) for line in lines]
+            node.below.append(_Node([("answer", "dim")], "", below))
+        elif lines:
+            node.below.append(_content("answer", lines[0].content))
         elif _holds_more_than_text(blocks):
             node.below.append(_content("answer", blocks))
         elif step.get("response") is not None:
@@ -228,6 +237,10 @@ class _Branches:
 
 def _content(label: str, value: Any, style: str = "dim") -> _Node:
     return _Node([(label, style)], wording.text_of(value) or "(empty)")
+
+
+def _speaker(line: wire.Line) -> str:
+    return f"{line.role} {line.label}" if line.label else line.role
 
 
 def _holds_more_than_text(blocks: Any) -> bool:

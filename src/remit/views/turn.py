@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.ledger import LedgerEntry, LedgerPort
+from remit.views import wire
 from remit.views.calls import Calls
 from remit.views.entries import Tally, between_ms, order_of
 from remit.views.order import build_order
@@ -153,6 +154,8 @@ def _asked(orders: list[dict[str, Any]], direct: list[dict[str, Any]]) -> Any:
             return context["user_input"]
         return context if context is not None and not isinstance(context, dict) else None
     for call in direct:
+        if "wire" in call:
+            return wire.asked(call)
         prompt = call.get("prompt")
         if not isinstance(prompt, list):
             return prompt

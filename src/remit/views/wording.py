@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+from remit.kernel.json_text import dump
+
 _GOOD = frozenset({"completed", "success", "ok", "accept", "granted", "answered", "agrees"})
 _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
@@ -144,15 +146,18 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
 
 def json_text(value: Any) -> str:
     """Compact JSON."""
-    return orjson.dumps(value, default=str).decode()
+    return dump(value, str).decode()
 
 
 def pretty_json(value: Any) -> str:
     """JSON to read."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    return dump(value, str, orjson.OPT_INDENT_2).decode()
 
 
-_MARKERS = ({"$erased"}, {"$content", "bytes"}, {"$messages", "count"})
+_MARKERS = (
+    {"$erased"}, *({name, count, *form} for name, count in (("$content", "bytes"),
+    ("$messages", "count")) for form in ((), ("form",))),
+)  # fmt: skip
 _TURNING = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
 _MOVING = {*range(32), *range(127, 160), 0x2028, 0x2029, 0xFEFF, *range(0xFFFE, 0x10000)}
 _SEEN = {

@@ -62,7 +62,7 @@ class OrderHistory:
 
     Completed calls of models and tools are read back from here instead of being made again.
     Only exchanges that a worker made in the order's own session count: a client of the gateway
-    can name any order, and must not become its memory.
+    can name any order, and must not become its memory. What came over HTTP is none of them.
 
     Args:
         ledger: a handle that sees the order's ``ho1`` entries.
@@ -156,7 +156,8 @@ class OrderHistory:
         return [
             entry
             for entry in self._query("EXCHANGE", session_id=self._session_id, with_content=False)
-            if entry.metadata["outcome"] == "success" and "key_id" not in entry.metadata
+            if entry.metadata["outcome"] == "success"
+            and not entry.metadata.keys() & {"key_id", "wire"}
         ]
 
     def last_answer(self, contract_id: str) -> Answer | None:

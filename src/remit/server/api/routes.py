@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
 from remit.server.api.responses import Error
 from remit.server.guard import IDENTITY
@@ -170,7 +171,7 @@ def slice_of(
 
 
 def _dump(value: Any) -> bytes:
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+    return dump(value, _plain, orjson.OPT_PASSTHROUGH_DATACLASS)
 
 
 def _plain(value: Any) -> Any:
