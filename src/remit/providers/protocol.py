@@ -128,6 +128,8 @@ class ProviderError(RemitError):
         retryable: whether the same call may succeed a moment later.
         retry_after_s: how long the provider asked to wait, in seconds.
         maybe_billed: the request reached the provider and its usage was not reported.
+        status: the HTTP status it answered with, where it answered with one.
+        param: the request's field that it refused, as the provider names it.
     """
 
     def __init__(
@@ -138,12 +140,16 @@ class ProviderError(RemitError):
         *,
         retry_after_s: float | None = None,
         maybe_billed: bool = False,
+        status: int | None = None,
+        param: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.retryable = retryable
         self.retry_after_s = retry_after_s
         self.maybe_billed = maybe_billed
+        self.status = status
+        self.param = param
 
     @property
     def speaks_of_health(self) -> bool:

@@ -1,0 +1,148 @@
+"""Server-sent events, taken apart without losing a byte.
+
+By the rules of WHATWG HTML ("event stream interpretation"), with three additions: each event keeps
+its exact bytes, events without data (comments, keep-alives) are given too, and so is what a stream
+leaves unfinished at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from remit.providers.protocol import ProviderError
+
+__all__ = ["MAX_EVENT_BYTES", "SseEvent", "SseParser"]
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+_LF = 10
+# Two line ends in a row. A CR at the end of what has come may be half of a CRLF: it ends a line
+# only when more has come, or nothing more will.
+_BLANK = re.compile(rb"(?:\r\n|\r(?!\n)|\n)(?:\r\n|\r(?!\n|\Z)|\n)")
+_LINE_END = re.compile(rb"\r\n|\r(?!\n|\Z)|\n")
+_LONG = 4096  # an unfinished event above it is not searched again from its start
+_OVERLAP = 3  # bytes of it that may be the first part of two line ends
+
+
+@dataclass(slots=True)
+class SseEvent:
+    """One event.
+
+    Attributes:
+        raw: its exact bytes, with the blank line that ends it.
+        name: its ``event`` field; empty where there is none.
+        data: its ``data`` fields, joined by line feeds; empty where there is none.
+        complete: whether its blank line came before the stream ended.
+    """
+
+    raw: bytes
+    name: str
+    data: bytes
+    complete: bool = True
+
+
+class SseParser:
+    """Takes a stream in pieces, cut anywhere.
+
+    The ``raw`` of all its events, joined, is the stream byte for byte.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""  # of an event that is not complete
+        self._more: list[bytes] = []  # pieces after it, where it is long
+        self._size = 0  # of both
+        self._begun = False  # the first event is past: no byte order mark any more
+
+    def feed(self, piece: bytes) -> list[SseEvent]:
+        """The events that ``piece`` completes.
+
+        Raises:
+            ProviderError: an event is longer than :data:`MAX_EVENT_BYTES`.
+        """
+        if not piece:
+            return []
+        if self._size > _LONG:
+            # The piece before may be shorter than two line ends.
+            ends = [before[-_OVERLAP:] for before in (self._rest, *self._more[-_OVERLAP:])]
+            if _BLANK.search(b"".join(ends)[-_OVERLAP:] + piece) is None:
+                self._more.append(piece)
+                self._grow(len(piece))
+                return []
+            piece = b"".join((self._rest, *self._more, piece))
+            self._more.clear()
+        elif self._size:
+            piece = self._rest + piece
+        events: list[SseEvent] = []
+        at, size = 0, len(piece)
+        marked = not self._begun and piece.startswith(_BOM)
+        if marked and (blank := _LINE_END.match(piece, len(_BOM))) is not None:
+            at = blank.end()
+            events.append(SseEvent(piece[:at], "", b""))
+        if b"\r" not in piece:
+            while at < size:
+                if piece[at] == _LF:
+                    end = at + 1
+                else:
+                    end = piece.find(b"\n\n", at) + 2
+                    if end < 2:
+                        break
+                raw = piece[at:end]
+                at = end
+                if raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2:
+                    events.append(SseEvent(raw, "", raw[6:-2]))
+                else:
+                    events.append(_event(raw))
+        else:
+            while at < size:
+                found = _LINE_END.match(piece, at) or _BLANK.search(piece, at)
+                if found is None:
+                    break
+                events.append(_event(piece[at : found.end()]))
+                at = found.end()
+        if events:
+            self._begun = True
+            if marked:
+                events[0] = _event(events[0].raw, len(_BOM))
+            if size > MAX_EVENT_BYTES and max(len(event.raw) for event in events) > MAX_EVENT_BYTES:
+                raise _too_long()
+            piece = piece[at:]
+        self._rest, self._size = piece, 0
+        self._grow(len(piece))
+        return events
+
+    def end(self) -> SseEvent | None:
+        """What is left at the end of the stream: complete only where a CR was its last byte."""
+        raw = b"".join((self._rest, *self._more))
+        self._rest, self._size = b"", 0
+        self._more.clear()
+        if not raw:
+            return None
+        start = len(_BOM) if not self._begun and raw.startswith(_BOM) else 0
+        event = _event(raw, start)
+        event.complete = raw.endswith((b"\r\r", b"\n\r")) or raw[start:] == b"\r"
+        return event
+
+    def _grow(self, more: int) -> None:
+        self._size += more
+        if self._size > MAX_EVENT_BYTES:
+            raise _too_long()
+
+
+def _event(raw: bytes, start: int = 0) -> SseEvent:
+    name, data = "", None
+    for line in (raw[start:] if start else raw).splitlines():
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            value = value.removeprefix(b" ")
+            data = value if data is None else data + b"\n" + value
+        elif field == b"event":
+            name = value.removeprefix(b" ").decode("utf-8", "replace")
+    return SseEvent(raw, name, data or b"")
+
+
+def _too_long() -> ProviderError:
+    return ProviderError(
+        "SERVER_ERROR", f"an event is longer than {MAX_EVENT_BYTES >> 20} MiB", maybe_billed=True
+    )

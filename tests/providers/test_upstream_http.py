@@ -1,0 +1,680 @@
+"""The client of providers against servers that answer with any bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import gc
+import gzip
+import logging
+import resource
+import socket
+import ssl
+import zlib
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from remit.providers import ProviderError
+from remit.providers.upstream_http import HttpUpstream, Timeouts, UpstreamReply
+from tests.support.raw_http import Connection, RawServer, plain, raw_server
+
+KEY = "sk-verysecret0123456789+/="
+BODY = b'{ "a" : 1.0,\t"a":"\\ud800", "n": 12345678901234567890123 }\n'
+PATIENT = Timeouts(20, 20, 20)
+HASTY = Timeouts(20, 0.2, 0.2)
+JSON = {"content-type": "application/json"}
+
+
+def client(server: RawServer | str) -> HttpUpstream:
+    url = server if isinstance(server, str) else server.url
+    return HttpUpstream(url, {"authorization": f"Bearer {KEY}", "x-api-key": KEY})
+
+
+async def post(
+    upstream: HttpUpstream, body: bytes = BODY, timeouts: Timeouts = PATIENT
+) -> UpstreamReply:
+    return await upstream.send("POST", "/chat/completions", body, JSON, timeouts)
+
+
+async def failure(
+    server: RawServer | str, timeouts: Timeouts = PATIENT, body: bytes = BODY
+) -> ProviderError:
+    """The error of a call whose answer is read to its end."""
+    upstream = client(server)
+    try:
+        with pytest.raises(ProviderError) as caught:
+            await (await post(upstream, body, timeouts)).read()
+    finally:
+        await upstream.aclose()
+    for shown in (str(caught.value), repr(caught.value), repr(upstream), repr(caught.value.args)):
+        assert KEY not in shown
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    return caught.value
+
+
+def answering(*pieces: bytes, reset: bool = False, wait: bool = False):  # type: ignore[no-untyped-def]
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        for piece in pieces:
+            await connection.send(piece)
+            await asyncio.sleep(0.01)
+        if wait:
+            await asyncio.sleep(60)
+        if reset:
+            connection.reset()
+
+    return script
+
+
+async def keeping(connection: Connection) -> None:
+    """Answers each request with its own body, on one connection."""
+    while True:
+        _, body = await connection.request()
+        await connection.send(plain(body))
+
+
+async def events_of(reply: UpstreamReply) -> tuple[list[bytes], ProviderError | None]:
+    raw: list[bytes] = []
+    try:
+        async for event in reply.events():
+            raw.append(event.raw)
+    except ProviderError as error:
+        return raw, error
+    return raw, None
+
+
+async def test_bytes_go_out_and_come_back_as_they_are() -> None:
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+        reply = await upstream.send(
+            "POST", "/messages?beta=true", BODY,
+            {"content-type": "application/json", "Anthropic-Beta": "x,y", "X-API-Key": "other",
+             "accept-encoding": "br"}, PATIENT,
+        )  # fmt: skip
+        assert await reply.read() == BODY
+        assert (reply.status, reply.content_type) == (200, "application/json")
+        head, body = server.requests[0]
+        assert body == BODY
+        assert head.startswith(b"POST /v1/messages?beta=true HTTP/1.1\r\n")
+        lines = head.lower().split(b"\r\n")
+        assert b"accept-encoding: identity" in lines
+        assert b"anthropic-beta: x,y" in lines
+        assert [line for line in lines if line.startswith(b"x-api-key")] == [
+            f"x-api-key: {KEY}".lower().encode()
+        ]
+        assert sum(line.startswith(b"content-type") for line in lines) == 1
+        await upstream.aclose()
+
+
+async def test_other_methods_and_no_body() -> None:
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+        for method in ("GET", "DELETE"):
+            reply = await upstream.send(method, "/responses/r1?a=1", b"", {}, PATIENT)
+            assert await reply.read() == b""
+        reply = await upstream.send("POST", "/responses/r1/cancel", b"", {}, PATIENT)
+        assert await reply.read() == b""
+        heads = [head.lower() for head, _ in server.requests]
+        assert b"content-type" not in b"".join(heads)
+        assert b"content-length: 0" in heads[2]
+        assert b"content-length" not in heads[0]
+        await upstream.aclose()
+
+
+async def test_headers_are_case_insensitive_and_may_come_twice() -> None:
+    answer = plain(b"{}", kind="Text/HTML; charset=x", more="X-A: 1\r\nx-a: 2\r\n")
+    async with raw_server(answering(answer)) as server:
+        upstream = client(server)
+        reply = await post(upstream)
+        assert reply.headers.getall("x-A") == ["1", "2"]
+        assert reply.content_type == "text/html"
+        assert await reply.read() == b"{}"
+        await upstream.aclose()
+
+
+async def test_connections_are_kept_where_the_body_was_read_and_closed_where_not() -> None:
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+        for _ in range(3):
+            reply = await post(upstream)
+            await reply.read()
+            await reply.aclose()
+            await reply.aclose()
+        assert server.connections == 1
+        reply = await post(upstream, b"x" * 1_000_000)
+        await reply.aclose()
+        assert await asyncio.wait_for(server.closed.get(), 20) == 0
+        async with await post(upstream) as reply:
+            assert await reply.read() == BODY
+        assert server.connections == 2
+        await upstream.aclose()
+
+
+async def test_each_event_loop_has_its_own_connections() -> None:
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+
+        async def call() -> bytes:
+            try:
+                return await (await post(upstream)).read()
+            finally:
+                await upstream.aclose()
+
+        assert await asyncio.to_thread(asyncio.run, call()) == BODY
+        assert await call() == BODY
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        plain(b"{}"),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-t\r\n\r\n"
+        b"2\r\n{}\r\n0\r\nx-t: 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n{}",
+        b"HTTP/1.0 200 OK\r\n\r\n{}",
+        b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + plain(b"{}"),
+    ],
+)
+async def test_every_way_to_frame_a_body(answer: bytes) -> None:
+    for pieces in ([answer], [answer[at : at + 1] for at in range(len(answer))]):
+        async with raw_server(answering(*pieces)) as server:
+            upstream = client(server)
+            assert await (await post(upstream)).read() == b"{}"
+            await upstream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "kind", "body"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, "", b""),
+        (plain(b""), 200, "application/json", b""),
+        (plain(b"<html>", kind="text/html"), 200, "text/html", b"<html>"),
+        (plain(b'{"error":1}', "529 "), 529, "application/json", b'{"error":1}'),
+        (plain(b"no", "404 Not Found", "text/plain"), 404, "text/plain", b"no"),
+    ],
+)
+async def test_any_status_and_body_is_a_reply(
+    answer: bytes, status: int, kind: str, body: bytes
+) -> None:
+    async with raw_server(answering(answer)) as server:
+        upstream = client(server)
+        reply = await post(upstream)
+        assert (reply.status, reply.content_type) == (status, kind)
+        assert await reply.read() == body
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308, 101])
+async def test_redirects_are_not_followed(status: int) -> None:
+    where = f"location: https://user:{quote(KEY, safe='')}@elsewhere.test/{KEY}\r\n"
+    answer = f"HTTP/1.1 {status} x\r\ncontent-length: 0\r\n{where}\r\n".encode()
+    async with raw_server(answering(answer)) as server:
+        error = await failure(server)
+    assert (error.code, error.retryable, error.maybe_billed, error.status) == (
+        "INVALID_REQUEST", False, False, status,
+    )  # fmt: skip
+    assert "elsewhere.test, which is not followed" in error.message or status == 101
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTT",
+        b"HTTP/1.1 200 OK\r\ncontent-le",
+        plain(b'{"a":1}')[:-3],
+        plain(b'{"a":1}')[:-7],
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{}",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n{}",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x50",
+        b"HTTP/1.1 200 OK\r\nx-long: " + b"x" * 1_000_000,
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 10_000 + b"\r\n",
+        f"HTTP/1.1 2x0 {KEY}\r\n{KEY}: {KEY}\r\n\r\n".encode(),
+    ],
+)
+async def test_an_answer_that_breaks_off_or_is_none(answer: bytes, reset: bool) -> None:
+    async with raw_server(answering(answer, reset=reset)) as server:
+        error = await failure(server)
+    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, True)
+
+
+async def test_what_came_before_a_break_is_given_first() -> None:
+    stream = b"data: 1\n\ndata: 2\n\nevent: x\ndata: 3"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 500\r\n\r\n"
+    for reset in (False, True):
+        async with raw_server(answering(head + stream, reset=reset)) as server:
+            upstream = client(server)
+            raw, error = await events_of(await post(upstream))
+            assert raw == [b"data: 1\n\n", b"data: 2\n\n", b"event: x\ndata: 3"]
+            assert error is not None
+            assert (error.code, error.maybe_billed, error.status) == ("SERVER_ERROR", True, 200)
+            await upstream.aclose()
+
+
+async def test_a_stream_without_length_that_ends_in_an_event() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\r\n"
+    async with raw_server(answering(head + b": hi\n\n", b"data: 1\n\nda", b"ta: 2")) as server:
+        upstream = client(server)
+        events = [event async for event in (await post(upstream)).events()]
+        assert [(event.raw, event.complete) for event in events] == [
+            (b": hi\n\n", True), (b"data: 1\n\n", True), (b"data: 2", False),
+        ]  # fmt: skip
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json", ""])
+async def test_no_event_stream(kind: str) -> None:
+    async with raw_server(answering(plain(b"data: 1\n\n", kind=kind))) as server:
+        upstream = client(server)
+        raw, error = await events_of(await post(upstream))
+        assert raw == []
+        assert error is not None
+        assert "not an event stream" in error.message
+        await upstream.aclose()
+
+
+async def test_time_to_the_headers_is_bounded() -> None:
+    for body in (BODY, b"x" * 5_000_000):
+        async with raw_server(answering(wait=True)) as server:
+            error = await failure(server, HASTY, body)
+        assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, True)
+        assert "0.2 s" in error.message
+
+
+async def test_a_server_that_does_not_read_a_large_body() -> None:
+    async def script(connection: Connection) -> None:
+        connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.sleep(60)
+
+    async with raw_server(script) as server:
+        error = await failure(server, Timeouts(0.2, 0.2, 0.2), b"x" * 30_000_000)
+    assert (error.code, error.maybe_billed) == ("TIMEOUT", True)
+
+
+@pytest.mark.parametrize(
+    "piece", [b"", b"content", plain(b"{}")[:-1], plain(b"{}")[:-2]], ids=range(4)
+)
+async def test_time_between_bytes_is_bounded(piece: bytes) -> None:
+    async with raw_server(answering(b"HTTP/1.1 200 OK\r\n"[:4], wait=True)) as server:
+        assert (await failure(server, HASTY)).code == "TIMEOUT"
+    if piece.startswith(b"HTTP"):
+        async with raw_server(answering(piece, wait=True)) as server:
+            error = await failure(server, Timeouts(20, 20, 0.2))
+        assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, True)
+        assert "stopped for 0.2 s" in error.message
+
+
+async def test_a_stream_that_goes_on_is_not_cut() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for _ in range(30):
+            await asyncio.sleep(0.05)
+            await connection.send(b": still here\n\n")
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        raw, error = await events_of(await post(upstream, timeouts=Timeouts(1, 1, 1)))
+        assert (len(raw), error) == (30, None)
+        await upstream.aclose()
+
+
+async def test_a_slow_consumer_slows_the_server_down_and_is_no_timeout() -> None:
+    sent = 0
+
+    async def script(connection: Connection) -> None:
+        nonlocal sent
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for _ in range(400):
+            await connection.send(b"data: " + b"x" * 99_992 + b"\n\n")
+            sent += 100_000
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        reply = await post(upstream, timeouts=Timeouts(20, 20, 0.3))
+        events = reply.events()
+        await anext(events)
+        before = -1
+        while before != sent:  # until the server is held up
+            before = sent
+            await asyncio.sleep(0.5)
+        assert sent < 20_000_000  # the kernel's buffers and little more
+        count = 1
+        async for event in events:
+            assert len(event.data) == 99_992
+            count += 1
+        assert count == 400
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("where", ["send", "read", "events", "outside"])
+async def test_a_consumer_that_is_cancelled_closes_the_connection(where: str) -> None:
+    stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n"
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        if where != "send":
+            await connection.send(stream)
+        await connection.reader.read()  # until the client closes
+
+    begun = asyncio.Event()
+
+    async def consume(upstream: HttpUpstream) -> None:
+        if where == "send":
+            begun.set()
+        async with await post(upstream) as reply:
+            begun.set()
+            if where == "read":
+                await reply.read()
+            async for _ in reply.events():
+                if where == "outside":
+                    await asyncio.sleep(60)
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        task = asyncio.create_task(consume(upstream))
+        await begun.wait()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.wait_for(server.closed.get(), 20) == 0
+        await upstream.aclose()
+    gc.collect()
+
+
+@pytest.mark.parametrize("size", [0, 2, 1_000_000])
+@pytest.mark.parametrize("how", ["gzip", "x-gzip", "deflate", "raw", "members"])
+async def test_a_server_that_compresses_nevertheless(how: str, size: int) -> None:
+    body = (b'{"a":[1,2,3]}' * size)[:size]
+    if how == "deflate":
+        data = zlib.compress(body)
+    elif how == "raw":
+        packer = zlib.compressobj(wbits=-15)
+        data = packer.compress(body) + packer.flush()
+    elif how == "members":
+        data = gzip.compress(body[:1]) + gzip.compress(body[1:])
+    else:
+        data = gzip.compress(body)
+    name = {"raw": "deflate", "members": "gzip"}.get(how, how)
+    answer = plain(data, more=f"Content-Encoding: {name.upper()}\r\n")
+    for pieces in ([answer], [answer[:-1], answer[-1:]]):
+        async with raw_server(answering(*pieces)) as server:
+            upstream = client(server)
+            assert await (await post(upstream)).read() == body
+            await upstream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("br", b"\x0b\x02\x80{}\x03"), ("zstd", b"{}"), ("gzip, gzip", b"{}"), ("gzip", b"{}"),
+        ("gzip", gzip.compress(b"{}")[:-9]), ("gzip", gzip.compress(b"{}") * 500),
+        ("deflate", b"\xff\xff\xff"),
+    ],
+)  # fmt: skip
+async def test_a_compression_that_cannot_be_undone(encoding: str, data: bytes) -> None:
+    async with raw_server(answering(plain(data, more=f"content-encoding: {encoding}\r\n"))) as it:
+        error = await failure(it)
+    assert (error.code, error.maybe_billed, error.status) == ("SERVER_ERROR", True, 200)
+
+
+async def test_a_compressed_bomb_takes_no_memory() -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    data = b"".join(packer.compress(b"\0" * 1_000_000) for _ in range(1500)) + packer.flush()
+    for kind in ("application/json", "text/event-stream"):
+        answer = plain(data, kind=kind, more="content-encoding: gzip\r\n")
+        async with raw_server(answering(answer)) as server:
+            upstream = client(server)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            reply = await post(upstream)
+            if kind == "application/json":
+                with pytest.raises(ProviderError, match="longer than 20000000 bytes"):
+                    await reply.read(20_000_000)
+            else:
+                _, error = await events_of(reply)
+                assert error is not None
+                assert "longer than 64 MiB" in error.message
+            more_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            assert more_kib < 400_000
+            await upstream.aclose()
+
+
+async def test_a_body_above_the_bound() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+        for _ in range(100):
+            await connection.send(b"x" * 1_000_000)
+
+    async with raw_server(script) as server:
+        error = await failure(server)
+        assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", False, True)
+        assert await asyncio.wait_for(server.closed.get(), 20) == 0
+        upstream = client(server)
+        size = 0
+        async for piece in (await post(upstream)).chunks():
+            size += len(piece)
+        assert size == 100_000_000
+        await upstream.aclose()
+
+
+async def test_nothing_listens() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        error = await failure(f"http://127.0.0.1:{unused.getsockname()[1]}")
+    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, False)
+    assert "cannot be reached" in error.message
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "retryable"),
+    [
+        ("http://no-such-host.invalid/v1", "SERVER_ERROR", True),
+        ("localhost:1", "INVALID_REQUEST", False),
+        ("ftp://x", "INVALID_REQUEST", False),
+        ("", "INVALID_REQUEST", False),
+    ],
+)
+async def test_addresses_that_lead_nowhere(url: str, code: str, retryable: bool) -> None:
+    error = await failure(url)
+    assert (error.code, error.retryable, error.maybe_billed) == (code, retryable, False)
+
+
+async def test_time_to_connect_is_bounded() -> None:
+    with socket.socket() as full:  # a queue of connections that nobody accepts
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = [socket.socket() for _ in range(8)]
+        for other in waiting:
+            other.setblocking(False)
+            other.connect_ex(("127.0.0.1", port))
+        error = await failure(f"http://127.0.0.1:{port}", Timeouts(0.3, 20, 20))
+        for other in waiting:
+            other.close()
+    assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, False)
+
+
+@pytest.mark.parametrize("headers", [{"x-a": "b\r\nc: d"}, {"x-a": "b\n"}])
+async def test_headers_that_http_cannot_carry(headers: dict[str, str]) -> None:
+    async with raw_server(keeping) as server:
+        upstream = client(server)
+        with pytest.raises(ProviderError) as caught:
+            await upstream.send("POST", "/x", BODY, headers, PATIENT)
+        assert (caught.value.code, caught.value.maybe_billed) == ("INVALID_REQUEST", False)
+        assert server.requests == []
+        await upstream.aclose()
+
+
+async def test_a_connection_that_was_closed_while_it_waited_is_replaced() -> None:
+    async def script(connection: Connection) -> None:
+        _, body = await connection.request()
+        await connection.send(plain(body))
+        if connection.number == 0:
+            await connection.reader.readexactly(1)  # the second request begins
+            connection.reset()
+        else:
+            await keeping(connection)
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        assert await (await post(upstream, b"1")).read() == b"1"
+        assert await (await post(upstream, b"2")).read() == b"2"
+        assert [body for _, body in server.requests] == [b"1", b"2"]
+        assert server.connections == 2
+        await upstream.aclose()
+
+
+async def test_only_once_and_what_follows_may_be_billed() -> None:
+    async def script(connection: Connection) -> None:
+        _, body = await connection.request()
+        if connection.number == 0:
+            await connection.send(plain(body))
+            await connection.request()
+        connection.reset()
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        assert await (await post(upstream, b"1")).read() == b"1"
+        with pytest.raises(ProviderError) as caught:
+            await post(upstream, b"2")
+        assert (caught.value.retryable, caught.value.maybe_billed) == (True, True)
+        assert server.connections == 2
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("how", ["new connection", "late", "part of an answer"])
+async def test_what_may_have_been_read_is_not_sent_again(how: str) -> None:
+    async def script(connection: Connection) -> None:
+        if how != "new connection":
+            _, body = await connection.request()
+            await connection.send(plain(body))
+        await connection.request()
+        if how == "late":
+            await asyncio.sleep(0.4)
+        if how == "part of an answer":
+            await connection.send(b"HTTP/1.1 200 OK\r\nx: y\r\n")
+            connection.writer.close()
+        else:
+            connection.reset()
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        if how != "new connection":
+            await (await post(upstream)).read()
+        sent = len(server.requests)
+        with pytest.raises(ProviderError) as caught:
+            await (await post(upstream)).read()
+        assert caught.value.maybe_billed
+        assert len(server.requests) == sent + 1
+        await upstream.aclose()
+
+
+async def test_ipv6() -> None:
+    try:
+        async with raw_server(keeping, "::1") as server:
+            upstream = client(server)
+            assert await (await post(upstream)).read() == BODY
+            await upstream.aclose()
+    except OSError:
+        pytest.skip("no IPv6 here")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> ssl.SSLContext:
+    """Of nobody's trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(1))
+        .not_valid_after(now + datetime.timedelta(1))
+        .sign(key, hashes.SHA256())
+    )
+    place = tmp_path / "pem"
+    place.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + made.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(place)
+    return context
+
+
+async def test_a_certificate_that_nobody_vouches_for(certificate: ssl.SSLContext) -> None:
+    async with raw_server(keeping, tls=certificate) as server:
+        error = await failure(server)
+        assert server.requests == []
+    assert (error.code, error.retryable, error.maybe_billed) == ("SERVER_ERROR", True, False)
+    assert "cannot be reached" in error.message
+
+
+async def test_no_tls_where_it_is_expected() -> None:
+    async def script(connection: Connection) -> None:
+        await connection.reader.read(1)
+        await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with raw_server(script) as server:
+        error = await failure(server.url.replace("http:", "https:"))
+    assert (error.code, error.maybe_billed) == ("SERVER_ERROR", False)
+
+
+async def test_the_environments_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with raw_server(keeping) as proxy:
+        monkeypatch.setenv(
+            "http_proxy", f"http://user:{quote(KEY, safe='')}@127.0.0.1:{proxy.port}"
+        )
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        upstream = client("http://provider.test/v1")
+        assert await (await post(upstream)).read() == BODY
+        head, _ = proxy.requests[0]
+        assert head.startswith(b"POST http://provider.test/v1/chat/completions HTTP/1.1\r\n")
+        assert b"proxy-authorization: basic" in head.lower()
+        await upstream.aclose()
+
+
+async def test_credentials_are_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        upstream = client(f"http://user:{quote(KEY, safe='')}@127.0.0.1:{port}/v1")
+        with pytest.raises(ProviderError) as caught:
+            await post(upstream)
+    assert KEY not in f"{caught.value}{upstream!r}{caplog.text}"
+    assert f"http://127.0.0.1:{port}/v1 cannot be reached" in caught.value.message
+    await upstream.aclose()
+
+
+async def test_audio_and_files_come_in_pieces() -> None:
+    sound = bytes(range(256)) * 1000
+    async with raw_server(answering(plain(sound, kind="audio/mpeg"))) as server:
+        upstream = client(server)
+        assert b"".join([piece async for piece in (await post(upstream)).chunks()]) == sound
+        await upstream.aclose()
