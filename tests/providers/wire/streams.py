@@ -130,3 +130,67 @@ def _block_events(block: dict[str, Any], width: int) -> Iterator[dict[str, Any]]
     for delta in deltas:
         yield {"type": "content_block_delta", "delta": delta}
     yield {"type": "content_block_stop"}
+
+
+def response_events(whole: dict[str, Any], width: int) -> list[tuple[str, bytes]]:
+    """Events of the Responses API."""
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
+    for index, item in enumerate(whole["output"]):
+        place = {"output_index": index, "item_id": item["id"]}
+        events += [{**place, **event} for event in _item_events(item, width)]
+    events.append({"type": f"response.{whole['status']}", "response": whole})
+    numbered = [{**event, "sequence_number": at} for at, event in enumerate(events)]
+    return [(event["type"], json.dumps(event).encode()) for event in numbered]
+
+
+_WRITTEN = {
+    "function_call": ("arguments", "response.function_call_arguments"),
+    "custom_tool_call": ("input", "response.custom_tool_call_input"),
+    "code_interpreter_call": ("code", "response.code_interpreter_call_code"),
+}
+_SAID = {
+    "output_text": ("text", "response.output_text"),
+    "refusal": ("refusal", "response.refusal"),
+    "reasoning_text": ("text", "response.reasoning_text"),
+    "summary_text": ("text", "response.reasoning_summary_text"),
+}
+
+
+def _item_events(item: dict[str, Any], width: int) -> Iterator[dict[str, Any]]:
+    start = {**item, "status": "in_progress"} if "status" in item else dict(item)
+    for key in ("content", "summary"):
+        if key in item:
+            start[key] = []
+    written, stem = _WRITTEN.get(item["type"], ("", ""))
+    if written:
+        start[written] = ""
+    yield {"type": "response.output_item.added", "item": start}
+    if written:
+        for piece in cut(item[written], width):
+            yield {"type": f"{stem}.delta", "delta": piece}
+        yield {"type": f"{stem}.done", written: item[written]}
+    for key, place in (("content", "content_index"), ("summary", "summary_index")):
+        for index, part in enumerate(item.get(key) or ()):
+            yield from ({place: index, **event} for event in _part_events(part, width))
+    yield {"type": "response.output_item.done", "item": item}
+
+
+def _part_events(part: dict[str, Any], width: int) -> Iterator[dict[str, Any]]:
+    said, stem = _SAID[part["type"]]
+    summary = part["type"] == "summary_text"
+    kind = "response.reasoning_summary_part" if summary else "response.content_part"
+    lists = {key: [] for key in ("annotations", "logprobs") if key in part}
+    yield {"type": f"{kind}.added", "part": {**part, said: "", **lists}}
+    logprobs = part.get("logprobs", [])
+    for index, piece in enumerate(cut(part[said], width)):
+        told = {"logprobs": logprobs if index == 0 else []} if "logprobs" in part else {}
+        yield {"type": f"{stem}.delta", "delta": piece, **told}
+    for index, annotation in enumerate(part.get("annotations", ())):
+        yield {"type": "response.output_text.annotation.added", "annotation_index": index,
+               "annotation": annotation}  # fmt: skip
+    yield {"type": f"{stem}.done", said: part[said]}
+    yield {"type": f"{kind}.done", "part": part}

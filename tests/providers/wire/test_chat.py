@@ -80,6 +80,13 @@ ANSWERS = {
 }
 
 
+def names(value: Any) -> set[str]:
+    """Every member's name, at any depth."""
+    if isinstance(value, dict):
+        return set(value).union(*map(names, value.values()))
+    return set().union(*map(names, value)) if isinstance(value, list) else set()
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("width", [1, 3, 1000])
 def test_streamed_is_whole(name: str, width: int) -> None:

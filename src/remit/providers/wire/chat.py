@@ -16,7 +16,9 @@ _FINISH = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
-_PLAIN = frozenset({"role", "content", "text"})
+_PLAIN = frozenset(
+    {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
+)
 _PLAIN_CHOICE = frozenset({"index", "message", "text", "finish_reason", "content_filter_results"})
 _NOT_IN_HEAD = frozenset({"choices", "object", "obfuscation", "usage"})
 
@@ -35,45 +37,63 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.facts`."""
+    """See :func:`remit.providers.wire.answers.facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     choices = answer.get("choices")
     choice = choices[0] if type(choices) is list and choices else None
     if type(choice) is not dict:
-        choice, more = {}, True
-    else:
-        more = len(choices) > 1  # type: ignore[arg-type]
-    message = choice.get("message")
-    if type(message) is not dict:
-        message = choice
+        return AnswerFacts(
+            model=string(answer.get("model")),
+            request_id=string(answer.get("id")),
+            usage=_usage_in(answer, bool(choices)),
+            more_than_text=True,
+        )
+    message = _message(choice)
     text = texts(message.get("content", message.get("text")))
-    calls = bool(message.get("tool_calls") or message.get("function_call"))
-    more = more or calls or _has_more(choice, message)
+    more = _says_more(message)
+    content = bool(text) or more
+    if len(choices) > 1:  # type: ignore[arg-type]
+        content = content or any(map(_says, choices))  # type: ignore[arg-type]
+        more = True
     finish = choice.get("finish_reason")
+    finish = _FINISH.get(finish, "stop") if type(finish) is str else "stop"
     return AnswerFacts(
         text=text,
         model=string(answer.get("model")),
-        finish_reason="tool_use"
-        if message.get("tool_calls")
-        else _FINISH.get(finish, "stop")
-        if type(finish) is str
-        else "stop",
+        finish_reason="tool_use" if message.get("tool_calls") else finish,
         request_id=string(answer.get("id")),
-        usage=_usage_in(answer, bool(text) or calls),
-        more_than_text=more,
+        usage=_usage_in(answer, content),
+        more_than_text=more or _has_more(choice),
     )
 
 
-def _has_more(choice: dict[str, Any], message: dict[str, Any]) -> bool:
-    """Whether anything but plain text is there."""
-    content = message.get("content")
-    if content is not None and type(content) is not str:
-        return True
-    if message is not choice:
-        for key, value in message.items():
-            if key not in _PLAIN and value is not None and value != [] and value != "":
+def _message(choice: dict[str, Any]) -> dict[str, Any]:
+    message = choice.get("message")
+    return message if type(message) is dict else choice
+
+
+def _says(choice: Any) -> bool:
+    """Whether a choice holds anything that a model wrote."""
+    if type(choice) is not dict:
+        return False
+    message = _message(choice)
+    return bool(message.get("content") or message.get("text")) or _says_more(message)
+
+
+def _says_more(message: dict[str, Any]) -> bool:
+    """Whether a message holds more than a plain text."""
+    for key, value in message.items():
+        if key not in _PLAIN:
+            if value is not None and value != [] and value != "":
                 return True
+        elif key == "content" and value is not None and type(value) is not str:
+            return True
+    return False
+
+
+def _has_more(choice: dict[str, Any]) -> bool:
+    """Whether a choice holds more than its message."""
     return any(
         key not in _PLAIN_CHOICE and value is not None and value != []
         for key, value in choice.items()
@@ -83,8 +103,7 @@ def _has_more(choice: dict[str, Any], message: dict[str, Any]) -> bool:
 def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
     usage = answer.get("usage")
     if usage is None:  # Groq's place for it in streams that were not asked for it
-        groq = answer.get("x_groq")
-        usage = groq.get("usage") if type(groq) is dict else None
+        usage = groq.get("usage") if type(groq := answer.get("x_groq")) is dict else None
     return openai_usage(usage, generates=True, content=content)
 
 
@@ -260,7 +279,7 @@ class ChatSum:
     @property
     def usage(self) -> Usage | None:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return _usage_in({**self._head, "usage": self._usage}, self.pieces > 0)
+        return facts(self.answer()).usage
 
     def answer(self) -> dict[str, Any]:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""

@@ -40,7 +40,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.facts`."""
+    """See :func:`remit.providers.wire.answers.facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     blocks = answer.get("content")
@@ -255,7 +255,7 @@ class MessageSum:
     def usage(self) -> Usage | None:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         if self.ended:
-            return anthropic_usage(self._told_usage(), content=bool(self._blocks))
+            return facts(self.answer()).usage
         if self._usage is None:
             return None
         return anthropic_usage({"output_tokens": 0, **self._usage})

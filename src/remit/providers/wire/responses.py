@@ -65,7 +65,7 @@ def is_answer(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.facts`."""
+    """See :func:`remit.providers.wire.answers.facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     output = answer.get("output")

@@ -1,0 +1,233 @@
+"""Answers of any shape: nothing raises, and no usage is made up."""
+
+from __future__ import annotations
+
+import copy
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.providers.wire.answer import AnswerFacts
+from remit.providers.wire.answers import error_in, facts, stream_sum
+from tests.providers.wire import test_chat, test_messages, test_responses
+from tests.providers.wire.streams import chat_chunks, message_events, response_events
+
+ENDPOINTS = (
+    "openai.chat", "openai.completions", "openai.responses", "anthropic.messages",
+    "anthropic.count_tokens", "openai.embeddings", "openai.moderations", "openai.images",
+    "openai.rerank", "openai.transcriptions", "openai.speech", "openai.unheard_of",
+)  # fmt: skip
+FINISHES = {"stop", "length", "tool_use", "content_filter"}
+
+NAMES = st.sampled_from(
+    sorted(
+        {
+            *test_chat.names(test_chat.ANSWERS),
+            *test_chat.names(test_messages.ANSWERS),
+            *test_chat.names(test_responses.ANSWERS),
+            *("delta", "error", "item", "part", "output_index", "content_index", "item_id"),
+            *("tool_usage", "web_search", "image_gen", "num_requests", "content_block"),
+            *("iterations", "data", "results", "meta", "billed_units", "search_units", "seconds"),
+            *("partial_json", "citation", "reasoning", "reasoning_details", "x_groq"),
+        }
+    )
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-2, 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | NAMES
+    | st.sampled_from(
+        ["message", "output_text", "text_delta", "input_json_delta", "citations_delta",
+         "content_block_start", "content_block_delta", "message_start", "message_delta",
+         "response.output_item.added", "response.output_item.done", "response.completed",
+         "response.output_text.delta", "response.output_text.done", "web_search_call",
+         "response.content_part.added", "response.function_call_arguments.delta", "compaction",
+         "response.reasoning_summary_text.delta", "response.output_text.annotation.added"]
+    )
+)  # fmt: skip
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def _check(read: AnswerFacts) -> None:
+    assert type(read.text) is str
+    assert type(read.model) is str
+    assert type(read.request_id) is str
+    assert read.finish_reason in FINISHES
+    assert type(read.more_than_text) is bool
+    if read.usage is not None:
+        _check_usage(read.usage)
+
+
+def _check_usage(usage: Any) -> None:
+    for count in (usage.input_tokens, usage.output_tokens):
+        assert type(count) is int
+        assert 0 <= count < 2**53
+    for name in usage.__slots__:
+        if name.endswith("_tokens") and name != "counts_tokens":
+            count = getattr(usage, name)
+            assert count is None or (type(count) is int and 0 <= count < 2**53)
+    assert all(type(times) is int and times > 0 for times in usage.server_tool_uses.values())
+
+
+def _check_stream(endpoint: str, events: list[tuple[str, bytes]]) -> None:
+    total = stream_sum(endpoint)
+    for name, data in events:
+        total.add(name, data)
+        assert type(total.is_last()) is bool
+    answer = total.answer()
+    assert type(answer) is dict
+    json.dumps(answer)
+    assert type(total.text) is str
+    assert type(total.ended) is bool
+    assert type(total.first) is bool
+    assert total.pieces >= 0 <= total.size
+    if (usage := total.usage) is not None:
+        _check_usage(usage)
+    _check(facts(endpoint, answer))
+    assert total.answer() == answer
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@given(value=VALUES)
+def test_any_answer(endpoint: str, value: Any) -> None:
+    _check(facts(endpoint, value))
+    assert type(error_in(endpoint, value)) is bool
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@given(events=st.lists(st.tuples(st.just("") | NAMES, VALUES), max_size=6))
+def test_any_stream(endpoint: str, events: list[tuple[str, Any]]) -> None:
+    _check_stream(endpoint, [(name, json.dumps(value).encode()) for name, value in events])
+
+
+def _holes(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path]
+    if isinstance(value, dict):
+        for key, each in value.items():
+            found += _holes(each, (*path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            found += _holes(each, (*path, index))
+    return found
+
+
+def _spoilt(value: Any, random: Random, other: Any) -> Any:
+    """A copy with one value, at any depth, replaced or gone."""
+    path = random.choice(_holes(value))
+    if not path:
+        return other
+    spoilt = copy.deepcopy(value)
+    at = spoilt
+    for step in path[:-1]:
+        at = at[step]
+    if random.random() < 0.3:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = other
+    return spoilt
+
+
+STREAMS = [
+    *(("openai.chat", [("", data) for data in chat_chunks(answer, 4)])
+      for answer in test_chat.ANSWERS.values()),
+    *(("anthropic.messages", message_events(answer, 4))
+      for answer in test_messages.ANSWERS.values()),
+    *(("openai.responses", response_events(answer, 4))
+      for answer in test_responses.ANSWERS.values()),
+]  # fmt: skip
+WHOLE = [
+    *(("openai.chat", answer) for answer in test_chat.ANSWERS.values()),
+    *(("anthropic.messages", answer) for answer in test_messages.ANSWERS.values()),
+    *(("openai.responses", answer) for answer in test_responses.ANSWERS.values()),
+]
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(WHOLE), st.randoms(use_true_random=False), VALUES)
+def test_an_answer_with_a_wrong_value(
+    whole: tuple[str, dict[str, Any]], random: Random, other: Any
+) -> None:
+    endpoint, answer = whole
+    _check(facts(endpoint, _spoilt(answer, random, other)))
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(STREAMS), st.randoms(use_true_random=False), VALUES)
+def test_a_stream_with_wrong_values(
+    stream: tuple[str, list[tuple[str, bytes]]], random: Random, other: Any
+) -> None:
+    endpoint, events = stream
+    events = list(events)
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(events))
+        name, data = events[at]
+        if data == b"[DONE]" or random.random() < 0.2:
+            del events[at]
+        else:
+            spoilt = _spoilt(json.loads(data), random, other)
+            events[at] = (name, json.dumps(spoilt).encode())
+        if not events:
+            break
+    _check_stream(endpoint, events)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(
+    "data",
+    [b"", b" ", b"[DONE]", b"{", b"\xff\xfe", b"null", b'"x"', b"1e400", b'{"choices":NaN}',
+     b'{"usage":{"prompt_tokens":' + b"9" * 6000 + b"}}", b"[" * 100_000,
+     b'{"type":"\\ud800","choices":[{"delta":{"content":"\\ud800"},"index":0}]}'],
+)  # fmt: skip
+def test_data_that_is_hardly_json(endpoint: str, data: bytes) -> None:
+    total = stream_sum(endpoint)
+    total.add("", data)
+    total.add("", data)
+    total.answer()
+    assert total.usage is None
+
+
+def _deep(levels: int, key: str) -> Any:
+    text = f'{{"{key}":' * levels + "1" + "}" * levels
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("key", ["x", "content", "message", "logprobs", "summary"])
+def test_values_that_are_very_deep(key: str) -> None:
+    deep = _deep(900, key)
+    nested = json.dumps([[deep]]) if key == "x" else json.dumps(deep)
+    for endpoint, events in (
+        ("openai.chat", '{"choices":[{"index":0,"delta":{"a":%s,"annotations":[%s],'
+         '"tool_calls":[{"index":0,"function":%s}]},"logprobs":%s}]}'),
+        ("anthropic.messages", '{"type":"content_block_delta","index":0,"delta":{"type":"x",'
+         '"a":%s,"b":%s,"c":%s,"d":%s}}'),
+        ("openai.responses", '{"type":"response.output_item.added","output_index":0,"item":{'
+         '"type":"message","content":[%s,%s],"a":%s,"b":%s}}'),
+    ):  # fmt: skip
+        total = stream_sum(endpoint)
+        data = (events % ((nested,) * 4)).encode()
+        for _ in range(3):
+            total.add("", data)
+        assert type(total.answer()) is dict
+        assert type(total.text) is str
+        assert total.usage is None
+
+
+def test_a_long_stream_takes_time_in_proportion() -> None:
+    piece = json.dumps({"choices": [{"index": 0, "delta": {"content": "x" * 8}}]}).encode()
+    total = stream_sum("openai.chat")
+    for _ in range(100_000):
+        total.add("", piece)
+    assert total.size == 800_000
+    assert len(total.text) == 800_000

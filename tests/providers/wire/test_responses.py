@@ -1,0 +1,186 @@
+"""The Responses API: what is read from an answer, and streams that add up to the same answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from remit.providers.wire.answers import error_in, facts, stream_sum
+from tests.providers.wire.streams import added, response_events
+
+USAGE = {
+    "input_tokens": 36,
+    "input_tokens_details": {"cached_tokens": 10, "cache_write_tokens": 5},
+    "output_tokens": 87,
+    "output_tokens_details": {"reasoning_tokens": 20},
+    "total_tokens": 123,
+}
+
+
+def _answer(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_700_000_000,
+        "status": "completed",
+        "error": None,
+        "incomplete_details": None,
+        "model": "gpt-5-mini-2025-08-07",
+        "output": list(items),
+        "parallel_tool_calls": True,
+        "tools": [],
+        "usage": USAGE,
+        **more,
+    }
+
+
+def _text(text: str, **more: Any) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": [], **more}
+
+
+def _message(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+            "content": list(parts)}  # fmt: skip
+
+
+CALL = {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1",
+        "name": "read", "arguments": '{"path":"a.txt"}'}  # fmt: skip
+CUSTOM = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "call_2", "name": "shell",
+          "input": "ls -l"}  # fmt: skip
+SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed",
+          "action": {"type": "search", "query": "weather"}}  # fmt: skip
+OPENED = {"id": "ws_2", "type": "web_search_call", "status": "completed",
+          "action": {"type": "open_page", "url": "https://a.example"}}  # fmt: skip
+CODE = {"id": "ci_1", "type": "code_interpreter_call", "status": "completed", "code": "1+1",
+        "container_id": "cntr_1", "outputs": None}  # fmt: skip
+THOUGHT = {"id": "rs_1", "type": "reasoning", "encrypted_content": None,
+           "summary": [{"type": "summary_text", "text": "So"},
+                       {"type": "summary_text", "text": "and so"}]}  # fmt: skip
+OPEN_THOUGHT = {"id": "rs_2", "type": "reasoning", "summary": [],
+                "content": [{"type": "reasoning_text", "text": "Hmm"}]}  # fmt: skip
+CITATION = {"type": "url_citation", "start_index": 0, "end_index": 2, "title": "T", "url": "u"}
+TOKEN = {"token": "Hello", "logprob": -0.5, "bytes": [72], "top_logprobs": []}
+
+ANSWERS = {
+    "text": _answer(_message(_text("Grüße, 世界."))),
+    "two texts": _answer(_message(_text("One. "), _text("Two."))),
+    "a tool": _answer(_message(_text("So:")), CALL),
+    "a custom tool": _answer(CUSTOM),
+    "thinking": _answer(THOUGHT, _message(_text("4"))),
+    "open thinking": _answer(OPEN_THOUGHT, _message(_text("4"))),
+    "citations": _answer(SEARCH, OPENED, _message(_text("Hello", annotations=[CITATION]))),
+    "log probabilities": _answer(_message(_text("Hello", logprobs=[TOKEN]))),
+    "refusal": _answer(_message({"type": "refusal", "refusal": "I will not."})),
+    "code": _answer(CODE, _message(_text("2"))),
+    "cut off": _answer(
+        _message(_text("Hel")),
+        status="incomplete",
+        incomplete_details={"reason": "max_output_tokens"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("width", [1, 3, 1000])
+def test_streamed_is_whole(name: str, width: int) -> None:
+    whole = ANSWERS[name]
+    total = stream_sum("openai.responses")
+    assert added(total, response_events(whole, width)) == whole
+    assert total.ended
+    assert total.is_last()
+    assert total.text == facts("openai.responses", whole).text
+    assert total.usage == facts("openai.responses", whole).usage
+    assert total.usage is not None
+    assert total.first
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_without_the_last_event_the_output_still_adds_up(name: str) -> None:
+    whole = ANSWERS[name]
+    total = stream_sum("openai.responses")
+    answer = added(total, response_events(whole, 3)[:-1])
+    assert not total.ended
+    assert answer["output"] == whole["output"]
+    assert total.text == facts("openai.responses", whole).text
+    assert total.usage is None
+
+
+@pytest.mark.parametrize("name", sorted(set(ANSWERS)))
+def test_without_the_events_that_state_what_was_said(name: str) -> None:
+    events = [
+        (kind, data) for kind, data in response_events(ANSWERS[name], 2)[:-1]
+        if not kind.endswith(".done")
+    ]  # fmt: skip
+    answer = added(stream_sum("openai.responses"), events)
+    for item in answer["output"]:
+        item.pop("status", None)
+    expected = json.loads(json.dumps(ANSWERS[name]["output"]))
+    for item in expected:
+        item.pop("status", None)
+    assert answer["output"] == expected
+
+
+@pytest.mark.parametrize("output", [None, []])
+def test_a_last_event_without_the_output(output: Any) -> None:
+    whole = ANSWERS["a tool"]
+    events = response_events(whole, 3)[:-1]
+    last = {"type": "response.completed", "response": {**whole, "output": output}}
+    total = stream_sum("openai.responses")
+    assert added(total, [*events, ("response.completed", json.dumps(last).encode())]) == whole
+    assert total.usage is not None
+
+
+def test_a_stream_that_breaks_off_in_a_word() -> None:
+    total = stream_sum("openai.responses")
+    for kind, data in response_events(ANSWERS["text"], 1):
+        total.add(kind, data)
+        if total.pieces == 4:
+            break
+    assert (total.text, total.size) == ("Grüß", 6)
+
+
+def test_an_answer_that_failed() -> None:
+    error = {"code": "server_error", "message": "no"}
+    failed = _answer(status="failed", error=error, usage=None)
+    total = stream_sum("openai.responses")
+    total.add("", json.dumps({"type": "response.failed", "response": failed}).encode())
+    assert total.ended
+    assert total.is_last()
+    assert total.error == error
+    assert total.answer() == failed
+    assert error_in("openai.responses", failed)
+    total = stream_sum("openai.responses")
+    total.add("error", json.dumps({"type": "error", "code": "x", "message": "no"}).encode())
+    assert total.error["message"] == "no"
+    assert not total.ended
+
+
+def test_a_whole_answer_instead_of_a_stream() -> None:
+    for whole in ANSWERS.values():
+        total = stream_sum("openai.responses")
+        total.add("", json.dumps(whole).encode())
+        assert total.answer() == whole
+        assert total.ended
+        assert total.is_last()
+
+
+def test_what_a_whole_answer_says() -> None:
+    read = facts("openai.responses", ANSWERS["two texts"])
+    assert (read.text, read.finish_reason) == ("One. Two.", "stop")
+    assert (read.model, read.request_id) == ("gpt-5-mini-2025-08-07", "resp_1")
+    more = {
+        name for name, answer in ANSWERS.items() if facts("openai.responses", answer).more_than_text
+    }
+    assert more == set(ANSWERS) - {"text", "two texts", "cut off"}
+    assert facts("openai.responses", ANSWERS["a tool"]).finish_reason == "tool_use"
+    assert facts("openai.responses", ANSWERS["cut off"]).finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 1, [], {}, {"error": {}}, {"output": "x"}, {"object": "response"}]
+)
+def test_what_is_no_answer(answer: Any) -> None:
+    assert error_in("openai.responses", answer)
+    assert not error_in("openai.responses", _answer())

@@ -1,0 +1,308 @@
+"""What is counted of an answer's usage: all of it, once, or nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from remit.providers.wire.answers import error_in, facts, stream_sum
+from remit.providers.wire.usage import Usage
+
+MOST = 2**53 - 1
+
+
+def _chat(usage: Any, text: str = "Hi", **message: Any) -> Usage | None:
+    message = {"role": "assistant", "content": text, **message}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return facts("openai.chat", {"choices": [choice], "usage": usage}).usage
+
+
+def _messages(usage: Any, text: str = "Hi") -> Usage | None:
+    content = [{"type": "text", "text": text}] if text else []
+    return facts("anthropic.messages", {"content": content, "usage": usage}).usage
+
+
+def _responses(usage: Any, *items: dict[str, Any], **more: Any) -> Usage | None:
+    said = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
+    return facts("openai.responses", {"output": [said, *items], "usage": usage, **more}).usage
+
+
+def _told(usage: Usage | None, *names: str) -> Any:
+    assert usage is not None
+    named = names or ("input_tokens", "output_tokens")
+    return tuple(getattr(usage, name) for name in named)
+
+
+def test_chat() -> None:
+    usage = _chat(
+        {
+            "prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150,
+            "prompt_tokens_details": {
+                "cached_tokens": 60, "cache_write_tokens": 30, "audio_tokens": 4, "image_tokens": 5,
+                "cache_write_tokens_details": {"ttl_30m_tokens": 20, "ttl_12h_tokens": 10},
+            },
+            "completion_tokens_details": {"reasoning_tokens": 40, "audio_tokens": 6},
+        }
+    )  # fmt: skip
+    assert usage == Usage(
+        100, 50, cached_input_tokens=60, cache_write_tokens=30, cache_write_short_tokens=20,
+        reasoning_tokens=40, audio_input_tokens=4, audio_output_tokens=6, image_input_tokens=5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [True, False, -1, 1.0, 7.5, "7", [], {}, [7], MOST + 1, 1e300])
+def test_what_is_not_a_count_makes_all_of_it_unreported(wrong: Any) -> None:
+    chat = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+    assert _told(_chat(chat)) == (5, 7)
+    for name in chat:
+        assert _chat({**chat, name: wrong}) is None
+    for details, name in (
+        ("prompt_tokens_details", "cached_tokens"),
+        ("prompt_tokens_details", "cache_write_tokens"),
+        ("completion_tokens_details", "reasoning_tokens"),
+        ("completion_tokens_details", "audio_tokens"),
+        ("server_tool_use", "web_search_requests"),
+    ):
+        assert _chat({**chat, details: {name: wrong}}) is None
+        if wrong != {}:
+            assert _chat({**chat, details: wrong}) is None
+        assert _told(_chat({**chat, details: None})) == (5, 7)
+        assert _told(_chat({**chat, details: {name: None}})) == (5, 7)
+    messages = {"input_tokens": 5, "output_tokens": 7}
+    for name in (*messages, "cache_read_input_tokens", "cache_creation_input_tokens"):
+        assert _messages({**messages, name: wrong}) is None
+    for details, name in (
+        ("cache_creation", "ephemeral_5m_input_tokens"),
+        ("cache_creation", "ephemeral_1h_input_tokens"),
+        ("output_tokens_details", "thinking_tokens"),
+        ("server_tool_use", "web_search_requests"),
+    ):
+        assert _messages({**messages, details: {name: wrong}}) is None
+    assert _messages({**messages, "iterations": [{"input_tokens": wrong}]}) is None
+    if wrong != []:
+        assert _messages({**messages, "iterations": wrong}) is None
+    responses = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    for name in responses:
+        assert _responses({**responses, name: wrong}) is None
+    assert _responses({**responses, "input_tokens_details": {"cached_tokens": wrong}}) is None
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [None, {}, [], "x", 7, *({name: 5} for name in (
+        "prompt_tokens", "total_tokens", "input_tokens", "output_tokens"))],
+)  # fmt: skip
+def test_what_is_unreported(missing: Any) -> None:
+    assert _chat(missing) is None
+    assert _messages(missing) is None
+    assert _responses(missing) is None
+
+
+def test_the_largest_counts() -> None:
+    assert _told(_chat({"prompt_tokens": MOST, "completion_tokens": MOST})) == (MOST, MOST)
+    largest = {"input_tokens": MOST, "output_tokens": 1}
+    assert _told(_messages(largest)) == (MOST, 1)
+    assert _messages({**largest, "cache_read_input_tokens": 1}) is None
+    over = {"prompt_tokens": 1, "completion_tokens": MOST,
+            "completion_tokens_details": {"reasoning_tokens": MOST}}  # fmt: skip
+    assert _told(_chat(over)) == (1, MOST)
+
+
+def test_zeros_beside_an_answer_are_not_believed() -> None:
+    zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    assert _chat(zeros) is None
+    assert _chat({**zeros, "prompt_tokens": 5}) is None
+    assert _chat({**zeros, "completion_tokens": 5}) is None
+    assert _told(_chat({**zeros, "prompt_tokens": 5}, text="")) == (5, 0)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    assert _chat({**zeros, "prompt_tokens": 5}, text="", tool_calls=[call]) is None
+    assert _chat({**zeros, "prompt_tokens": 5}, text="", reasoning_content="hm") is None
+    assert _chat({**zeros, "prompt_tokens": 5}, text="", refusal="no") is None
+    assert _messages({"input_tokens": 0, "output_tokens": 5}) is None
+    assert _messages({"input_tokens": 5, "output_tokens": 0}) is None
+    assert _told(_messages({"input_tokens": 5, "output_tokens": 0}, text="")) == (5, 0)
+    assert _told(_messages({"input_tokens": 0, "output_tokens": 5,
+                            "cache_read_input_tokens": 9})) == (9, 5)  # fmt: skip
+    assert _responses({"input_tokens": 5, "output_tokens": 0}) is None
+
+
+def test_reasoning_that_is_counted_beside_the_output() -> None:
+    """xAI tells of it, Gemini's totals alone show it."""
+    xai = {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135,
+           "completion_tokens_details": {"reasoning_tokens": 94}}  # fmt: skip
+    assert _told(_chat(xai), "input_tokens", "output_tokens", "reasoning_tokens") == (32, 103, 94)
+    gemini = {"prompt_tokens": 20, "completion_tokens": 151, "total_tokens": 553}
+    assert _told(_chat(gemini)) == (20, 533)
+    without_total = {**xai, "total_tokens": None}
+    assert _told(_chat(without_total)) == (32, 103)
+    within = {**xai, "completion_tokens": 103}
+    assert _told(_chat(within)) == (32, 103)
+    nothing_said = {"prompt_tokens": 21, "completion_tokens": 0, "total_tokens": 81,
+                    "completion_tokens_details": {"reasoning_tokens": 60}}  # fmt: skip
+    assert _told(_chat(nothing_said)) == (21, 60)
+
+
+def test_a_cache_that_is_counted_beside_the_input() -> None:
+    beside = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 1008,
+              "prompt_tokens_details": {"cached_tokens": 1000}}  # fmt: skip
+    assert _told(_chat(beside), "input_tokens", "output_tokens", "cached_input_tokens") == (
+        1003, 5, 1000,
+    )  # fmt: skip
+    assert _chat({**beside, "total_tokens": 8}) is None
+    assert _chat({**beside, "total_tokens": None}) is None
+
+
+def test_other_servers_names_for_the_cache() -> None:
+    deepseek = {"prompt_tokens": 11, "completion_tokens": 4, "total_tokens": 15,
+                "prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 3}  # fmt: skip
+    assert _told(_chat(deepseek), "input_tokens", "cached_input_tokens") == (11, 8)
+    litellm = {"prompt_tokens": 11, "completion_tokens": 4, "total_tokens": 15,
+               "cache_read_input_tokens": 5, "cache_creation_input_tokens": 6}  # fmt: skip
+    assert _told(
+        _chat(litellm), "input_tokens", "cached_input_tokens", "cache_write_tokens"
+    ) == (11, 5, 6)  # fmt: skip
+
+
+def test_messages() -> None:
+    usage = _messages(
+        {
+            "input_tokens": 12, "cache_read_input_tokens": 1000, "output_tokens": 34,
+            "cache_creation_input_tokens": 100,
+            "cache_creation": {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 40},
+            "output_tokens_details": {"thinking_tokens": 30},
+            "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 0},
+        }
+    )  # fmt: skip
+    assert usage == Usage(
+        1112, 34, cached_input_tokens=1000, cache_write_tokens=100, cache_write_short_tokens=60,
+        reasoning_tokens=30, server_tool_uses={"web_search": 2},
+    )  # fmt: skip
+
+
+def test_cache_writes_that_only_their_kinds_tell_of() -> None:
+    usage = _messages({"input_tokens": 1, "output_tokens": 1,
+                       "cache_creation": {"ephemeral_1h_input_tokens": 40}})  # fmt: skip
+    assert _told(usage, "input_tokens", "cache_write_tokens") == (41, 40)
+
+
+def test_runs_that_the_totals_leave_out() -> None:
+    """A summary of the context, and a second model's advice, are billed beside the answer."""
+    compacted = {
+        "input_tokens": 23_000, "output_tokens": 1_000,
+        "iterations": [
+            {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500},
+            {"type": "message", "input_tokens": 23_000, "output_tokens": 1_000},
+        ],
+    }  # fmt: skip
+    assert _told(_messages(compacted)) == (203_000, 4_500)
+    alone = {**compacted, "iterations": compacted["iterations"][1:]}
+    assert _told(_messages(alone)) == (23_000, 1_000)
+    assert _told(_messages({**compacted, "iterations": None})) == (23_000, 1_000)
+
+
+def test_tools_that_a_responses_provider_ran() -> None:
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    search = {"type": "web_search_call", "action": {"type": "search"}}
+    opened = {"type": "web_search_call", "action": {"type": "open_page"}}
+    items = (search, search, opened, {"type": "file_search_call"}, {"type": "function_call"},
+             {"type": "code_interpreter_call"}, {"type": "computer_call"})  # fmt: skip
+    read = _responses(usage, *items)
+    assert read is not None
+    assert read.server_tool_uses == {"web_search": 2, "file_search": 1, "code_interpreter": 1}
+    billed = {
+        "web_search": {"num_requests": 3},
+        "image_gen": {"input_tokens": 0, "output_tokens": 0},
+    }
+    read = _responses(usage, *items, tool_usage=billed)
+    assert read is not None
+    assert read.server_tool_uses["web_search"] == 3
+    drawn = {"image_gen": {"input_tokens": 10, "output_tokens": 1000, "total_tokens": 1010}}
+    read = _responses(usage, tool_usage=drawn)
+    assert _told(read) == (15, 1007)
+    assert _told(read, "image_input_tokens", "image_output_tokens") == (10, 1000)
+    assert _responses(usage, tool_usage={"image_gen": {"input_tokens": "x"}}) is None
+
+
+def test_embeddings_and_the_like() -> None:
+    embeddings = {"object": "list", "data": [{"embedding": [0.1]}], "model": "e"}
+    told = {"prompt_tokens": 8, "total_tokens": 8}
+    read = facts("openai.embeddings", {**embeddings, "usage": told})
+    assert read.usage == Usage(8, 0)
+    assert read.more_than_text
+    assert read.model == "e"
+    assert facts("openai.embeddings", {**embeddings, "usage": {"total_tokens": 8}}).usage == Usage(
+        8, 0
+    )
+    zeros = {"prompt_tokens": 0, "total_tokens": 0}
+    assert facts("openai.embeddings", {**embeddings, "usage": zeros}).usage is None
+    assert facts("openai.embeddings", embeddings).usage is None
+    assert not error_in("openai.embeddings", embeddings)
+    assert error_in("openai.embeddings", {"error": {"message": "no"}})
+    assert error_in("openai.moderations", {"id": "modr-1"})
+    assert not error_in("openai.moderations", {"id": "modr-1", "results": []})
+
+
+def test_rankings() -> None:
+    ranked = {"results": [{"index": 0, "relevance_score": 0.9}]}
+    assert facts("openai.rerank", {**ranked, "usage": {"total_tokens": 9}}).usage == Usage(9, 0)
+    units = facts("openai.rerank", {**ranked, "meta": {"billed_units": {"search_units": 1}}}).usage
+    assert units == Usage(0, 0, search_units=1, counts_tokens=False)
+    tokens = {"tokens": {"input_tokens": 12, "output_tokens": 3}}
+    assert facts("openai.rerank", {**ranked, "meta": tokens}).usage == Usage(12, 3)
+    for meta in (None, {}, [], {"billed_units": {"search_units": 1.5}}, {"billed_units": 1}):
+        assert facts("openai.rerank", {**ranked, "meta": meta}).usage is None
+
+
+def test_images_and_sound() -> None:
+    drawn = {"created": 1, "data": [{"b64_json": "x"}],
+             "usage": {"input_tokens": 50, "output_tokens": 1000, "total_tokens": 1050,
+                       "input_tokens_details": {"image_tokens": 40}}}  # fmt: skip
+    assert facts("openai.images", drawn).usage == Usage(50, 1000, image_input_tokens=40)
+    spoken = {"text": "Hi", "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 3,
+              "total_tokens": 17, "input_token_details": {"audio_tokens": 14}}}  # fmt: skip
+    read = facts("openai.transcriptions", spoken)
+    assert read.usage == Usage(14, 3, audio_input_tokens=14)
+    assert (read.text, read.more_than_text) == ("Hi", False)
+    timed = {"text": "Hi", "usage": {"type": "duration", "seconds": 2.5}}
+    assert facts("openai.transcriptions", timed).usage == Usage(
+        0, 0, seconds=2.5, counts_tokens=False
+    )
+    assert facts("openai.transcriptions", "Hi there").text == "Hi there"
+    assert not error_in("openai.transcriptions", "Hi there")
+    assert not error_in("openai.speech", None)
+    assert error_in("openai.speech", {"error": {"message": "no"}})
+
+
+def test_streams_of_images_and_sound() -> None:
+    def total(endpoint: str, *events: dict[str, Any]) -> Any:
+        stream = stream_sum(endpoint)
+        for event in events:
+            stream.add("", json.dumps(event).encode())
+        return stream
+
+    used = {"input_tokens": 50, "output_tokens": 1000, "total_tokens": 1050}
+    partial = {"type": "image_generation.partial_image", "b64_json": "a", "partial_image_index": 0}
+    done = {"type": "image_generation.completed", "b64_json": "b", "created_at": 1, "usage": used}
+    stream = total("openai.images", partial, done)
+    assert stream.answer() == {"data": [{"b64_json": "b"}], "created": 1, "usage": used}
+    assert stream.ended
+    assert stream.usage == Usage(50, 1000)
+    assert total("openai.images", done, done).usage == Usage(100, 2000)
+    said = {"type": "transcript.text.delta", "delta": "Hi "}
+    ended = {"type": "transcript.text.done", "text": "Hi you",
+             "usage": {"type": "tokens", "input_tokens": 14, "output_tokens": 3}}  # fmt: skip
+    stream = total("openai.transcriptions", said, {**said, "delta": "you"})
+    assert (stream.text, stream.size, stream.ended) == ("Hi you", 6, False)
+    stream.add("", json.dumps(ended).encode())
+    assert stream.answer() == {"text": "Hi you", "usage": ended["usage"]}
+    assert stream.usage == Usage(14, 3)
+    sound = {"type": "speech.audio.delta", "audio": "AAAA"}
+    stream = total("openai.speech", sound, sound, {"type": "speech.audio.done", "usage": used})
+    assert stream.answer() == {"audio": ["AAAA", "AAAA"], "usage": used}
+
+
+def test_a_count_of_tokens_costs_nothing() -> None:
+    assert facts("anthropic.count_tokens", {"input_tokens": 2095}).usage == Usage(0, 0)
+    assert error_in("anthropic.count_tokens", {"input_tokens": "x"})
