@@ -1,10 +1,31 @@
-"""The wire dialects that Remit's server speaks, to and from the neutral form (SPEC 12).
+"""Three dialects, to and from one neutral form (SPEC 4.0): a call between two of them.
 
-Pure functions: :mod:`remit.providers.dialects.openai` for OpenAI's Chat Completions,
-:mod:`remit.providers.dialects.anthropic` for Anthropic's Messages API.
+OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses (``openai.responses``),
+Anthropic's Messages API (``anthropic.messages``). Pure functions.
 """
 
 from remit.providers.dialects.call import ClientCall, Dialect, DialectError
+from remit.providers.dialects.endpoints import (
+    read_answer,
+    read_request,
+    write_answer,
+    write_request,
+)
+from remit.providers.dialects.errors import error_body
+from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.parameters import translate_parameters
 
-__all__ = ["ClientCall", "Dialect", "DialectError", "translate_parameters"]
+__all__ = [
+    "ClientCall",
+    "Dialect",
+    "DialectError",
+    "ModelCall",
+    "Reasoning",
+    "ResponseFormat",
+    "error_body",
+    "read_answer",
+    "read_request",
+    "translate_parameters",
+    "write_answer",
+    "write_request",
+]

@@ -14,10 +14,12 @@ __all__ = [
     "list_or_none",
     "max_tokens",
     "model_name",
+    "number",
     "object_or_none",
     "refuse",
     "temperature",
     "text",
+    "text_or_none",
 ]
 
 _MAX_DEPTH = 100
@@ -157,4 +159,20 @@ def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -
     value = holder.get(key)
     if type(value) is not str or not (value or empty):
         raise refuse("is not a text" if empty else "is not a non-empty text", f"{where}.{key}")
+    return value
+
+
+def number(holder: dict[str, Any], key: str) -> float | None:
+    """A number; ``None`` where there is none."""
+    value = holder.get(key)
+    if value is not None and type(value) is not float and type(value) is not int:
+        raise refuse("is not a number", key)
+    return value
+
+
+def text_or_none(holder: dict[str, Any], key: str, param: str) -> str | None:
+    """A text; ``None`` where there is none."""
+    value = holder.get(key)
+    if value is not None and type(value) is not str:
+        raise refuse("is not a text", param)
     return value

@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions, to and from the neutral form."""

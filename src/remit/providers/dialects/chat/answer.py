@@ -1,0 +1,193 @@
+"""``chat.completion`` objects, to and from the neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remit.kernel.exchange import text_of
+from remit.providers.dialects.arguments import arguments_text, free_text, read_arguments
+from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.providers.dialects.usage import chat_usage, openai_counts
+from remit.providers.protocol import ProviderResponse
+
+__all__ = [
+    "finish_of",
+    "finish_word",
+    "read_answer",
+    "tool_call",
+    "web_annotations",
+    "write_answer",
+]
+
+_FINISH = {
+    "length": "length",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "content_filter",
+}
+_WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
+
+
+def finish_of(word: Any, calls: bool) -> str:
+    """A ``finish_reason`` in neutral words. Some servers say ``stop`` where tools are called."""
+    reason = _FINISH.get(word, "stop") if isinstance(word, str) else "stop"
+    return "tool_use" if calls and reason == "stop" else reason
+
+
+def finish_word(reason: str, calls: bool) -> str:
+    """A neutral finish reason in the API's words."""
+    word = _WORDS.get(reason, "stop")
+    return "tool_calls" if calls and word == "stop" else word
+
+
+def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
+    """A ``chat.completion`` in neutral form: thinking, text, refusal, calls.
+
+    Raises:
+        DialectError: it is none.
+        ProviderError: it reports an error.
+    """
+    if answer.get("error"):
+        raise failed(answer["error"])
+    choices = shaped(answer.get("choices"), list, "choices")
+    if not choices:
+        raise unreadable("choices")
+    choice = shaped(choices[0], dict, "choices[0]")
+    message = shaped(choice.get("message"), dict, "choices[0].message")
+    blocks: list[dict[str, Any]] = []
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(thought, str):
+        blocks.append({"type": "thinking", "thinking": thought, "raw": True})
+    text = message.get("content")
+    if isinstance(text, list):  # as some servers write it
+        text = text_of(text)
+    if text is not None:
+        shaped(text, str, "choices[0].message.content")
+    if text:
+        block: dict[str, Any] = {"type": "text", "text": text}
+        if cited := _citations(message.get("annotations")):
+            block["citations"] = cited
+        blocks.append(block)
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and refusal:
+        blocks.append({"type": "refusal", "refusal": refusal})
+    calls = message.get("tool_calls") or []
+    for index, call in enumerate(shaped(calls, list, "choices[0].message.tool_calls")):
+        blocks.append(tool_call(call, index))
+    return ProviderResponse(
+        content=text or "",
+        model=str(answer.get("model") or ""),
+        finish_reason=finish_of(choice.get("finish_reason"), bool(calls)),
+        request_id=str(answer.get("id") or ""),
+        content_blocks=tuple(blocks),
+        **openai_counts(answer.get("usage"), "prompt", "completion"),
+    )
+
+
+def _citations(noted: Any) -> list[dict[str, Any]]:
+    if not isinstance(noted, list):
+        return []
+    return [
+        {"type": "url_citation", **note["url_citation"]}
+        for note in noted
+        if isinstance(note, dict) and isinstance(note.get("url_citation"), dict)
+    ]
+
+
+def tool_call(call: Any, index: int) -> dict[str, Any]:
+    """A call of an assistant's message in neutral form."""
+    where = f"tool_calls[{index}]"
+    call = shaped(call, dict, where)
+    kind = "custom" if call.get("type") == "custom" else "function"
+    called = shaped(call.get(kind), dict, f"{where}.{kind}")
+    name = shaped(called.get("name"), str, f"{where}.{kind}.name")
+    identity = call.get("id")
+    block: dict[str, Any] = {
+        "type": "tool_use",
+        "id": identity if isinstance(identity, str) and identity else f"call_{index}",
+        "name": name,
+    }
+    if kind == "custom":
+        text = shaped(called.get("input"), str, f"{where}.custom.input")
+        return {**block, "input": {"input": text}, "custom": True}
+    arguments = called.get("arguments")
+    if isinstance(arguments, dict):  # as some servers write it
+        return {**block, "input": arguments}
+    text = "" if arguments is None else shaped(arguments, str, f"{where}.function.arguments")
+    return {**block, "input": read_arguments(text)}
+
+
+def write_answer(
+    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
+) -> dict[str, Any]:
+    """A ``chat.completion`` object.
+
+    Thinking is given as ``reasoning_content``, as servers of open models do.
+
+    Args:
+        answer: a successful one.
+        call: what the client asked for.
+        answer_id: the object's ``id``.
+        created: seconds since 1970.
+        model: the name that the client knows the model by.
+    """
+    names = ToolNames(call)
+    blocks = answer.content_blocks or ({"type": "text", "text": answer.content},)
+    text, refusal, thought = (
+        "".join([block[key] for block in blocks if block["type"] == kind])
+        for kind, key in (("text", "text"), ("refusal", "refusal"), ("thinking", "thinking"))
+    )
+    calls = [_call(block, names) for block in blocks if block["type"] == "tool_use"]
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text if text or not (calls or refusal) else None,
+        "refusal": refusal or None,
+    }
+    if thought:
+        message["reasoning_content"] = thought
+    if noted := web_annotations(blocks):
+        message["annotations"] = noted
+    if calls:
+        message["tool_calls"] = calls
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": finish_word(answer.finish_reason, bool(calls)),
+    }
+    return {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [choice],
+        "usage": chat_usage(answer),
+    }
+
+
+def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The citations of all texts, by place in their joined text; only those of the web."""
+    noted: list[dict[str, Any]] = []
+    start = 0
+    for block in blocks:
+        if block["type"] != "text":
+            continue
+        for annotation in annotations_of(block, start):
+            if annotation["type"] == "url_citation":
+                held = {key: value for key, value in annotation.items() if key != "type"}
+                noted.append({"type": "url_citation", "url_citation": held})
+        start += len(block["text"])
+    return noted
+
+
+def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
+    name = names.own(block["name"])
+    if names.is_custom(block):
+        called = {"name": name, "input": free_text(block["input"])}
+        return {"id": block["id"], "type": "custom", "custom": called}
+    function = {"name": name, "arguments": arguments_text(block["input"])}
+    return {"id": block["id"], "type": "function", "function": function}

@@ -1,0 +1,88 @@
+"""Citations of a text: Anthropic's by block, OpenAI's annotations by place in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["annotations_of", "citations_of"]
+
+_TEXT_KEYS = ("url", "title")
+_OPENAI = ("url_citation", "file_citation", "container_file_citation", "file_path")
+
+
+def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]:
+    """A text block's citations as annotations of Responses.
+
+    Args:
+        block: the text block.
+        start: where its text begins within the part that it goes into, in characters.
+    """
+    cited = block.get("citations")
+    if not isinstance(cited, (list, tuple)):
+        return []
+    end = start + len(block["text"])
+    annotations = []
+    for citation in cited:
+        if not isinstance(citation, Mapping):
+            continue
+        kind = citation.get("type")
+        if kind in _OPENAI:
+            annotations.append(_moved(citation, start))
+        elif isinstance(citation.get("url"), str):
+            annotations.append(
+                {
+                    "type": "url_citation",
+                    "url": citation["url"],
+                    "title": str(citation.get("title") or citation["url"]),
+                    "start_index": start,
+                    "end_index": end,
+                }
+            )
+        else:
+            number = citation.get("document_index", citation.get("search_result_index", 0))
+            title = citation.get("document_title") or citation.get("title")
+            annotations.append(
+                {
+                    "type": "file_citation",
+                    "file_id": str(citation.get("file_id") or f"document_{number}"),
+                    "filename": str(title or f"document_{number}"),
+                    "index": end,
+                }
+            )
+    return annotations
+
+
+def _moved(citation: Mapping[str, Any], start: int) -> dict[str, Any]:
+    moved = dict(citation)
+    if start:
+        for key in ("start_index", "end_index", "index"):
+            if type(moved.get(key)) is int:
+                moved[key] += start
+    return moved
+
+
+def citations_of(block: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A text block's citations as the Messages API has them; those of files have none there."""
+    cited = block.get("citations")
+    if not isinstance(cited, (list, tuple)):
+        return []
+    citations: list[dict[str, Any]] = []
+    for citation in cited:
+        if not isinstance(citation, Mapping) or citation.get("type") in _OPENAI[1:]:
+            continue
+        if citation.get("type") != _OPENAI[0]:
+            citations.append(dict(citation))
+        elif isinstance(citation.get("url"), str):
+            start, end = citation.get("start_index"), citation.get("end_index")
+            span = slice(start, end) if type(start) is int and type(end) is int else slice(None)
+            citations.append(
+                {
+                    "type": "web_search_result_location",
+                    "url": citation["url"],
+                    "title": citation.get("title"),
+                    "cited_text": block["text"][span],
+                    "encrypted_index": "",
+                }
+            )
+    return citations

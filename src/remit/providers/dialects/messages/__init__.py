@@ -1,0 +1,1 @@
+"""Anthropic's Messages API, to and from the neutral form."""

@@ -1,0 +1,200 @@
+"""``message`` objects, to and from the neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remit.kernel.exchange import text_of
+from remit.providers.dialects.citations import citations_of
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.seals import read_signature, signature_of
+from remit.providers.dialects.unreadable import failed, shaped
+from remit.providers.dialects.usage import messages_counts, messages_usage
+from remit.providers.protocol import ProviderResponse
+
+__all__ = ["finish_of", "finish_word", "read_answer", "read_blocks", "write_answer", "write_block"]
+
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "length",
+    "tool_use": "tool_use",
+    "refusal": "content_filter",
+}
+_WORDS = {"length": "max_tokens", "tool_use": "tool_use", "content_filter": "refusal"}
+_SEARCH = "web_search"
+
+
+def finish_of(word: Any) -> str:
+    """A ``stop_reason`` in neutral words."""
+    return _FINISH.get(word, "stop") if isinstance(word, str) else "stop"
+
+
+def finish_word(reason: str, kinds: set[str]) -> str:
+    """A neutral finish reason in the API's words; ``kinds`` are those of the answer's blocks."""
+    word = _WORDS.get(reason, "end_turn")
+    if word == "end_turn" and "tool_use" in kinds:
+        return "tool_use"
+    return "refusal" if word == "end_turn" and "refusal" in kinds else word
+
+
+def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
+    """A ``message`` in neutral form.
+
+    Raises:
+        DialectError: it is none.
+        ProviderError: it reports an error.
+    """
+    if answer.get("type") == "error" or (answer.get("error") and "content" not in answer):
+        raise failed(answer.get("error"))
+    blocks = read_blocks(shaped(answer.get("content"), list, "content"))
+    return ProviderResponse(
+        content=text_of(blocks),
+        model=str(answer.get("model") or ""),
+        finish_reason=finish_of(answer.get("stop_reason")),
+        request_id=str(answer.get("id") or ""),
+        content_blocks=tuple(blocks),
+        **messages_counts(answer.get("usage")),
+    )
+
+
+def read_blocks(content: Sequence[Any]) -> list[dict[str, Any]]:
+    """An answer's blocks in neutral form; a search and its result are one."""
+    blocks: list[dict[str, Any]] = []
+    queries: dict[Any, list[str]] = {}
+    for index, block in enumerate(content):
+        read = read_block(shaped(block, dict, f"content[{index}]"), f"content[{index}]", queries)
+        if read is not None:
+            blocks.append(read)
+    return blocks
+
+
+def read_block(
+    block: dict[str, Any], where: str, queries: dict[Any, list[str]]
+) -> dict[str, Any] | None:
+    """One block of an answer; ``None`` for what says nothing to another dialect's client.
+
+    Args:
+        block: the block.
+        where: its place, for errors.
+        queries: what was searched for, by the search's id; added to.
+    """
+    kind = block.get("type")
+    if kind == "text":
+        text = {"type": kind, "text": shaped(block.get("text"), str, f"{where}.text")}
+        cited = block.get("citations")
+        return {**text, "citations": cited} if isinstance(cited, list) and cited else text
+    if kind == "thinking":
+        thought = shaped(block.get("thinking"), str, f"{where}.thinking")
+        sealed = block.get("signature")
+        seal = read_signature(sealed if isinstance(sealed, str) else "")
+        return {"type": kind, "thinking": thought, **seal}
+    if kind == "redacted_thinking":
+        return {"type": kind, "data": shaped(block.get("data"), str, f"{where}.data")}
+    if kind == "tool_use":
+        return {
+            "type": kind,
+            "id": shaped(block.get("id"), str, f"{where}.id"),
+            "name": shaped(block.get("name"), str, f"{where}.name"),
+            "input": shaped(block.get("input"), dict, f"{where}.input"),
+        }
+    if kind == "server_tool_use" and block.get("name") == _SEARCH:
+        asked = block.get("input")
+        query = asked.get("query") if isinstance(asked, dict) else None
+        queries[str(block.get("id"))] = [query] if isinstance(query, str) else []
+    elif kind == "web_search_tool_result":
+        return _search(block, queries)
+    return None
+
+
+def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, Any]:
+    identity = str(block.get("tool_use_id"))
+    found = block.get("content")
+    sources = [
+        {key: result[key] for key in ("url", "title") if isinstance(result.get(key), str)}
+        for result in (found if isinstance(found, list) else [])
+        if isinstance(result, dict) and isinstance(result.get("url"), str)
+    ]
+    asked = queries.get(identity, [])
+    return {"type": "server_tool", "id": identity, "queries": asked, "sources": sources}
+
+
+def write_answer(
+    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
+) -> dict[str, Any]:
+    """A ``message`` object.
+
+    Args:
+        answer: a successful one.
+        call: what the client asked for.
+        answer_id: the object's ``id``.
+        created: of no use here.
+        model: the name that the client knows the model by.
+    """
+    names = ToolNames(call)
+    neutral = answer.content_blocks
+    if not neutral and answer.content:
+        neutral = ({"type": "text", "text": answer.content},)
+    content = [
+        wire
+        for index, block in enumerate(neutral)
+        for wire in write_block(block, names, f"{answer_id}_{index}")
+    ]
+    return {
+        "id": answer_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": finish_word(answer.finish_reason, {block["type"] for block in neutral}),
+        "stop_sequence": None,
+        "usage": messages_usage(answer),
+    }
+
+
+def write_block(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[dict[str, Any]]:
+    """A neutral block of an answer as blocks of a ``message``.
+
+    Args:
+        block: the block.
+        names: of the call's tools.
+        search_id: names a search that has no id of its own.
+    """
+    kind = block["type"]
+    if kind == "text":
+        text: dict[str, Any] = {"type": kind, "text": block["text"]}
+        cited = citations_of(block)
+        return [{**text, "citations": cited} if cited else text]
+    if kind == "refusal":
+        return [{"type": "text", "text": block["refusal"]}]
+    if kind == "thinking":
+        return [{"type": kind, "thinking": block["thinking"], "signature": signature_of(block)}]
+    if kind == "redacted_thinking":
+        return [{"type": kind, "data": block["data"]}]
+    if kind == "tool_use":
+        head = {"type": kind, "id": block["id"], "name": names.own(block["name"])}
+        return [{**head, "input": block["input"]}]
+    if kind == "server_tool":
+        return _search_blocks(block, f"srvtoolu_{search_id}")
+    return []
+
+
+def _search_blocks(block: Mapping[str, Any], search_id: str) -> list[dict[str, Any]]:
+    identity = block.get("id") or search_id
+    query = " ".join(block.get("queries", ()))
+    results = [
+        {
+            "type": "web_search_result",
+            "url": source["url"],
+            "title": source.get("title", source["url"]),
+            "encrypted_content": "",
+            "page_age": None,
+        }
+        for source in block.get("sources", ())
+    ]
+    asked = {"type": "server_tool_use", "id": identity, "name": _SEARCH, "input": {"query": query}}
+    return [asked, {"type": "web_search_tool_result", "tool_use_id": identity, "content": results}]

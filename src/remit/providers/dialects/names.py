@@ -1,0 +1,68 @@
+"""Names and ids that every provider takes, and the way back to the client's own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from remit.providers.dialects.model_call import ModelCall
+
+__all__ = ["ToolNames", "wire_id"]
+
+_PLAIN = re.compile("[A-Za-z0-9_-]{1,64}")
+_NOT_PLAIN = re.compile("[^A-Za-z0-9_-]")
+_KEPT = 47
+_KEPT_ID = 23
+
+
+class ToolNames:
+    """The names of a call's tools as they are sent, and back.
+
+    A name of up to 64 letters, digits, ``_`` and ``-`` stays. Any other one, which a provider
+    would refuse, is cut and marked by its hash; which depends on nothing but the name and the
+    other tools, so that the answer finds the way back.
+    """
+
+    def __init__(self, call: ModelCall | None) -> None:
+        self._back: dict[str, str] = {}
+        self._sent: dict[str, str] = {}
+        self._custom: set[str] = set()
+        tools = call.tools if call is not None else ()
+        taken = {tool["name"] for tool in tools if "name" in tool}
+        for tool in tools:
+            if "name" not in tool:
+                continue
+            if tool.get("custom") is True:
+                self._custom.add(tool["name"])
+            if _PLAIN.fullmatch(tool["name"]) is None:
+                sent = _marked(tool["name"], _KEPT)
+                while sent in taken:
+                    sent = _marked(sent + "_", _KEPT)
+                taken.add(sent)
+                self._sent[tool["name"]] = sent
+                self._back[sent] = tool["name"]
+
+    def sent(self, name: str) -> str:
+        """What ``name`` is on the wire."""
+        if _PLAIN.fullmatch(name) is not None:
+            return name
+        return self._sent.get(name) or _marked(name, _KEPT)
+
+    def own(self, name: str) -> str:
+        """What the client calls the tool that is ``name`` on the wire."""
+        return self._back.get(name, name)
+
+    def is_custom(self, block: dict[str, Any]) -> bool:
+        """Whether a call is one of a tool with free text input."""
+        return block.get("custom") is True or self.own(block["name"]) in self._custom
+
+
+def wire_id(identity: str) -> str:
+    """A call's id as every provider takes it; the same for the call and for its result."""
+    return identity if _PLAIN.fullmatch(identity) else _marked(identity, _KEPT_ID)
+
+
+def _marked(text: str, kept: int) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{_NOT_PLAIN.sub('_', text)[:kept]}_{digest}"

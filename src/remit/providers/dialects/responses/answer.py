@@ -1,0 +1,147 @@
+"""``response`` objects, to and from the neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.kernel.exchange import text_of
+from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.responses.items import read_item
+from remit.providers.dialects.responses.output import OutputItems
+from remit.providers.dialects.responses.request_writer import format_of, tool_of
+from remit.providers.dialects.tool_choice import write_choice
+from remit.providers.dialects.unreadable import failed, shaped, unreadable
+from remit.providers.dialects.usage import openai_counts, responses_usage
+from remit.providers.protocol import ProviderResponse
+
+__all__ = ["finish_of", "read_answer", "response_object", "write_answer"]
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_ECHOED = (
+    "max_tool_calls", "previous_response_id", "prompt_cache_key", "safety_identifier",
+)  # fmt: skip
+
+
+def finish_of(answer: Mapping[str, Any], calls: bool) -> str:
+    """How a ``response`` ended, in neutral words."""
+    if answer.get("status") == "incomplete":
+        details = answer.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        return "content_filter" if reason == "content_filter" else "length"
+    return "tool_use" if calls else "stop"
+
+
+def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
+    """A ``response`` in neutral form.
+
+    Raises:
+        DialectError: it is none.
+        ProviderError: it reports an error.
+    """
+    if answer.get("error") or answer.get("status") == "failed":
+        raise failed(answer.get("error") or "the response failed")
+    blocks: list[dict[str, Any]] = []
+    for index, item in enumerate(shaped(answer.get("output"), list, "output")):
+        where = f"output[{index}]"
+        try:
+            role, content = read_item(item, where)
+        except DialectError as error:
+            raise unreadable(where) from error
+        if role == "assistant":
+            blocks += [block for block in content if block["type"] != "other"]
+    for block in blocks:
+        if block["type"] == "server_tool":
+            del block["endpoint"], block["value"], block["at"]
+    return ProviderResponse(
+        content=text_of(blocks),
+        model=str(answer.get("model") or ""),
+        finish_reason=finish_of(answer, any(block["type"] == "tool_use" for block in blocks)),
+        request_id=str(answer.get("id") or ""),
+        content_blocks=tuple(blocks),
+        **openai_counts(answer.get("usage"), "input", "output"),
+    )
+
+
+def write_answer(
+    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
+) -> dict[str, Any]:
+    """A ``response`` object. Its items' ids are made of ``answer_id`` and their places.
+
+    Args:
+        answer: a successful one.
+        call: what the client asked for; repeated in the answer, as the API does.
+        answer_id: the object's ``id``.
+        created: seconds since 1970.
+        model: the name that the client knows the model by.
+    """
+    items = OutputItems(answer_id, ToolNames(call))
+    blocks = answer.content_blocks
+    if not blocks and answer.content:
+        blocks = ({"type": "text", "text": answer.content},)
+    for block in blocks:
+        items.add(block)
+    head = response_object(call, answer_id=answer_id, created=created, model=model)
+    return ended(head, items.finished(answer.finish_reason), answer)
+
+
+def ended(
+    head: dict[str, Any], output: list[dict[str, Any]], answer: ProviderResponse
+) -> dict[str, Any]:
+    """A ``response`` object in its last state."""
+    reason = _INCOMPLETE.get(answer.finish_reason)
+    return {
+        **head,
+        "status": "completed" if reason is None else "incomplete",
+        "incomplete_details": None if reason is None else {"reason": reason},
+        "output": output,
+        "usage": responses_usage(answer),
+    }
+
+
+def response_object(call: ModelCall, *, answer_id: str, created: int, model: str) -> dict[str, Any]:
+    """A ``response`` object at its start, with what the client asked for."""
+    names = ToolNames(None)  # the client's own names
+    custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
+    choice = call.tool_choice or {"type": "auto"}
+    text = call.other.get("text")
+    verbosity = text.get("verbosity") if isinstance(text, dict) else None
+    wanted = call.reasoning
+    return {
+        "id": answer_id,
+        "object": "response",
+        "created_at": created,
+        "status": "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": _instructions(call),
+        "max_output_tokens": call.max_tokens,
+        "metadata": call.other.get("metadata") or {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": call.parallel_tools is not False,
+        "reasoning": {
+            "effort": wanted.effort if wanted is not None else None,
+            "summary": wanted.summary if wanted is not None else None,
+        },
+        "store": call.other.get("store") is not False,
+        "temperature": 1.0 if call.temperature is None else call.temperature,
+        "text": {"format": format_of(call), "verbosity": verbosity or "medium"},
+        "tool_choice": write_choice(choice, names, custom, nested=False),
+        "tools": [tool_of(tool, names) for tool in call.tools],
+        "top_p": 1.0 if call.top_p is None else call.top_p,
+        "truncation": call.other.get("truncation") or "disabled",
+        "usage": None,
+        "user": call.user,
+        **{key: call.other.get(key) for key in _ECHOED},
+    }
+
+
+def _instructions(call: ModelCall) -> str | None:
+    for message in call.messages[:1]:
+        if message.get("instructions") is True:
+            return str(message["content"])
+    return None

@@ -1,0 +1,173 @@
+"""Items of a Responses input, read into the neutral form; the output's items among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.providers.dialects import _checks as checks
+from remit.providers.dialects.arguments import read_arguments
+from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.media import document_block, source_of_url
+from remit.providers.dialects.seals import read_encrypted
+
+__all__ = ["read_item"]
+
+ENDPOINT = "openai.responses"
+_ROLES = ("user", "assistant", "system", "developer")
+_TEXTS = ("input_text", "output_text", "text")
+
+
+def read_item(item: Any, where: str) -> tuple[str, Any]:
+    """Who speaks (``tool`` for a tool's result), and the content in neutral form.
+
+    Raises:
+        DialectError: it is no valid item, or one that is not here but at the provider.
+    """
+    if type(item) is not dict:
+        raise checks.refuse("is not an object", where)
+    kind = item.get("type")
+    if kind is None:
+        kind = "message" if "role" in item else "item_reference"
+    if kind == "message":
+        return _message(item, where)
+    if kind == "item_reference":
+        raise DialectError(
+            f"{where} refers to an item that only another provider has.",
+            param=where,
+            next_step="Send the item itself, or previous_response_id.",
+        )
+    if kind in ("function_call", "custom_tool_call"):
+        return "assistant", [_call(item, kind, where)]
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return "tool", [_output(item, kind, where)]
+    if kind == "reasoning":
+        return "assistant", [_thinking(item, where)]
+    if not isinstance(kind, str):
+        raise checks.refuse("is not a text", f"{where}.type")
+    if kind == "web_search_call":
+        return "assistant", [_search(item, where)]
+    return "assistant", [_other(item, where)]
+
+
+def _other(value: Any, where: str) -> dict[str, Any]:
+    return {"type": "other", "endpoint": ENDPOINT, "value": value, "at": where}
+
+
+def _message(item: dict[str, Any], where: str) -> tuple[str, Any]:
+    role, content = item.get("role"), item.get("content")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise checks.refuse("is none of the roles of the API", f"{where}.role")
+    if type(content) is str:
+        if role == "assistant":
+            return role, [{"type": "text", "text": content}]
+        return role, content
+    return role, _parts(content, f"{where}.content")
+
+
+def _parts(content: Any, where: str) -> list[dict[str, Any]]:
+    if type(content) is not list:
+        raise checks.refuse("is neither a text nor a list of parts", where)
+    return [_part(part, f"{where}[{index}]") for index, part in enumerate(content)]
+
+
+def _part(part: Any, where: str) -> dict[str, Any]:
+    if type(part) is not dict:
+        raise checks.refuse("is not an object", where)
+    kind = checks.text(part, "type", where)
+    if kind in _TEXTS:
+        block: dict[str, Any] = {
+            "type": "text",
+            "text": checks.text(part, "text", where, empty=True),
+        }
+        if cited := checks.list_or_none(part, "annotations", f"{where}.annotations"):
+            block["citations"] = cited
+        return block
+    if kind == "refusal":
+        return {"type": kind, kind: checks.text(part, kind, where, empty=True)}
+    if kind == "input_image":
+        return _image(part, where)
+    if kind == "input_file":
+        return document_block(part, where, url=part.get("file_url"))
+    return _other(part, where)
+
+
+def _image(part: dict[str, Any], where: str) -> dict[str, Any]:
+    block: dict[str, Any]
+    url = checks.text_or_none(part, "image_url", f"{where}.image_url")
+    if url:
+        block = {"type": "image", "source": source_of_url(url), "at": where}
+    else:
+        identity = checks.text(part, "file_id", where)
+        source = {"type": "file", "file_id": identity}
+        block = {"type": "image", "source": source, "at": f"{where}.file_id"}
+    if isinstance(part.get("detail"), str):
+        block["detail"] = part["detail"]
+    return block
+
+
+def _call(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
+    block: dict[str, Any] = {
+        "type": "tool_use",
+        "id": checks.text(item, "call_id", where),
+        "name": checks.text(item, "name", where),
+    }
+    if kind == "custom_tool_call":
+        value = checks.text(item, "input", where, empty=True)
+        return {**block, "input": {"input": value}, "custom": True}
+    return {**block, "input": read_arguments(checks.text(item, "arguments", where, empty=True))}
+
+
+def _output(item: dict[str, Any], kind: str, where: str) -> dict[str, Any]:
+    content = item.get("output")
+    if type(content) is not str:
+        content = _parts(content, f"{where}.output")
+    block = {
+        "type": "tool_result",
+        "tool_use_id": checks.text(item, "call_id", where),
+        "content": content,
+    }
+    return {**block, "custom": True} if kind == "custom_tool_call_output" else block
+
+
+def _thinking(item: dict[str, Any], where: str) -> dict[str, Any]:
+    sealed = checks.text_or_none(item, "encrypted_content", f"{where}.encrypted_content")
+    raw = _texts(item, "content", where)
+    block: dict[str, Any] = {"type": "thinking"}
+    if raw:
+        block |= {"thinking": "".join(raw), "raw": True}
+    else:
+        block["thinking"] = "\n\n".join(_texts(item, "summary", where))
+    return read_encrypted(block, sealed, item.get("id"))
+
+
+def _texts(item: dict[str, Any], key: str, where: str) -> list[str]:
+    parts = checks.list_or_none(item, key, f"{where}.{key}") or []
+    texts = []
+    for index, part in enumerate(parts):
+        if type(part) is not dict:
+            raise checks.refuse("is not an object", f"{where}.{key}[{index}]")
+        texts.append(checks.text(part, "text", f"{where}.{key}[{index}]", empty=True))
+    return texts
+
+
+def _search(item: dict[str, Any], where: str) -> dict[str, Any]:
+    """A search that the provider made, with what it searched for and found."""
+    action = item.get("action")
+    action = action if isinstance(action, dict) else {}
+    queries = action.get("queries")
+    if not isinstance(queries, list):
+        queries = [action["query"]] if isinstance(action.get("query"), str) else []
+    sources = action.get("sources")
+    urls = [
+        {"url": source["url"]}
+        for source in (sources if isinstance(sources, list) else [])
+        if isinstance(source, dict) and isinstance(source.get("url"), str)
+    ]
+    return {
+        "type": "server_tool",
+        "endpoint": ENDPOINT,
+        "value": item,
+        "at": where,
+        "queries": [query for query in queries if isinstance(query, str)],
+        "sources": urls,
+    }

@@ -1,0 +1,120 @@
+"""The items of a ``response``'s output, put together block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.providers.dialects.arguments import arguments_text, free_text
+from remit.providers.dialects.citations import annotations_of
+from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.seals import encrypted_of
+
+__all__ = ["OutputItems"]
+
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "web_search_call": "ws",
+}
+
+
+class OutputItems:
+    """Neutral blocks as output items: texts and refusals beside each other are one message.
+
+    Args:
+        answer_id: what the items' ids are made of.
+        names: of the call's tools.
+    """
+
+    def __init__(self, answer_id: str, names: ToolNames) -> None:
+        self._answer_id = answer_id
+        self.names = names
+        self.items: list[dict[str, Any]] = []
+        self.message: dict[str, Any] | None = None
+
+    def begin(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Add an item of ``kind``."""
+        place = len(self.items)
+        base = self._answer_id.removeprefix("resp_")
+        item = {"id": f"{_PREFIXES[kind]}_{base}_{place}", "type": kind, **fields}
+        self.items.append(item)
+        self.message = None
+        return item
+
+    def begin_message(self) -> dict[str, Any]:
+        """Add a message without content."""
+        item = self.begin("message", status="in_progress", role="assistant", content=[])
+        self.message = item
+        return item
+
+    def begin_call(self, identity: str, name: str, custom: bool) -> dict[str, Any]:
+        """Add a call without input."""
+        own = self.names.own(name)
+        if custom:
+            return self.begin("custom_tool_call", call_id=identity, name=own, input="")
+        return self.begin(
+            "function_call", status="in_progress", call_id=identity, name=own, arguments=""
+        )
+
+    def add(self, block: Mapping[str, Any]) -> None:
+        """Add a whole block; one of a kind that the API does not have is left out."""
+        kind = block["type"]
+        if kind in ("text", "refusal"):
+            message = self.message or self.begin_message()
+            self.add_part(message, block)
+        elif kind == "tool_use":
+            custom = self.names.is_custom(dict(block))
+            self.end_call(self.begin_call(block["id"], block["name"], custom), block)
+        elif kind in ("thinking", "redacted_thinking"):
+            self.end_reasoning(self.begin("reasoning", summary=[]), block)
+        elif kind == "server_tool":
+            self.begin("web_search_call", **self.search_fields(block))
+
+    def add_part(self, message: dict[str, Any], block: Mapping[str, Any]) -> None:
+        """Add a text or refusal to a message; a text is joined to a text before it."""
+        content = message["content"]
+        if block["type"] == "refusal":
+            content.append({"type": "refusal", "refusal": block["refusal"]})
+            return
+        if not content or content[-1]["type"] != "output_text":
+            content.append({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
+        part = content[-1]
+        part["annotations"] += annotations_of(block, len(part["text"]))
+        part["text"] += block["text"]
+
+    def end_call(self, item: dict[str, Any], block: Mapping[str, Any]) -> None:
+        """Give a call its input."""
+        if item["type"] == "custom_tool_call":
+            item["input"] = free_text(block["input"])
+        else:
+            item["arguments"] = arguments_text(block["input"])
+
+    def end_reasoning(self, item: dict[str, Any], block: Mapping[str, Any]) -> None:
+        """Give a reasoning item its text and what seals it."""
+        thought = block.get("thinking")
+        if thought and block.get("raw") is True:
+            item["content"] = [{"type": "reasoning_text", "text": thought}]
+        elif thought:
+            item["summary"] = [{"type": "summary_text", "text": thought}]
+        sealed = encrypted_of(block)
+        if sealed is not None:
+            item["encrypted_content"] = sealed
+
+    def search_fields(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """What a search item holds beside its id."""
+        queries = list(block.get("queries", ()))
+        action: dict[str, Any] = {"type": "search", "query": " ".join(queries), "queries": queries}
+        sources = [{"type": "url", "url": source["url"]} for source in block.get("sources", ())]
+        return {"status": "completed", "action": {**action, "sources": sources}}
+
+    def finished(self, reason: str) -> list[dict[str, Any]]:
+        """All items in their last state; the last one is incomplete where the answer is."""
+        for item in self.items:
+            if "status" in item:
+                item["status"] = "completed"
+        if reason == "length" and self.items and "status" in self.items[-1]:
+            self.items[-1]["status"] = "incomplete"
+        return self.items

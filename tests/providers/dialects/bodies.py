@@ -1,0 +1,492 @@
+"""Bodies and answers that say all that each dialect can, and JSON to put in their place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+ENDPOINTS = ("openai.chat", "openai.responses", "anthropic.messages")
+PDF = "data:application/pdf;base64,JVBERi0="
+PNG = "data:image/png;base64,iVBORw0="
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
+        {
+            "role": "user",
+            "name": "ann",
+            "content": [
+                {"type": "text", "text": "Look."},
+                {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}},
+                {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+                {"type": "file", "file": {"file_data": PDF, "filename": "a.pdf"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "reasoning_content": "Hm.",
+            "refusal": None,
+            "tool_calls": [
+                {
+                    "id": "call_1",
+                    "type": "function",
+                    "function": {"name": "answer", "arguments": '{"city":"Bern"}'},
+                },
+                {"id": "call_2", "type": "custom", "custom": {"name": "patch", "input": "+a"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
+        {
+            "role": "tool",
+            "tool_call_id": "call_2",
+            "content": [{"type": "text", "text": "done"}],
+        },
+        {"role": "user", "content": "And?"},
+    ],
+    "max_completion_tokens": 4000,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "reasoning_effort": "medium",
+    "user": "ann",
+    "seed": 7,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "parallel_tool_calls": False,
+    "tool_choice": {
+        "type": "allowed_tools",
+        "allowed_tools": {
+            "mode": "auto",
+            "tools": [{"type": "function", "function": {"name": "answer"}}],
+        },
+    },
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "answer",
+                "description": "Say it.",
+                "parameters": SCHEMA,
+                "strict": True,
+            },
+        },
+        {
+            "type": "custom",
+            "custom": {
+                "name": "patch",
+                "description": "Change it.",
+                "format": {
+                    "type": "grammar",
+                    "grammar": {"syntax": "lark", "definition": "start: /.+/"},
+                },
+            },
+        },
+    ],
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "place", "schema": SCHEMA, "strict": True},
+    },
+}
+
+RESPONSES: dict[str, Any] = {
+    "model": "m",
+    "instructions": "Be brief.",
+    "input": [
+        {"role": "developer", "content": "Be kind."},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "Look."},
+                {"type": "input_image", "image_url": PNG, "detail": "low"},
+                {"type": "input_file", "file_data": PDF, "filename": "a.pdf"},
+            ],
+        },
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm."}],
+            "encrypted_content": "sealed",
+        },
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "I look.", "annotations": []}],
+        },
+        {
+            "type": "web_search_call",
+            "id": "ws_1",
+            "status": "completed",
+            "action": {"type": "search", "query": "q", "queries": ["q"], "sources": []},
+        },
+        {
+            "type": "function_call",
+            "call_id": "call_1",
+            "name": "answer",
+            "arguments": '{"city":"Bern"}',
+        },
+        {"type": "custom_tool_call", "call_id": "call_2", "name": "patch", "input": "+a"},
+        {
+            "type": "function_call_output",
+            "call_id": "call_1",
+            "output": [{"type": "input_text", "text": "ok"}],
+        },
+        {"type": "custom_tool_call_output", "call_id": "call_2", "output": "done"},
+        {"role": "user", "content": "And?"},
+    ],
+    "max_output_tokens": 4000,
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "reasoning": {"effort": "medium", "summary": "auto"},
+    "user": "ann",
+    "metadata": {"a": "b"},
+    "include": ["reasoning.encrypted_content"],
+    "store": False,
+    "truncation": "disabled",
+    "stream": True,
+    "parallel_tool_calls": False,
+    "max_tool_calls": 3,
+    "tool_choice": {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "answer"}],
+    },
+    "tools": [
+        {
+            "type": "function",
+            "name": "answer",
+            "description": "Say it.",
+            "parameters": SCHEMA,
+            "strict": True,
+        },
+        {
+            "type": "custom",
+            "name": "patch",
+            "description": "Change it.",
+            "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
+        },
+    ],
+    "text": {
+        "format": {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True},
+        "verbosity": "low",
+    },
+}
+
+MESSAGES: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 4000,
+    "system": [
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "Be kind."},
+    ],
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Look."},
+                {
+                    "type": "image",
+                    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0="},
+                },
+                {
+                    "type": "document",
+                    "title": "a.pdf",
+                    "source": {
+                        "type": "base64",
+                        "media_type": "application/pdf",
+                        "data": "JVBERi0=",
+                    },
+                },
+                {
+                    "type": "document",
+                    "title": "t",
+                    "source": {"type": "text", "media_type": "text/plain", "data": "words"},
+                },
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+                {"type": "redacted_thinking", "data": "sealed"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "toolu_1", "name": "answer", "input": {"city": "Bern"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "toolu_1",
+                    "is_error": False,
+                    "content": [
+                        {"type": "text", "text": "ok"},
+                        {
+                            "type": "image",
+                            "source": {"type": "url", "url": "https://example.org/a.png"},
+                        },
+                    ],
+                },
+                {"type": "text", "text": "And?"},
+            ],
+        },
+    ],
+    "temperature": 0.5,
+    "top_p": 0.9,
+    "top_k": 5,
+    "thinking": {"type": "enabled", "budget_tokens": 2000, "display": "summarized"},
+    "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}},
+    "metadata": {"user_id": "ann"},
+    "stream": True,
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "tools": [
+        {
+            "name": "answer",
+            "description": "Say it.",
+            "input_schema": SCHEMA,
+            "strict": True,
+            "cache_control": {"type": "ephemeral"},
+        }
+    ],
+}
+
+REQUESTS = {"openai.chat": CHAT, "openai.responses": RESPONSES, "anthropic.messages": MESSAGES}
+
+CHAT_ANSWER: dict[str, Any] = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m-1",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "logprobs": None,
+            "message": {
+                "role": "assistant",
+                "reasoning_content": "Hm.",
+                "content": "See here.",
+                "refusal": None,
+                "annotations": [
+                    {
+                        "type": "url_citation",
+                        "url_citation": {
+                            "url": "https://example.org",
+                            "title": "T",
+                            "start_index": 0,
+                            "end_index": 3,
+                        },
+                    }
+                ],
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {"name": "answer", "arguments": '{"city":"Bern"}'},
+                    },
+                    {"id": "call_2", "type": "custom", "custom": {"name": "patch", "input": "+a"}},
+                ],
+            },
+        }
+    ],
+    "usage": {
+        "prompt_tokens": 100,
+        "completion_tokens": 20,
+        "total_tokens": 120,
+        "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+        "completion_tokens_details": {"reasoning_tokens": 5},
+    },
+}
+
+RESPONSES_ANSWER: dict[str, Any] = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "status": "completed",
+    "error": None,
+    "incomplete_details": None,
+    "model": "m-1",
+    "output": [
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [{"type": "summary_text", "text": "Hm."}],
+            "encrypted_content": "sealed",
+        },
+        {
+            "type": "web_search_call",
+            "id": "ws_1",
+            "status": "completed",
+            "action": {
+                "type": "search",
+                "query": "q",
+                "sources": [{"type": "url", "url": "https://example.org"}],
+            },
+        },
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [
+                {
+                    "type": "output_text",
+                    "text": "See here.",
+                    "annotations": [
+                        {
+                            "type": "url_citation",
+                            "url": "https://example.org",
+                            "title": "T",
+                            "start_index": 0,
+                            "end_index": 3,
+                        }
+                    ],
+                }
+            ],
+        },
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "call_1",
+            "name": "answer",
+            "arguments": '{"city":"Bern"}',
+            "status": "completed",
+        },
+        {
+            "type": "custom_tool_call",
+            "id": "ctc_1",
+            "call_id": "call_2",
+            "name": "patch",
+            "input": "+a",
+        },
+    ],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "usage": {
+        "input_tokens": 100,
+        "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+        "output_tokens": 20,
+        "output_tokens_details": {"reasoning_tokens": 5},
+        "total_tokens": 120,
+    },
+}
+
+MESSAGES_ANSWER: dict[str, Any] = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m-1",
+    "content": [
+        {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+        {"type": "redacted_thinking", "data": "sealed"},
+        {
+            "type": "server_tool_use",
+            "id": "srvtoolu_1",
+            "name": "web_search",
+            "input": {"query": "q"},
+        },
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": [
+                {
+                    "type": "web_search_result",
+                    "url": "https://example.org",
+                    "title": "T",
+                    "encrypted_content": "e",
+                    "page_age": None,
+                }
+            ],
+        },
+        {"type": "text", "text": "It is "},
+        {
+            "type": "text",
+            "text": "here.",
+            "citations": [
+                {
+                    "type": "web_search_result_location",
+                    "url": "https://example.org",
+                    "title": "T",
+                    "cited_text": "c",
+                    "encrypted_index": "i",
+                },
+                {
+                    "type": "page_location",
+                    "cited_text": "c",
+                    "document_index": 0,
+                    "document_title": "a.pdf",
+                    "start_page_number": 1,
+                    "end_page_number": 2,
+                },
+            ],
+        },
+        {"type": "tool_use", "id": "toolu_1", "name": "answer", "input": {"city": "Bern"}},
+        {"type": "tool_use", "id": "toolu_2", "name": "patch", "input": {"input": "+a"}},
+    ],
+    "stop_reason": "tool_use",
+    "stop_sequence": None,
+    "usage": {
+        "input_tokens": 30,
+        "cache_read_input_tokens": 60,
+        "cache_creation_input_tokens": 10,
+        "cache_creation": {"ephemeral_5m_input_tokens": 4, "ephemeral_1h_input_tokens": 6},
+        "output_tokens": 20,
+        "output_tokens_details": {"thinking_tokens": 5},
+    },
+}
+
+ANSWERS = {
+    "openai.chat": CHAT_ANSWER,
+    "openai.responses": RESPONSES_ANSWER,
+    "anthropic.messages": MESSAGES_ANSWER,
+}
+
+ODD: tuple[Any, ...] = (
+    None, True, 0, -1, 1.5, 10**30, "", "x", "auto", "\ud800", [], [None], [[]], [{}], ["x"],
+    {}, {"type": "x"}, {"type": []}, {"type": "text"}, [{"type": "function"}],
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place within a JSON value."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from places(inner, (*path, index))
+
+
+def with_at(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of ``value`` with ``new`` at ``path``."""
+    changed = copy.deepcopy(value)
+    holder = changed
+    for step in path[:-1]:
+        holder = holder[step]
+    holder[path[-1]] = copy.deepcopy(new)
+    return changed
+
+
+def without(value: Any, path: tuple[Any, ...]) -> Any:
+    """A copy of ``value`` without what is at ``path``."""
+    changed = copy.deepcopy(value)
+    holder = changed
+    for step in path[:-1]:
+        holder = holder[step]
+    del holder[path[-1]]
+    return changed

@@ -1,0 +1,70 @@
+"""No JSON in any place of a request or an answer makes another exception than the dialects' own."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from remit.providers.dialects import (
+    DialectError,
+    read_answer,
+    read_request,
+    write_answer,
+    write_request,
+)
+from remit.providers.protocol import ProviderError
+from tests.providers.dialects.bodies import (
+    ANSWERS,
+    ENDPOINTS,
+    ODD,
+    REQUESTS,
+    places,
+    with_at,
+    without,
+)
+
+
+def _variants(value: Any) -> list[Any]:
+    variants = []
+    for path in places(value):
+        variants.append(without(value, path))
+        variants += [with_at(value, path, odd) for odd in ODD]
+    return variants
+
+
+@pytest.mark.parametrize("source", ENDPOINTS)
+def test_a_request_of_any_shape_is_translated_or_refused(source: str) -> None:
+    outcomes = {"translated": 0, "refused": 0}
+    for body in [*_variants(REQUESTS[source]), *ODD]:
+        try:
+            call = read_request(source, body)
+        except DialectError as error:
+            outcomes["refused"] += 1
+            assert error.message
+            continue
+        for target in ENDPOINTS:
+            with contextlib.suppress(DialectError):
+                written = write_request(target, call, model="claude-x", max_output_tokens=64)
+                assert written["model"] == "claude-x"
+                outcomes["translated"] += 1
+    assert min(outcomes.values()) > 100
+
+
+@pytest.mark.parametrize("source", ENDPOINTS)
+def test_an_answer_of_any_shape_is_translated_or_refused(source: str) -> None:
+    translated = 0
+    calls = [read_request(client, REQUESTS[client]) for client in ENDPOINTS]
+    for body in [*_variants(ANSWERS[source]), *ODD]:
+        try:
+            answer = read_answer(source, body)
+        except (DialectError, ProviderError):
+            continue
+        for call in calls:
+            written = write_answer(
+                call.endpoint, answer, call, answer_id="resp_1", created=1, model="m"
+            )
+            assert written["id"] == "resp_1"
+            translated += 1
+    assert translated > 100

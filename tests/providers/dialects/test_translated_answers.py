@@ -1,0 +1,225 @@
+"""Whole answers from each dialect to the others, held to the SDKs' own types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from anthropic.types import Message
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+
+from remit.providers.dialects import (
+    DialectError,
+    error_body,
+    read_answer,
+    read_request,
+    write_answer,
+    write_request,
+)
+from remit.providers.protocol import ProviderError, ProviderResponse
+from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, REQUESTS, SCHEMA
+
+TYPES: dict[str, Any] = {
+    "openai.chat": ChatCompletion,
+    "openai.responses": Response,
+    "anthropic.messages": Message,
+}
+
+
+def _written(client: str, answer: ProviderResponse) -> dict[str, Any]:
+    call = read_request(client, REQUESTS[client])
+    written = write_answer(client, answer, call, answer_id="resp_7", created=5, model="mine")
+    TYPES[client].model_validate(written)
+    return written
+
+
+@pytest.mark.parametrize("client", ENDPOINTS)
+@pytest.mark.parametrize("provider", ENDPOINTS)
+def test_every_answer_has_the_form_of_the_clients_sdk(client: str, provider: str) -> None:
+    written = _written(client, read_answer(provider, ANSWERS[provider]))
+    assert written["id"] == "resp_7"
+    assert written["model"] == "mine"
+
+
+@pytest.mark.parametrize("provider", ENDPOINTS)
+def test_usage_is_the_same_in_all_words(provider: str) -> None:
+    answer = read_answer(provider, ANSWERS[provider])
+    assert (answer.input_tokens, answer.output_tokens) == (100, 20)
+    assert (answer.cached_input_tokens, answer.cache_write_tokens) == (60, 10)
+    assert answer.reasoning_tokens == 5
+    assert answer.usage_reported
+    for client in ENDPOINTS:
+        written = read_answer(client, _written(client, answer))
+        assert written.input_tokens == 100
+        assert written.cached_input_tokens == 60
+        assert written.cache_write_tokens == 10
+        assert written.reasoning_tokens == 5
+
+
+def test_messages_to_responses() -> None:
+    answer = read_answer("anthropic.messages", ANSWERS["anthropic.messages"])
+    written = _written("openai.responses", answer)
+    kinds = [item["type"] for item in written["output"]]
+    assert kinds == [
+        "reasoning", "reasoning", "web_search_call", "message", "function_call", "custom_tool_call",
+    ]  # fmt: skip
+    assert [item["id"] for item in written["output"]] == [
+        "rs_7_0", "rs_7_1", "ws_7_2", "msg_7_3", "fc_7_4", "ctc_7_5",
+    ]  # fmt: skip
+    thought = written["output"][0]
+    assert thought["summary"] == [{"type": "summary_text", "text": "Hm."}]
+    part = written["output"][3]["content"][0]
+    assert part["text"] == "It is here."
+    assert part["annotations"] == [
+        {
+            "type": "url_citation",
+            "url": "https://example.org",
+            "title": "T",
+            "start_index": 6,
+            "end_index": 11,
+        },
+        {"type": "file_citation", "file_id": "document_0", "filename": "a.pdf", "index": 11},
+    ]
+    assert written["output"][5]["input"] == "+a"
+    asked = REQUESTS["openai.responses"]
+    for key in ("instructions", "tools", "tool_choice", "metadata", "max_output_tokens", "text"):
+        assert written[key] == asked[key]
+    # What was sealed by the provider goes back to it.
+    history = [{"role": "user", "content": "Hi"}, *written["output"][:2]]
+    call = read_request("openai.responses", {"model": "m", "input": history})
+    sent = write_request("anthropic.messages", call, model="m", max_output_tokens=9)
+    assert sent["messages"][1]["content"] == ANSWERS["anthropic.messages"]["content"][:2]
+
+
+def test_responses_to_messages_and_back() -> None:
+    answer = read_answer("openai.responses", ANSWERS["openai.responses"])
+    written = _written("anthropic.messages", answer)
+    kinds = [block["type"] for block in written["content"]]
+    assert kinds == [
+        "thinking", "server_tool_use", "web_search_tool_result", "text", "tool_use", "tool_use",
+    ]  # fmt: skip
+    assert written["content"][3]["citations"][0]["cited_text"] == "See"
+    assert written["stop_reason"] == "tool_use"
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": written["content"]},
+    ]
+    body = {"model": "m", "max_tokens": 9, "messages": history}
+    call = read_request("anthropic.messages", body)
+    sent = write_request("openai.responses", call, model="m", max_output_tokens=9)
+    assert sent["input"][1] == ANSWERS["openai.responses"]["output"][0]
+
+
+def test_chat_to_the_others() -> None:
+    answer = read_answer("openai.chat", ANSWERS["openai.chat"])
+    output = _written("openai.responses", answer)["output"]
+    assert output[0]["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+    assert output[1]["content"][0]["annotations"][0]["url"] == "https://example.org"
+    assert output[3] == {
+        "id": "ctc_7_3", "type": "custom_tool_call", "call_id": "call_2", "name": "patch",
+        "input": "+a",
+    }  # fmt: skip
+    content = _written("anthropic.messages", answer)["content"]
+    assert content[0] == {"type": "thinking", "thinking": "Hm.", "signature": ""}
+    assert content[3]["input"] == {"input": "+a"}
+
+
+REASONS = [
+    ("stop", "stop", "completed", "end_turn"),
+    ("length", "length", "incomplete", "max_tokens"),
+    ("content_filter", "content_filter", "incomplete", "refusal"),
+    ("tool_use", "tool_calls", "completed", "tool_use"),
+]
+
+
+@pytest.mark.parametrize(("reason", "chat", "responses", "messages"), REASONS)
+def test_reasons_to_stop(reason: str, chat: str, responses: str, messages: str) -> None:
+    block: dict[str, Any] = {"type": "text", "text": "a"}
+    if reason == "tool_use":
+        block = {"type": "tool_use", "id": "i", "name": "answer", "input": {}}
+    answer = ProviderResponse("a", "m", 1, 1, reason, content_blocks=(block,))
+    assert _written("openai.chat", answer)["choices"][0]["finish_reason"] == chat
+    assert _written("openai.responses", answer)["status"] == responses
+    assert _written("anthropic.messages", answer)["stop_reason"] == messages
+    for client in ENDPOINTS:
+        assert read_answer(client, _written(client, answer)).finish_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("pause_turn", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+        ("new", "stop"),
+    ],
+)
+def test_reasons_of_the_messages_api(word: str, reason: str) -> None:
+    answer = ANSWERS["anthropic.messages"] | {"stop_reason": word}
+    assert read_answer("anthropic.messages", answer).finish_reason == reason
+
+
+def test_a_refusal_everywhere() -> None:
+    block = {"type": "refusal", "refusal": "No."}
+    answer = ProviderResponse("", "m", 1, 1, content_blocks=(block,))
+    message = _written("openai.chat", answer)["choices"][0]["message"]
+    assert (message["refusal"], message["content"]) == ("No.", None)
+    part = _written("openai.responses", answer)["output"][0]["content"][0]
+    assert part == {"type": "refusal", "refusal": "No."}
+    written = _written("anthropic.messages", answer)
+    assert written["content"] == [{"type": "text", "text": "No."}]
+    assert written["stop_reason"] == "refusal"
+
+
+@pytest.mark.parametrize("client", ENDPOINTS)
+def test_names_that_were_mapped_come_back(client: str) -> None:
+    name = "a tool/" + "x" * 80
+    body: dict[str, Any] = {
+        "openai.chat": {
+            "messages": [{"role": "user", "content": "Hi"}],
+            "tools": [{"type": "function", "function": {"name": name, "parameters": SCHEMA}}],
+        },
+        "openai.responses": {
+            "input": "Hi",
+            "tools": [{"type": "function", "name": name, "parameters": SCHEMA}],
+        },
+        "anthropic.messages": {
+            "messages": [{"role": "user", "content": "Hi"}],
+            "tools": [{"name": name, "input_schema": SCHEMA}],
+        },
+    }[client]
+    call = read_request(client, {"model": "m", "max_tokens": 9, **body})
+    sent = write_request("anthropic.messages", call, model="m", max_output_tokens=9)
+    block = {"type": "tool_use", "id": "i", "name": sent["tools"][0]["name"], "input": {}}
+    answer = ProviderResponse("", "m", 1, 1, "tool_use", content_blocks=(block,))
+    written = write_answer(client, answer, call, answer_id="i", created=1, model="m")
+    assert name in str(written)
+
+
+def test_what_is_no_answer_is_said_so() -> None:
+    for endpoint in ENDPOINTS:
+        with pytest.raises(DialectError):
+            read_answer(endpoint, {"id": "x"})
+        with pytest.raises(ProviderError):
+            read_answer(endpoint, {"type": "error", "error": {"message": "down"}})
+    with pytest.raises(DialectError):
+        read_answer("openai.embeddings", {})
+
+
+def test_errors_in_each_shape() -> None:
+    assert error_body("anthropic.messages", 429, "rate_limited", "Slow.") == {
+        "type": "error",
+        "error": {"type": "rate_limit_error", "message": "Slow."},
+    }
+    for endpoint in ("openai.chat", "openai.responses"):
+        assert error_body(endpoint, 429, "budget_exhausted", "Spent.", "model") == {
+            "error": {
+                "message": "Spent.",
+                "type": "insufficient_quota",
+                "param": "model",
+                "code": "budget_exhausted",
+            }
+        }

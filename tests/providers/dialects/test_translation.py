@@ -1,0 +1,505 @@
+"""Requests from each dialect to the others: what is said there, and what is refused by field."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+import pytest
+from pydantic import TypeAdapter
+
+from remit.kernel.exchange import text_of
+from remit.providers.dialects import (
+    DialectError,
+    ModelCall,
+    ResponseFormat,
+    read_request,
+    write_request,
+)
+from tests.providers.dialects.bodies import (
+    CHAT,
+    ENDPOINTS,
+    MESSAGES,
+    PDF,
+    PNG,
+    REQUESTS,
+    RESPONSES,
+    SCHEMA,
+)
+
+CLAUDE = "claude-opus-4-7"
+
+
+def _to(target: str, source: str, body: dict[str, Any], model: str = CLAUDE) -> dict[str, Any]:
+    before = copy.deepcopy(body)
+    call = read_request(source, body)
+    written = write_request(target, call, model=model, max_output_tokens=32000)
+    assert body == before
+    return written
+
+
+def _chat(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
+
+
+def _responses(**fields: Any) -> dict[str, Any]:
+    return {"model": "m", "input": "Hi", **fields}
+
+
+def _messages(**fields: Any) -> dict[str, Any]:
+    user = [{"role": "user", "content": "Hi"}]
+    return {"model": "m", "max_tokens": 4000, "messages": user, **fields}
+
+
+MINIMAL = {"openai.chat": _chat, "openai.responses": _responses, "anthropic.messages": _messages}
+
+
+@pytest.mark.parametrize("source", ENDPOINTS)
+@pytest.mark.parametrize("target", ENDPOINTS)
+def test_what_is_written_is_what_the_sdk_of_the_target_sends(source: str, target: str) -> None:
+    from anthropic.types import message_create_params as messages
+    from openai.types.chat import completion_create_params as chat
+    from openai.types.responses import response_create_params as responses
+
+    if source == target:
+        return
+    written = _to(target, source, REQUESTS[source])
+    params: dict[str, Any] = {
+        "openai.chat": chat.CompletionCreateParamsStreaming,
+        "openai.responses": responses.ResponseCreateParamsStreaming,
+        "anthropic.messages": messages.MessageCreateParamsStreaming,
+    }
+    known = set(params[target].__annotations__)
+    for base in params[target].__orig_bases__:
+        known |= set(getattr(base, "__annotations__", ()))
+    known |= {"temperature", "top_p", "top_k"}  # of older versions of the Messages API
+    assert set(written) <= known
+    for key in ("tools", "tool_choice", "output_config", "thinking", "reasoning", "text"):
+        if key in written:
+            TypeAdapter(_hint(params[target], key)).validate_python(written[key])
+
+
+def _hint(params: Any, key: str) -> Any:
+    return get_type_hints(params)[key]
+
+
+def test_chat_to_messages() -> None:
+    written = _to("anthropic.messages", "openai.chat", CHAT, "claude-sonnet-4-5")
+    assert written["system"] == "Be brief.\n\nBe kind."
+    user, assistant, results = written["messages"]
+    assert [block["type"] for block in user["content"]] == ["text", "image", "image", "document"]
+    assert user["content"][3] == {
+        "type": "document",
+        "title": "a.pdf",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+    }
+    assert assistant["content"] == [
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "call_1", "name": "answer", "input": {"city": "Bern"}},
+        {"type": "tool_use", "id": "call_2", "name": "patch", "input": {"input": "+a"}},
+    ]
+    assert [block["type"] for block in results["content"]] == ["tool_result", "tool_result", "text"]
+    assert written["max_tokens"] == 4000
+    assert written["temperature"] == 0.5
+    assert written["top_p"] == 0.9
+    assert written["metadata"] == {"user_id": "ann"}
+    assert written["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
+    assert [tool["name"] for tool in written["tools"]] == ["answer"]  # the allowed ones
+    assert written["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+
+
+def test_responses_to_messages() -> None:
+    written = _to("anthropic.messages", "openai.responses", RESPONSES)
+    assert written["system"] == "Be brief.\n\nBe kind."
+    assert [turn["role"] for turn in written["messages"]] == ["user", "assistant", "user"]
+    assert [block["type"] for block in written["messages"][1]["content"]] == [
+        "text",
+        "tool_use",
+        "tool_use",
+    ]  # another provider's sealed thinking and search are left out
+    assert written["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert written["output_config"]["effort"] == "medium"
+    assert written["output_config"]["format"]["schema"] == SCHEMA
+
+
+def test_messages_to_chat() -> None:
+    written = _to("openai.chat", "anthropic.messages", MESSAGES, "gpt-5")
+    assert written["messages"][0] == {"role": "system", "content": "Be brief.Be kind."}
+    assert written["messages"][1]["content"][2]["file"] == {
+        "filename": "a.pdf",
+        "file_data": PDF,
+    }
+    assert written["messages"][1]["content"][3] == {"type": "text", "text": "t\nwords"}
+    assert "reasoning_content" not in written["messages"][2]  # sealed for another provider
+    assert written["messages"][3] == {"role": "tool", "tool_call_id": "toolu_1", "content": "ok"}
+    assert written["messages"][4]["content"][0]["type"] == "image_url"
+    assert written["reasoning_effort"] == "high"
+    assert written["response_format"]["json_schema"]["strict"] is True
+    assert written["tool_choice"] == "auto"
+    assert written["parallel_tool_calls"] is False
+    assert written["stream_options"] == {"include_usage": True}
+
+
+def test_messages_to_responses() -> None:
+    written = _to("openai.responses", "anthropic.messages", MESSAGES)
+    kinds = [item["type"] for item in written["input"]]
+    assert kinds == [
+        "message", "message", "message", "function_call", "function_call_output", "message",
+    ]  # fmt: skip
+    assert written["input"][4]["output"][1]["type"] == "input_image"
+    assert written["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert written["include"] == ["reasoning.encrypted_content"]
+    assert written["store"] is False
+    assert written["text"]["format"]["strict"] is True
+
+
+def test_chat_to_responses_and_back_keeps_custom_tools() -> None:
+    written = _to("openai.responses", "openai.chat", CHAT)
+    kinds = [item["type"] for item in written["input"]]
+    assert "custom_tool_call" in kinds
+    assert "custom_tool_call_output" in kinds
+    assert written["tools"][1] == RESPONSES["tools"][1]
+    assert written["tool_choice"] == RESPONSES["tool_choice"]
+    back = _to("openai.chat", "openai.responses", RESPONSES)
+    assert [tool["type"] for tool in back["tools"]] == ["function"]
+
+
+@pytest.mark.parametrize("source", ENDPOINTS)
+@pytest.mark.parametrize("name", ["answer", "a" * 80, "ns.tool/1", "ß"])
+def test_a_tool_of_any_name_goes_there_and_the_schema_beside_it(source: str, name: str) -> None:
+    body: dict[str, Any] = {
+        "openai.chat": _chat(
+            tools=[{"type": "function", "function": {"name": name, "parameters": SCHEMA}}],
+            tool_choice={"type": "function", "function": {"name": name}},
+            response_format=CHAT["response_format"],
+        ),
+        "openai.responses": _responses(
+            tools=[{"type": "function", "name": name, "parameters": SCHEMA, "strict": False}],
+            tool_choice={"type": "function", "name": name},
+            text=RESPONSES["text"],
+        ),
+        "anthropic.messages": _messages(
+            tools=[{"name": name, "input_schema": SCHEMA}],
+            tool_choice={"type": "tool", "name": name},
+            output_config={"format": {"type": "json_schema", "schema": SCHEMA}},
+        ),
+    }[source]
+    names = set()
+    for target in ENDPOINTS:
+        if target == source:
+            continue
+        written = _to(target, source, body)
+        assert len(written["tools"]) == 1
+        tool, choice = written["tools"][0], written["tool_choice"]
+        sent = tool["function"]["name"] if target == "openai.chat" else tool["name"]
+        assert sent == (choice["function"] if target == "openai.chat" else choice)["name"]
+        names.add(sent)
+        held = written.get("response_format") or written.get("output_config") or written.get("text")
+        assert "city" in str(held)
+    (sent,) = names
+    assert len(sent) <= 64
+    assert sent.replace("_", "").replace("-", "").isascii()
+    if name == "answer":
+        assert sent == name
+
+
+def test_json_mode_is_an_instruction_to_the_messages_api() -> None:
+    body = _chat(response_format={"type": "json_object"}, tools=CHAT["tools"][:1])
+    written = _to("anthropic.messages", "openai.chat", body)
+    assert "JSON" in written["system"]
+    assert [tool["name"] for tool in written["tools"]] == ["answer"]
+    assert "output_config" not in written
+
+
+def test_the_models_own_limit_where_the_client_set_none() -> None:
+    assert _to("anthropic.messages", "openai.chat", _chat())["max_tokens"] == 32000
+    assert "max_output_tokens" not in _to("openai.responses", "openai.chat", _chat())
+
+
+def test_a_schema_is_told_in_the_words_that_the_messages_api_knows() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 1}, "s": {"oneOf": [{"type": "null"}]}},
+    }
+    call = ModelCall(
+        "m", [{"role": "user", "content": "Hi"}], response_format=ResponseFormat(schema)
+    )
+    written = write_request("anthropic.messages", call, model="m", max_output_tokens=9)
+    assert written["output_config"]["format"]["schema"] == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "n": {"type": "integer", "description": "{minimum: 1}"},
+            "s": {"anyOf": [{"type": "null"}]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("effort", "model", "thinking", "config"),
+    [
+        ("low", "claude-opus-4-7", {"type": "adaptive"}, {"effort": "low"}),
+        ("minimal", "claude-sonnet-5", {"type": "adaptive"}, {"effort": "low"}),
+        ("none", "claude-opus-4-7", None, {"effort": "low"}),
+        ("high", "claude-opus-4-5-20251101", {"type": "enabled", "budget_tokens": 16000}, None),
+        ("low", "claude-sonnet-4-20250514", {"type": "enabled", "budget_tokens": 2048}, None),
+        ("high", "glm-5", {"type": "enabled", "budget_tokens": 16000}, None),
+        ("none", "glm-5", None, None),
+    ],
+)
+def test_effort_to_thinking(effort: str, model: str, thinking: Any, config: Any) -> None:
+    body = _chat(reasoning_effort=effort)
+    written = _to("anthropic.messages", "openai.chat", body, model)
+    assert written.get("thinking") == thinking
+    assert written.get("output_config") == config
+
+
+def test_thinking_stays_away_where_the_api_would_refuse_it() -> None:
+    forced = _chat(reasoning_effort="high", tools=CHAT["tools"][:1], tool_choice="required")
+    assert "thinking" not in _to("anthropic.messages", "openai.chat", forced, "claude-sonnet-4-5")
+    round_of_tools = [
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": CHAT["messages"][3]["tool_calls"][:1],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
+    ]
+    body = _chat(reasoning_effort="high", tools=CHAT["tools"][:1]) | {"messages": round_of_tools}
+    assert "thinking" not in _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    assert "thinking" in _to("anthropic.messages", "openai.chat", body, CLAUDE)
+
+
+@pytest.mark.parametrize(
+    ("budget", "model", "effort"),
+    [
+        (1024, "gpt-5", "low"),
+        (8000, "o3", "medium"),
+        (30000, "gpt-5", "high"),
+        (1024, "gpt-4o", None),
+    ],
+)
+def test_budget_to_effort(budget: int, model: str, effort: str | None) -> None:
+    body = _messages(thinking={"type": "enabled", "budget_tokens": budget}, max_tokens=40000)
+    assert _to("openai.chat", "anthropic.messages", body, model).get("reasoning_effort") == effort
+
+
+def test_what_a_provider_sealed_comes_back_to_it_alone() -> None:
+    item = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "remit-anthropic-signature:sig",
+    }
+    said = {"role": "assistant", "content": "I look."}
+    body = _responses(input=[{"role": "user", "content": "Hi"}, item, said])
+    turn = _to("anthropic.messages", "openai.responses", body)["messages"][1]
+    assert turn["content"][0] == {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
+    block = {"type": "thinking", "thinking": "Hm.", "signature": "remit-openai-reasoning:rs_1:seal"}
+    body = _messages()
+    body["messages"] = [*body["messages"], {"role": "assistant", "content": [block]}]
+    assert _to("openai.responses", "anthropic.messages", body)["input"][1] == {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "seal",
+    }
+    block["signature"] = ""  # what a server of open models thought has none
+    turn = _to("openai.chat", "anthropic.messages", body)["messages"][1]
+    assert turn["reasoning_content"] == "Hm."
+
+
+def test_web_search_where_both_have_it() -> None:
+    tool = {
+        "type": "web_search",
+        "filters": {"allowed_domains": ["example.org"]},
+        "user_location": {"type": "approximate", "country": "CH"},
+    }
+    written = _to("anthropic.messages", "openai.responses", _responses(tools=[tool]))
+    assert written["tools"] == [
+        {
+            "type": "web_search_20250305",
+            "name": "web_search",
+            "allowed_domains": ["example.org"],
+            "user_location": {"type": "approximate", "country": "CH"},
+        }
+    ]
+    body = _messages(tools=written["tools"])
+    assert _to("openai.responses", "anthropic.messages", body)["tools"] == [tool]
+    offline = _responses(tools=[{"type": "web_search", "external_web_access": False}])
+    assert "tools" not in _to("openai.chat", "openai.responses", offline)
+
+
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
+FILE = {"type": "file", "file": {"file_id": "file-1"}}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "fields", "param"),
+    [
+        ("openai.chat", "anthropic.messages", {"logprobs": True}, "logprobs"),
+        ("openai.chat", "openai.responses", {"top_logprobs": 3}, "top_logprobs"),
+        ("openai.chat", "anthropic.messages", {"n": 2}, "n"),
+        ("openai.chat", "openai.responses", {"logit_bias": {"1": 2}}, "logit_bias"),
+        ("openai.chat", "openai.responses", {"modalities": ["text", "audio"]}, "modalities"),
+        ("openai.chat", "openai.responses", {"stop": "END"}, "stop"),
+        ("anthropic.messages", "openai.responses", {"stop_sequences": ["E"]}, "stop_sequences"),
+        ("openai.chat", "anthropic.messages", {"stop": " "}, "stop"),
+        (
+            "openai.chat",
+            "anthropic.messages",
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, AUDIO]}]},
+            "messages[0].content[1]",
+        ),
+        (
+            "openai.chat",
+            "anthropic.messages",
+            {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [FILE]}]},
+            "messages[1].content[0].file",
+        ),
+        (
+            "openai.responses",
+            "openai.chat",
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
+            "input[0].content[0]",
+        ),
+        (
+            "openai.responses",
+            "openai.chat",
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "u"}]}]},
+            "input[0].content[0]",
+        ),
+        (
+            "openai.responses",
+            "anthropic.messages",
+            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            "input[0]",
+        ),
+        ("openai.responses", "openai.chat", {"tools": [{"type": "web_search"}]}, "tools[0]"),
+        (
+            "openai.responses",
+            "anthropic.messages",
+            {"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]},
+            "tools[0]",
+        ),
+        ("openai.responses", "openai.chat", {"top_logprobs": 2}, "top_logprobs"),
+        (
+            "openai.responses",
+            "openai.chat",
+            {"include": ["message.output_text.logprobs"]},
+            "include",
+        ),
+        (
+            "openai.responses",
+            "openai.chat",
+            {"input": [{"type": "compaction", "encrypted_content": "e"}]},
+            "input[0]",
+        ),
+        (
+            "anthropic.messages",
+            "openai.chat",
+            {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+            "tools[0]",
+        ),
+        ("anthropic.messages", "openai.chat", {"mcp_servers": [{}]}, "mcp_servers"),
+        ("anthropic.messages", "openai.responses", {"container": "c"}, "container"),
+        (
+            "anthropic.messages",
+            "openai.responses",
+            {"tools": [{"type": "web_search_20250305", "blocked_domains": ["x"]}]},
+            "tools[0].blocked_domains",
+        ),
+        (
+            "anthropic.messages",
+            "openai.chat",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "document",
+                                "source": {"type": "text", "data": "w"},
+                                "citations": {"enabled": True},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "messages[0].content[0].citations",
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_refused_by_field(
+    source: str, target: str, fields: dict[str, Any], param: str
+) -> None:
+    body = {**MINIMAL[source](), **fields}
+    call = read_request(source, MINIMAL[source]())
+    assert write_request(target, call, model="m", max_output_tokens=1)
+    with pytest.raises(DialectError) as refused:
+        _to(target, source, body)
+    assert refused.value.param == param
+    assert refused.value.message
+
+
+def test_stop_texts_and_sampling() -> None:
+    body = _chat(stop="END", temperature=1.5, top_p=0.5, reasoning_effort="low")
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    assert written["stop_sequences"] == ["END"]
+    assert {"temperature", "top_p"}.isdisjoint(written)  # the API takes none beside thinking
+    del body["reasoning_effort"]
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    assert (written["temperature"], written["top_p"]) == (1.0, 0.5)
+    assert "temperature" not in _to("anthropic.messages", "openai.chat", body, CLAUDE)
+    body = _messages(stop_sequences=["a", "b"])
+    assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("source", ENDPOINTS)
+def test_what_a_client_said_comes_back_in_its_own_dialect(source: str) -> None:
+    call = read_request(source, REQUESTS[source])
+    written = write_request(source, call, model="m", max_output_tokens=1)
+    again = read_request(source, written)
+    assert [_plain(message) for message in again.messages] == [
+        _plain(message) for message in call.messages
+    ]
+    assert replace(again, messages=[]) == replace(call, messages=[])
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Texts alone, however they are divided, say the same."""
+    content = message["content"]
+    if isinstance(content, list):
+        content = [
+            {**block, "content": text_of(block["content"])}
+            if block["type"] == "tool_result"
+            else block
+            for block in content
+        ]
+        if all(block["type"] == "text" for block in content):
+            content = text_of(content)
+    return {**message, "content": content}
+
+
+@pytest.mark.parametrize("source", ENDPOINTS)
+def test_style_alone_is_left_out(source: str) -> None:
+    body = MINIMAL[source](seed=1, presence_penalty=1, store=True, speed="fast")
+    for target in ENDPOINTS:
+        if target != source:
+            written = _to(target, source, body)
+            assert not {"seed", "presence_penalty", "speed"} & set(written)
+
+
+def test_images_by_url_and_data() -> None:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in (PNG, "https://e.org/a")]
+    body = _chat(messages=[{"role": "user", "content": parts}])
+    sources = [
+        block["source"]
+        for block in _to("anthropic.messages", "openai.chat", body)["messages"][0]["content"]
+    ]
+    assert sources == [
+        {"type": "base64", "media_type": "image/png", "data": "iVBORw0="},
+        {"type": "url", "url": "https://e.org/a"},
+    ]
