@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import Content, LedgerClient, LedgerEntry
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
 from tests.support.commands import run_remit
@@ -405,3 +405,19 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
     assert _json(remit, "budget", "check")["equal"] is True
     for wrong in (("show", "--user", "u"), ("set",), ("set", "--user", "u", "--team", "t")):
         assert remit("budget", *wrong).returncode == 2
+
+
+def test_content_that_strict_json_cannot_carry_is_printed(remit: Run, work: Path) -> None:
+    remit("init")
+    text = b'{"text": "\\ud800 \\u00e9", "n": 123456789012345678901234567890, "x": 1e999}'
+    with LedgerClient(work / ".remit" / "ledger.db") as ledger:
+        entry = LedgerEntry("E", "S", "D", "r", metadata={"answer": Content.exact(text)})
+        entry_id = ledger.write(entry)
+    expected = {"text": "\ud800 é", "n": 123456789012345678901234567890, "x": None}
+    shown = json.loads(remit("ledger", "show", entry_id, "--json").stdout)
+    assert shown["metadata"]["answer"] == expected
+    assert _json(remit, "ledger", "query", "--event-type", "E")["entries"] == [shown]
+    for arguments in (("ledger", "show", entry_id), ("ledger", "tail")):
+        result = remit(*arguments)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert entry_id in result.stdout

@@ -232,6 +232,35 @@ def test_erased_and_found_by_words_like_any_content(target: str, tmp_path: Path)
         assert not files_hold(tmp_path, "treet, of course")
 
 
+def test_erasing_takes_what_is_quoted_in_json_within_a_text(ledger: LedgerClient) -> None:
+    street = 'Z\u00fcrich, "Bahnhofstrasse" 12'
+    first = ledger.write(
+        entry(session_id="A", prompt=Content.exact_list([json.dumps(street).encode()]))
+    )
+    call = {"function": {"name": "look_up", "arguments": json.dumps({"where": [street]})}}
+    quoting = ledger.write(
+        entry(session_id="A", answer=Content.exact(json.dumps({"tool_calls": [call]}).encode()))
+    )
+    report = ledger.erase(first, reason="r")
+    assert ledger.exact(quoting) == {"answer": Erased(report.erasure_id)}
+
+
+def test_what_every_call_of_a_dialect_says_quotes_nobody(ledger: LedgerClient) -> None:
+    def call(text: str) -> str:
+        answer = {"object": "chat.completion.chunk", "model": "claude-sonnet-4-5-20250929",
+                  "text": text}  # fmt: skip
+        return ledger.write(
+            entry(session_id="A", answer=Content.exact(json.dumps(answer).encode()))
+        )
+
+    first, quoting, other = call("Main Street 1, Springfield"), call(
+        "You live in Main Street 1, Springfield."
+    ), call("The weather is fine in most places.")  # fmt: skip
+    ledger.erase(first, reason="r")
+    assert ledger.exact(quoting) == {"answer": Erased("LED-00000003")}
+    assert isinstance(ledger.exact(other)["answer"], bytes)
+
+
 def test_a_long_text_is_compressed_and_exact(target: str) -> None:
     text = b' {"text":"' + b"word \\ud800 " * 5000 + b'"} '
     with LedgerClient(target) as client:

@@ -15,7 +15,7 @@ import hmac
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -291,15 +291,19 @@ def _json_text(value: Any) -> str | None:
         return None
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Every text in a content value, in order; object keys are none."""
+def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
+    """Every text in a content value, in order; object keys are none, and members named in
+    ``but`` are left out where they are no objects."""
     stack = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
             yield item
         elif isinstance(item, dict):
-            stack.extend(reversed(item.values()))
+            inside: Iterable[Any] = item.values()
+            if but:
+                inside = [v for k, v in item.items() if k not in but or isinstance(v, dict)]
+            stack.extend(reversed(list(inside)))
         elif isinstance(item, list):
             stack.extend(reversed(item))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.json_text import load_exact
 from remit.ledger.content import StoredValue, texts_in
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
@@ -36,6 +38,8 @@ _KEPT_EVENTS = ("INSTALLED",)
 
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
+# What stands in every call and answer of a dialect, and quotes nobody.
+_PROTOCOL = frozenset({"include", "model", "object", "type"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +244,7 @@ class Eraser:
                 chunk,
             ):
                 texts_by_scope.setdefault(str(scope), set()).update(
-                    text
-                    for text in texts_in(StoredValue(codec, value).decode())
-                    if len(text) >= _QUOTE_CHARS
+                    text for text in _texts(codec, value, _PROTOCOL) if len(text) >= _QUOTE_CHARS
                 )
         found = set()
         for scope, texts in texts_by_scope.items():
@@ -252,12 +254,19 @@ class Eraser:
                 "SELECT content_id, codec, value FROM contents WHERE scope = ?", (scope,)
             ):
                 if content_id not in ids and any(
-                    text in candidate
-                    for candidate in texts_in(StoredValue(codec, value).decode())
-                    for text in texts
+                    text in candidate for candidate in _texts(codec, value) for text in texts
                 ):
                     found.add(int(content_id))
         return found
+
+
+def _texts(codec: str, value: Any, but: Collection[str] = ()) -> Iterator[str]:
+    """The texts of a stored value, and of JSON within them, such as the arguments of a tool."""
+    for text in texts_in(StoredValue(codec, value).decode(), but):
+        yield text
+        if text.lstrip()[:1] in ("{", "["):
+            with contextlib.suppress(ValueError):
+                yield from texts_in(load_exact(text.encode("utf-8", "replace")), but)
 
 
 def _entry(metadata: dict[str, Any], reason: str, requested_by: str) -> LedgerEntry:

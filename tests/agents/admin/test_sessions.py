@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from remit.ledger import Content, LedgerEntry
 from remit.runtime import Conversation
 from tests.agents.admin.conftest import Office
 from tests.support.wire import message, tool_use
@@ -158,3 +159,17 @@ def test_budgets_are_told_as_they_stand(office: Offices) -> None:
     assert (row["limit_usd"], row["token_limit"], row["closed"]) == (0.5, 9_000, False)
     assert len(it.output("budget_status", max_scopes=1)["scopes"]) == 1
     assert "no budget" in it.error("budget_status", session_id="SES-UNKNOWN1")
+
+
+def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Offices) -> None:
+    it = office()
+    deep = b"[" * 300 + b"]" * 300
+    answer = (
+        b'{"text": "\\ud800!", "n": 123456789012345678901234567890, "x": 1e999, "d": %b}' % deep
+    )
+    told = {"session_id": "SES-ODD", "answer": Content.exact(answer)}
+    it.runtime.ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata=told))
+    (entry,) = it.output("query_ledger_full", session_id="SES-ODD")["entries"]
+    shown = entry["metadata"]["answer"]
+    assert (shown["text"], shown["x"]) == ("?!", "inf")
+    assert shown["n"] == "123456789012345678901234567890"

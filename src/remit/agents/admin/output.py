@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from remit.agents.admin.redaction import Redactor
 from remit.agents.tools import Tool, ToolError, current_call
+from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.settings import LoadedSettings, ToolSettings
 from remit.ledger import Erased, LedgerClient
 
@@ -20,6 +21,7 @@ SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSch
 Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 """An optional number from 1 on."""
 
+_DEEPEST = 100
 _SHORTEST_CUT = 64  # an id or a time is never cut
 
 
@@ -89,14 +91,25 @@ class Fitted:
     cut: tuple[str, ...] = ()
 
 
-def plain(value: Any) -> Any:
-    """A value of the ledger as JSON has it; erased content as the interfaces show it."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value of the ledger as a tool's result has it; erased content as the interfaces show it.
+
+    Numbers that RFC 8785 cannot carry become texts, lone surrogates ``?``; what is nested more
+    than 100 deep is cut.
+    """
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        small = -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
+        return value if small else str(value)
+    if depth > _DEEPEST:
+        return "…"
     if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {plain(str(name)): plain(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, depth + 1) for item in value]
     return value
 
 
