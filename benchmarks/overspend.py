@@ -325,7 +325,6 @@ def examine(
     report.hold(cost == live.spent_nano, "ledger and live account differ")
     report.hold((live.reserved_tokens, live.reserved_nano) == (0, 0), "something is reserved")
     report.hold(held == 0, "something is held")
-    report.hold(live.closed == 0, "the account is closed")
     report.hold(check["equal"] and check["exit"] == 0, f"budget check: {check['differences']}")
     report.hold(len(calls) <= told["DISPATCH"], "a call without a dispatch")
     report.hold(

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 
+def windowed(function: Any) -> Any:
+    """The options that say for how long limits hold, and what becomes of a call that is short."""
+    for option in (
+        click.option("--on-short", type=click.Choice(["refuse", "clamp"]), default="refuse",
+                     show_default=True, help="Refuse a call that may need more than is left, or "
+                     "lower its output limit to what is left."),
+        click.option("--time-zone", help="Whose midnight begins a window, such as Europe/Berlin; "
+                     "UTC when left out."),
+        click.option("--window", type=click.Choice(["day", "week", "month"]),
+                     help="What dollars, tokens and turns are of; for ever when left out."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
 _OWNERS = ("key", "session", "user", "team", "organisation")
 
 
@@ -72,9 +87,14 @@ def show(root: Path | None, as_json: bool, **named: str | None) -> None:
 @click.option("--turns", type=click.IntRange(0), help="Model calls.")
 @click.option("--rpm", type=click.IntRange(0), help="Calls a minute.")
 @click.option("--tpm", type=click.IntRange(0), help="Tokens a minute.")
+@windowed
 @reads
 def set_(root: Path | None, as_json: bool, **given: Any) -> None:
-    """Give a scope these limits, and no others. Opens one that a bill had closed."""
+    """Give a scope these limits, and no others.
+
+    With a window, dollars, tokens and turns are of each day, week or month; to change the window
+    begins one anew. Else what was spent stays.
+    """
     from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
     named = {name: given.pop(name) for name in _OWNERS}
@@ -139,6 +159,6 @@ def _line(state: BudgetStatus) -> str:
         calls += f" of {state.turn_limit}"
     if state.unpriced_calls:
         calls += f", {state.unpriced_calls} without a price"
-    if state.closed:
-        calls += ", CLOSED by a bill above its bound"
+    if state.period:
+        calls += f"; this {state.period}, until {shown['window_end']}"
     return f"{state.scope}  {money}; {tokens}; {calls}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from remit.cli.budget import windowed
 from remit.cli.shared import emit, note, open_ledger, reads, table, whoami
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 _COLUMNS = ("key_id", "name", "role", "state", "prefix", "expires", "models")
-_LIMITS = {"budget_usd": "usd", "budget_tokens": "tokens", "rpm": "rpm", "tpm": "tpm"}
+_LIMITS = {
+    "budget_usd": "usd", "budget_tokens": "tokens", "rpm": "rpm", "tpm": "tpm",
+    "window": "window", "time_zone": "time_zone", "on_short": "on_short",
+}  # fmt: skip
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -42,6 +46,7 @@ def key() -> None:
 @click.option("--budget-tokens", type=click.IntRange(min=0), help="Most tokens.")
 @click.option("--rpm", type=click.IntRange(min=1), help="Most requests a minute.")
 @click.option("--tpm", type=click.IntRange(min=1), help="Most tokens a minute.")
+@windowed
 @click.option("--models", callback=_names, metavar="A,B", help="Only these; gpt-4o* is a pattern.")
 @click.option("--agents", callback=_names, metavar="A,B", help="Only in the name of these agents.")
 @click.option("--tiers", callback=_names, metavar="A,B", help="Only in these: hot, ho2, ho1.")

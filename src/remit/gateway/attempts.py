@@ -172,9 +172,7 @@ class Attempts:
                 claim=call.claim,
                 warn=self._warning(request),
             )
-            attempt.dispatch_entry_id, attempt.hold = await finish_write(
-                self._ledger.step(self._in_flight.stage, step)
-            )
+            attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(step)
             call.claimed = call.claim is not None
         except CancelledAfterWriteError as late:
             # The marker is durable: it needs its exchange, though nothing was sent.
@@ -310,8 +308,8 @@ class Attempts:
             bill.metadata(charged=charging), call.identity, call.model_named,
         )  # fmt: skip
         hold = attempt.hold
-        if hold is not None and (over := hold.exceeded_by(usage)):
-            entry.metadata["over_bound"] = over
+        if hold is not None:
+            entry.metadata.update(hold.overrun(usage))
         answered = None
         if call.claim is not None and isinstance(result, ProviderResponse):
             answered = (call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))

@@ -45,6 +45,7 @@ class RouterConfig:
         model_prefixes: model name prefix → provider, tried longest first.
         orphan_policy: what the reservation of an unanswered call becomes.
         fallbacks: model → models tried in turn when it fails in a way that another may not.
+        budget_wait_ms: longest wait for money that other calls only hold.
         free_providers: those whose models cost nothing, such as one's own machine.
         estimated_bytes_per_token: for what arrived of a stream that broke off.
         thinking_models: name prefixes of models that think unseen: a stream of one that broke off
@@ -61,6 +62,7 @@ class RouterConfig:
     lease_margin_ms: int = 30_000
     orphan_policy: Literal["charge", "release"] = "charge"
     fallbacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    budget_wait_ms: int = 30_000
     free_providers: Collection[str] = frozenset({"local"})
     estimated_bytes_per_token: float = 3.0
     thinking_models: Sequence[str] = ()
@@ -90,6 +92,7 @@ class RouterConfig:
             lease_margin_ms=gateway.lease_margin_ms,
             orphan_policy=gateway.orphan_policy,
             fallbacks=gateway.fallbacks,
+            budget_wait_ms=settings.budget.wait_ms,
             free_providers=frozenset(settings.budget.free_providers),
             estimated_bytes_per_token=settings.budget.estimated_bytes_per_token,
             thinking_models=settings.budget.thinking_models,

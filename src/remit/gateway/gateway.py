@@ -111,6 +111,7 @@ class LLMGateway:
             ledger_client,
             budgeter or TokenBudgeter(ledger_client),
             charging=budgeter is not None,
+            wait_ms=config.budget_wait_ms,
         )
         self._breakers = Breakers(
             ledger_client,
@@ -408,7 +409,7 @@ class LLMGateway:
         if self._budgeter is None or self._mode == "off":
             return None
         check = self._budgeter.check_path(call.path, call.amount)
-        if check.allowed or (self._mode == "warn"):
+        if check.allowed or check.code == "BUDGET_BUSY" or self._mode == "warn":
             return None
         code, _, message = check.reason.partition(": ")
         return code, message, check.remaining

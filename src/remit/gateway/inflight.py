@@ -17,7 +17,10 @@ from remit.gateway.budget import (
     owners_of,
     usd_of,
 )
+from remit.gateway.budget.errors import busy
+from remit.gateway.budget.waiting import WaitingRoom
 from remit.gateway.leases import Owner
+from remit.gateway.writes import finish_write
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Stage, Transaction
 
@@ -79,6 +82,7 @@ class StartCall:
         claim: caller, idempotency key, and what distinguishes this call from another with
             the same, where the call has one. Each attempt renews it.
         warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
+        ahead: whether others wait for the same money: then nothing is begun.
     """
 
     prepared: tuple[Prepared]
@@ -91,6 +95,7 @@ class StartCall:
     attempt: int
     claim: Claim | None = None
     warn: Callable[[str, str], LedgerEntry] | None = None
+    ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -125,13 +130,36 @@ class InFlightCalls:
         ledger: in whose database they lie.
         budgeter: where reservations are settled.
         charging: whether calls that begin here are charged at all.
+        wait_ms: longest wait for money that other calls only hold.
     """
 
-    def __init__(self, ledger: LedgerClient, budgeter: TokenBudgeter, charging: bool) -> None:
+    def __init__(
+        self, ledger: LedgerClient, budgeter: TokenBudgeter, charging: bool, wait_ms: int = 0
+    ) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
         self.charging = charging
         self.owner = Owner.current().encode()
+        self.waiting_room = WaitingRoom(wait_ms)
+
+    async def begin(self, step: StartCall) -> tuple[str, Hold | None]:
+        """Do a :class:`StartCall`, also when the caller is cancelled meanwhile; wait for its turn
+        where money is only held by other calls.
+
+        Raises:
+            BudgetRefusedError, IdempotencyKeyUsedError: as :meth:`stage`.
+            CancelledAfterWriteError: cancelled, and the call is begun.
+            CancelledError: cancelled, and it is not.
+        """
+
+        async def reserve(ahead: bool) -> tuple[str, Hold | None]:
+            step.ahead = ahead
+            begun: tuple[str, Hold | None] = await finish_write(self._ledger.step(self.stage, step))
+            return begun
+
+        if not (self.charging and step.enforce):
+            return await reserve(False)
+        return await self.waiting_room.admit(step.path, reserve)
 
     def stage(self, tx: Transaction, steps: Sequence[StartCall | FinishCall]) -> Stage:
         """The stage for :meth:`~remit.ledger.LedgerClient.step` of both kinds of step.
@@ -221,6 +249,7 @@ class InFlightCalls:
         if hold is not None:
             nano = hold.nano if charged else 0
             accounts.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
+            self.waiting_room.freed(hold.scopes)
             metadata["cost_certainty"] = "upper_bound"
             if nano is not None:
                 metadata["cost_usd"] = usd_of(nano)
@@ -277,6 +306,8 @@ class _Calls:
         # fit raises before it is collected, and then the hold is given back.
         hold, refused = None, None
         if self._calls.charging:
+            if step.ahead:
+                raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(step.path)
             if step.warn is not None:
                 refused = self._accounts.refusal(step.path, step.amount, step.turns)
             hold = self._accounts.reserve(
@@ -292,7 +323,8 @@ class _Calls:
         session_id, work_order_id, agent_id, contract_id, key_id = step.about
         self._begun[dispatch_id] = (
             dispatch_id, self._calls.owner, until, session_id, work_order_id, agent_id,
-            contract_id, step.amount.tokens, hold.encode() if hold else "", key_id, step.attempt,
+            contract_id, hold.tokens if hold else step.amount.tokens,
+            hold.encode() if hold else "", key_id, step.attempt,
         )  # fmt: skip
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
@@ -316,6 +348,7 @@ class _Calls:
         remaining = None
         if step.hold is not None:
             self._accounts.settle(step.hold, step.usage)
+            self._calls.waiting_room.freed(step.hold.scopes)
             remaining = self._accounts.remaining(step.hold.scopes)
         if step.answered is not None:
             claim, kept_ms = step.answered

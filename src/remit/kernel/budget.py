@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Literal, cast
 from urllib.parse import unquote
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.windows import zone_of
 
 NANO = 1_000_000_000
 """Nano-dollars in a dollar: money is counted in whole nano-dollars (SPEC 5)."""
@@ -149,12 +151,39 @@ class Amount:
 
     Attributes:
         nano: in nano-dollars; ``None`` when the model has no price.
-        bounded: ``False`` when its output has no known end: then limits refuse it.
+        bounded: ``False`` when something in it has no known end: then limits refuse it.
+        unbounded: what that is, for people: ``tools[2] (type "bespoke")``.
+        model: provider and model, where bounds of theirs may have been raised.
+        output: most output tokens of one answer; 0 where the call has none to lower.
+        lowered: the same call with another ``output``; never more than this one's with less.
     """
 
     tokens: int
     nano: int | None = None
     bounded: bool = True
+    unbounded: str = ""
+    model: tuple[str, str] | None = None
+    output: int = 0
+    lowered: Callable[[int], Amount] | None = field(default=None, compare=False)
+
+    def raised(self, percent: int) -> Amount:
+        """So many hundredths of it, rounded up."""
+        if percent == 100:
+            return self
+        lowered = self.lowered
+        return Amount(
+            -(-self.tokens * percent // 100),
+            None if self.nano is None else -(-self.nano * percent // 100),
+            self.bounded,
+            self.unbounded,
+            self.model,
+            self.output,
+            None if lowered is None else lambda output: lowered(output).raised(percent),
+        )
+
+
+Window = Literal["day", "week", "month"]
+OnShort = Literal["refuse", "clamp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +196,10 @@ class BudgetLimits:
         turns: model calls, a call and its retries counted once.
         requests_per_minute: model calls begun in one minute of the clock.
         tokens_per_minute: tokens reserved or used by them.
+        window: for how long tokens, dollars and turns count; ``None`` for ever.
+        time_zone: whose midnight, Monday or first of the month begins a window; empty: UTC.
+        on_short: what becomes of a call that may need more than is left: refused, or its output
+            limit lowered to what is left.
     """
 
     tokens: int | None = None
@@ -174,6 +207,9 @@ class BudgetLimits:
     turns: int | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    window: Window | None = None
+    time_zone: str = ""
+    on_short: OnShort = "refuse"
 
     @classmethod
     def of(
@@ -184,13 +220,17 @@ class BudgetLimits:
         turns: int | None = None,
         rpm: int | None = None,
         tpm: int | None = None,
+        window: Window | None = None,
+        time_zone: str | None = None,
+        on_short: OnShort | None = None,
     ) -> BudgetLimits:
         """Limits as people state them, with money in dollars.
 
         Raises:
             InvalidInputError: one of them cannot be a limit.
         """
-        return cls(tokens, None if usd is None else nano_of(usd), turns, rpm, tpm)
+        nano = None if usd is None else nano_of(usd)
+        return cls(tokens, nano, turns, rpm, tpm, window, time_zone or "", on_short or "refuse")
 
     def __post_init__(self) -> None:
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
@@ -201,6 +241,20 @@ class BudgetLimits:
                 raise InvalidInputError(
                     "A budget's limit is negative, or beyond all measure (9,007,199 USD)."
                 )
+        if self.window not in (None, "day", "week", "month"):
+            raise InvalidInputError(
+                f"{self.window!r} is no window of a budget.", next_step="Use day, week or month."
+            )
+        if self.time_zone and self.window is None:
+            raise InvalidInputError(
+                "A time zone says when a window begins, and there is no window.",
+                next_step="Name a window too: day, week or month.",
+            )
+        if self.on_short not in ("refuse", "clamp"):
+            raise InvalidInputError(f"on_short is {self.on_short!r}; use refuse or clamp.")
+        if self.window is not None:
+            object.__setattr__(self, "time_zone", self.time_zone or "UTC")
+            zone_of(self.time_zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +301,10 @@ class BudgetStatus:
         turns: model calls begun.
         unpriced_calls: calls that ended without a known price: their cost is unknown, not 0.
         minute: the minute (since 1970) that the two counts after it belong to.
-        closed: a bill went above its bound; nothing goes out until the scope is allocated again.
+        period: ``day``, ``week`` or ``month`` that limits and spending are of; empty: for ever.
+        window_end: when it ends, in seconds since 1970; 0 never.
+        window_number: how many have passed, or were begun anew by a change.
+        on_short: ``clamp`` lowers a call's output limit to what is left; else it is refused.
     """
 
     scope: str
@@ -265,11 +322,21 @@ class BudgetStatus:
     minute: int = 0
     minute_requests: int = 0
     minute_tokens: int = 0
-    closed: int = 0
+    period: str = ""
+    time_zone: str = ""
+    window_end: int = 0
+    window_number: int = 0
+    on_short: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The same by name, with money in dollars (``limit_usd``, ``spent_usd``, …)."""
-        shown = asdict(self) | {"closed": bool(self.closed)}
+        shown = asdict(self)
+        del shown["window_number"]
+        shown["window"] = shown.pop("period") or None
+        end = shown.pop("window_end")
+        shown["time_zone"] = self.time_zone or None
+        shown["window_end"] = datetime.fromtimestamp(end, UTC).isoformat() if end else None
+        shown["on_short"] = self.on_short or "refuse"
         for name, usd_name in USD_NAMES.items():
             nano = shown.pop(name)
             shown[usd_name] = None if nano is None else usd_of(nano)
@@ -287,5 +354,6 @@ class BudgetStatus:
         """The limits alone."""
         return BudgetLimits(
             self.token_limit, self.nano_limit, self.turn_limit, self.requests_per_minute,
-            self.tokens_per_minute,
+            self.tokens_per_minute, cast("Window | None", self.period or None), self.time_zone,
+            cast("OnShort", self.on_short or "refuse"),
         )  # fmt: skip

@@ -129,7 +129,8 @@ CREATE TABLE IF NOT EXISTS migrations (
 """
 
 # What gateway, budgets, keys, leases and trails keep beside the record, in its transactions.
-# Versions before layout 3 made these tables when they first needed them.
+# Versions before layout 3 made these tables when they first needed them. This is their newest
+# form: a migration brings every older one to it, whatever layout it is of.
 _STATE = """
 CREATE TABLE IF NOT EXISTS budgets (
     scope TEXT NOT NULL PRIMARY KEY,
@@ -147,7 +148,17 @@ CREATE TABLE IF NOT EXISTS budgets (
     minute BIGINT NOT NULL DEFAULT 0,
     minute_requests BIGINT NOT NULL DEFAULT 0,
     minute_tokens BIGINT NOT NULL DEFAULT 0,
-    closed BIGINT NOT NULL DEFAULT 0
+    period TEXT NOT NULL DEFAULT '',
+    time_zone TEXT NOT NULL DEFAULT '',
+    window_end BIGINT NOT NULL DEFAULT 0,
+    window_number BIGINT NOT NULL DEFAULT 0,
+    on_short TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS raised_bounds (
+    provider_id TEXT NOT NULL,
+    model_id TEXT NOT NULL,
+    percent BIGINT NOT NULL,
+    PRIMARY KEY (provider_id, model_id)
 );
 CREATE TABLE IF NOT EXISTS holds (
     reservation_id TEXT NOT NULL PRIMARY KEY,
@@ -300,3 +311,6 @@ TABLES = _tables(1, 2)
 
 STATE_TABLES = _tables(3, 4)
 """The tables of state beside the record."""
+
+DROPPED = {"budgets": ("closed",)}
+"""Columns of state that an older layout had, by table: a migration drops them."""

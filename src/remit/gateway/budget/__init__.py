@@ -1,8 +1,10 @@
 """Budgets: reserve an upper bound, then settle what was used (SPEC 5)."""
 
-from remit.gateway.budget.accounts import Accounts, BudgetError, BudgetRefusedError, Hold
+from remit.gateway.budget.accounts import Accounts
 from remit.gateway.budget.audit import BudgetAudit, Difference, audit_budgets
 from remit.gateway.budget.budgeter import TokenBudgeter
+from remit.gateway.budget.errors import BudgetError, BudgetRefusedError
+from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import (
     USD_NAMES,
     Amount,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-
+from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
+from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
-from remit.kernel.errors import RemitError
+from remit.kernel.windows import window_at
+from remit.ledger import LedgerEntry
 
 FIELDS = tuple(field.name for field in fields(BudgetStatus))
 """Columns of the table ``budgets``, in the order of :class:`~remit.gateway.budget.BudgetStatus`."""
@@ -18,9 +20,13 @@ FIELDS = tuple(field.name for field in fields(BudgetStatus))
 MAX_COUNT = 1 << 62
 """Counts stop here: it fits the columns."""
 
-_CHANGING = (
+OF_A_WINDOW = (
     "spent_tokens", "reserved_tokens", "turns", "spent_nano", "reserved_nano", "unpriced_calls",
-    "minute", "minute_requests", "minute_tokens", "closed",
+)  # fmt: skip
+"""Columns that begin at 0 in each window."""
+
+_CHANGING = (
+    *OF_A_WINDOW, "minute", "minute_requests", "minute_tokens", "window_end", "window_number",
 )  # fmt: skip
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
 _MINUTE_S = 60
@@ -28,76 +34,12 @@ _MAX_MARKS = 256
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
-
-
-class BudgetError(RemitError):
-    """Base of the errors of budgets."""
-
-
-class BudgetRefusedError(BudgetError):
-    """A reservation would go over a limit.
-
-    Attributes:
-        code: ``BUDGET_EXHAUSTED``, ``TURN_LIMIT``, ``RATE_LIMITED``, ``NOT_ALLOCATED``,
-            ``UNPRICED`` (a limit in US dollars, and no price) or ``UNBOUNDED`` (a limit, and no
-            bound to what the call may use).
-        remaining: tokens left on the scope that refused; ``None`` where it has no token limit.
-        retry_after_s: when to try again, in seconds; ``None`` when waiting does not help.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        remaining: int | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.remaining = remaining
-        self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What one call holds on each of its accounts until it ends.
-
-    Attributes:
-        nano: cost in billionths of a US dollar; ``None`` when the model had no price.
-        minute: since 1970, for the limits per minute.
-    """
-
-    scopes: tuple[str, ...]
-    tokens: int
-    nano: int | None
-    turns: int
-    minute: int
-    bounded: bool = True
-
-    def exceeded_by(self, usage: TokenUsage) -> list[str]:
-        """Which of ``tokens`` and ``cost`` went above this bound."""
-        if not self.bounded:
-            return []
-        cost_over = self.nano is not None and (usage.cost_nano or 0) > self.nano
-        return ["tokens"] * (usage.total > self.tokens) + ["cost"] * cost_over
-
-    def encode(self) -> str:
-        """JSON, for a column."""
-        return orjson.dumps(self).decode()
-
-    @classmethod
-    def read(cls, text: str) -> Hold | None:
-        """From a column; ``None`` for what is not a hold."""
-        try:
-            return cls.decode(text)
-        except (ValueError, TypeError, KeyError):
-            return None
-
-    @classmethod
-    def decode(cls, text: str) -> Hold:
-        """From :meth:`encode`."""
-        fields = orjson.loads(text)
-        return cls(**{**fields, "scopes": tuple(fields["scopes"])})
+_Append = Callable[[LedgerEntry], str]
+_RAISE = (
+    "INSERT INTO raised_bounds (provider_id, model_id, percent) VALUES (?, ?, ?) "
+    "ON CONFLICT (provider_id, model_id) DO UPDATE SET percent = excluded.percent "
+    "WHERE excluded.percent > raised_bounds.percent"
+)
 
 
 class _Account:
@@ -110,7 +52,8 @@ class _Account:
             self.scope, self.token_limit, self.turn_limit, self.spent_tokens,
             self.reserved_tokens, self.turns, self.nano_limit, self.requests_per_minute,
             self.tokens_per_minute, self.spent_nano, self.reserved_nano, self.unpriced_calls,
-            self.minute, self.minute_requests, self.minute_tokens, self.closed,
+            self.minute, self.minute_requests, self.minute_tokens, self.period, self.time_zone,
+            self.window_end, self.window_number, self.on_short,
         ) = row  # fmt: skip
         self.dirty = False
 
@@ -130,6 +73,23 @@ class _Account:
         if minute > self.minute:
             self.minute, self.minute_requests, self.minute_tokens = minute, 0, 0
 
+    def start_window(self, now: float) -> bool:
+        """Begin the window that ``now`` is in, where the one before has ended; says whether."""
+        if not self.window_end or now < self.window_end:
+            return False
+        self.window_end = window_at(self.period, self.time_zone, now)[1]
+        self.window_number += 1
+        for name in OF_A_WINDOW:
+            setattr(self, name, 0)
+        return True
+
+    def is_short_of(self, amount: Amount) -> bool:
+        """Whether what is not spent yet is less than ``amount``, others' holds aside."""
+        tokens, nano = self.token_limit, self.nano_limit
+        return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
+            nano is not None and self.spent_nano + (amount.nano or 0) > nano
+        )
+
 
 class Accounts:
     """Loads accounts, reserves and settles on them, and writes them back once.
@@ -139,6 +99,7 @@ class Accounts:
     Args:
         execute: runs a statement of the transaction; to look only, any that reads.
         execute_many: runs one for many rows; left out, nothing can be written.
+        append: puts an entry on record, for windows that begin.
         allow_unpriced: let a limit in US dollars pass models that have no price.
     """
 
@@ -146,13 +107,17 @@ class Accounts:
         self,
         execute: _Execute,
         execute_many: _ExecuteMany | None = None,
+        append: _Append | None = None,
         *,
         allow_unpriced: bool = False,
     ) -> None:
         self._execute = execute
         self._execute_many = execute_many
+        self._append = append
         self._allow_unpriced = allow_unpriced
         self._accounts: dict[str, _Account | None] = {}
+        self._raised: dict[tuple[str, str], int] | None = None
+        self._to_raise: list[tuple[str, str, int]] = []
 
     def load(self, scopes: Iterable[str]) -> None:
         """Read the accounts that are not loaded yet."""
@@ -174,22 +139,29 @@ class Accounts:
     ) -> Hold:
         """Hold ``amount`` on every existing account of ``path``, or on none.
 
+        Where all scopes that are short of it lower calls (``on_short``), less is held: for the
+        longest answer that what is left pays for. The hold's ``output`` says so.
+
         Raises:
             BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
         """
-        self.load(path)
-        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        accounts = self._open(path)
+        amount = self._raised_bound(amount)
+        output = None
+        if enforce:
+            if (lowered := _lowered(accounts, amount)) is not None:
+                amount, output = lowered, lowered.output
+            if (refused := self._refused(path, accounts, amount, turns)) is not None:
+                raise refused
         minute = int(time.time()) // _MINUTE_S
-        if enforce and (refused := self.refusal(path, amount, turns)) is not None:
-            raise refused
         for account in accounts:
-            account.start_minute(minute)
             account.reserved_tokens += amount.tokens
             account.reserved_nano += amount.nano or 0
             account.turns += turns
             account.minute_requests += turns
             account.minute_tokens += amount.tokens
             account.dirty = True
+        numbers = tuple(account.window_number for account in accounts)
         return Hold(
             tuple(account.scope for account in accounts),
             amount.tokens,
@@ -197,21 +169,61 @@ class Accounts:
             turns,
             minute,
             amount.bounded,
+            numbers if any(numbers) else (),
+            self._percent(amount),
+            amount.model,
+            output,
         )
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
         """Why a reservation would be refused now; ``None`` when it would not."""
-        self.load(path)
-        minute = int(time.time()) // _MINUTE_S
-        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        accounts = self._open(path)
+        amount = self._raised_bound(amount)
+        lowered = _lowered(accounts, amount)
+        return self._refused(path, accounts, lowered or amount, turns)
+
+    def _refused(
+        self, path: Sequence[str], accounts: Sequence[_Account], amount: Amount, turns: int
+    ) -> BudgetRefusedError | None:
         if not accounts:
             message = f"no budget was allocated for {path[-1]}"
-            return BudgetRefusedError("NOT_ALLOCATED", message, None)
+            return BudgetRefusedError("NOT_ALLOCATED", message, None, scope=path[-1])
+        busy = None
         for account in accounts:
-            account.start_minute(minute)
-            if (found := _refusal(account, amount, turns, self._allow_unpriced)) is not None:
-                return found
-        return None
+            found = _refusal(account, amount, turns, self._allow_unpriced)
+            if found is not None and not found.busy:
+                return found  # no waiting helps, whatever others hold elsewhere
+            busy = busy or found
+        return busy
+
+    def _open(self, path: Sequence[str]) -> list[_Account]:
+        """The existing accounts of a path, in the minute and the window that now are."""
+        self.load(path)
+        now = time.time()
+        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        for account in accounts:
+            account.start_minute(int(now) // _MINUTE_S)
+            if account.window_end and now >= account.window_end:
+                self._start_window(account, now)
+        return accounts
+
+    def _start_window(self, account: _Account, now: float) -> None:
+        passed = account.status()
+        account.start_window(now)
+        account.dirty = True
+        if self._append is not None:
+            self._append(_reset_entry(passed, account.status()))
+
+    def _raised_bound(self, amount: Amount) -> Amount:
+        return amount.raised(self._percent(amount))
+
+    def _percent(self, amount: Amount) -> int:
+        if amount.model is None:
+            return 100
+        if self._raised is None:
+            rows = self._execute("SELECT provider_id, model_id, percent FROM raised_bounds", ())
+            self._raised = {(provider, model): percent for provider, model, percent in rows}
+        return self._raised.get(amount.model, 100)
 
     def cancel(self, hold: Hold) -> None:
         """Undo a hold of this transaction."""
@@ -225,47 +237,41 @@ class Accounts:
                 account.minute_tokens -= hold.tokens
 
     def settle(self, hold: Hold, usage: TokenUsage) -> None:
-        """Replace a hold by the real usage.
+        """Replace a hold by the real usage, in the window that it was reserved in.
 
-        A bill above its bound is charged whole and closes the accounts that have a limit of
-        its kind.
+        A bill above its bound is charged whole, and raises the bound of its model.
         """
         self.load(hold.scopes)
-        used = usage.total
-        over = hold.exceeded_by(usage)
-        for key in hold.scopes:
+        for key, number in hold.numbered():
             account = self._accounts[key]
             if account is None:
                 continue
+            account.dirty = True
+            if account.minute == hold.minute:
+                account.minute_tokens += usage.total - hold.tokens
+            if account.window_number != number:
+                continue  # its window has passed, and stands on record alone
             account.reserved_tokens -= hold.tokens
             account.reserved_nano -= hold.nano or 0
             account.spend(usage)
-            if account.minute == hold.minute:
-                account.minute_tokens += used - hold.tokens
-            if over and (
-                ("tokens" in over and account.token_limit is not None)
-                or ("cost" in over and account.nano_limit is not None)
-            ):
-                account.closed = 1
-            account.dirty = True
+        percent = hold.raised_by(usage)
+        if percent is not None and hold.model is not None:
+            self._to_raise.append((*hold.model, percent))
+            if self._raised is not None:
+                self._raised[hold.model] = max(percent, self._raised.get(hold.model, 100))
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
         """Charge usage without a hold; returns the existing accounts of ``scopes``."""
-        self.load(scopes)
-        minute = int(time.time()) // _MINUTE_S
         charged = []
-        for key in scopes:
-            account = self._accounts[key]
-            if account is not None:
-                account.start_minute(minute)
-                account.spend(usage)
-                account.minute_tokens += usage.total
-                account.dirty = True
-                charged.append(account.status())
+        for account in self._open(scopes):
+            account.spend(usage)
+            account.minute_tokens += usage.total
+            account.dirty = True
+            charged.append(account.status())
         return charged
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
-        """The existing accounts of ``scopes``, in that order."""
+        """The existing accounts of ``scopes``, in that order, as they were left."""
         wanted = list(scopes)
         self.load(wanted)
         return [account.status() for key in wanted if (account := self._accounts[key]) is not None]
@@ -293,6 +299,76 @@ class Accounts:
             )
             for account in changed:
                 account.dirty = False
+        if self._to_raise:
+            assert self._execute_many is not None
+            self._execute_many(_RAISE, self._to_raise)
+            self._to_raise = []
+
+
+def of_now(status: BudgetStatus) -> BudgetStatus:
+    """A state as it is by now: a window that has ended since holds nothing any more."""
+    account = _Account([getattr(status, name) for name in FIELDS])
+    return account.status() if account.start_window(time.time()) else status
+
+
+def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
+    """What entries say of a window: where it is, and when it ends."""
+    return {"window": period, "time_zone": time_zone, "window_end": _utc(end)}
+
+
+def _reset_entry(passed: BudgetStatus, begun: BudgetStatus) -> LedgerEntry:
+    """The entry that begins a window: with the limits, and what the one before came to."""
+    metadata: dict[str, Any] = {
+        "scope": begun.scope,
+        "session_id": "",
+        "token_limit": begun.token_limit,
+        "turn_limit": begun.turn_limit,
+        **reset_metadata(begun.period, begun.time_zone, begun.window_end),
+        "passed": {
+            "window_end": _utc(passed.window_end),
+            "spent_tokens": passed.spent_tokens,
+            "spent_usd": usd_of(passed.spent_nano),
+            "turns": passed.turns,
+        },
+    }
+    if begun.nano_limit is not None:
+        metadata["usd_limit"] = usd_of(begun.nano_limit)
+    for name in ("requests_per_minute", "tokens_per_minute"):
+        if (value := getattr(begun, name)) is not None:
+            metadata[name] = value
+    if begun.on_short:
+        metadata["on_short"] = begun.on_short
+    return LedgerEntry(
+        event_type="BUDGET_ALLOCATED",
+        submission_id=begun.scope,
+        decision="RESET",
+        reason="A new window of the budget began",
+        metadata=metadata,
+    )
+
+
+def _utc(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:
+    """``amount`` for the longest answer that what is left pays for.
+
+    ``None`` where nothing is short, where a scope that is refuses instead, or where not even one
+    token is left.
+    """
+    short = [account for account in accounts if account.is_short_of(amount)]
+    lowered = amount.lowered
+    if not short or lowered is None or any(account.on_short != "clamp" for account in short):
+        return None
+    low, high = 0, amount.output
+    while high - low > 1:
+        middle = (low + high) // 2
+        if any(account.is_short_of(lowered(middle)) for account in short):
+            high = middle
+        else:
+            low = middle
+    return replace(lowered(low), output=low) if low else None
 
 
 def _refusal(
@@ -302,50 +378,49 @@ def _refusal(
     scope, left = account.scope, None
     if account.token_limit is not None:
         left = account.token_limit - account.spent_tokens - account.reserved_tokens
-    if account.closed:
-        message = (
-            f"{scope} is closed: a bill went above its bound. Allocate the budget again to open it"
-        )
-        return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
+
+    def refused(code: str, message: str, wait_s: float | None = None) -> BudgetRefusedError:
+        return BudgetRefusedError(code, f"{scope} {message}", left, wait_s, scope)
+
     if account.turn_limit is not None and account.turns + turns > account.turn_limit:
-        message = f"{scope} has used its {account.turn_limit} calls"
-        return BudgetRefusedError("TURN_LIMIT", message, left)
+        return refused("TURN_LIMIT", f"has used its {account.turn_limit} calls")
     limit = account.requests_per_minute
     if limit is not None and account.minute_requests + turns > limit:
-        message = f"{scope} has made its {limit} calls of this minute"
-        return BudgetRefusedError("RATE_LIMITED", message, left, _wait_s())
+        return refused("RATE_LIMITED", f"has made its {limit} calls of this minute", _wait_s())
     if not amount.bounded and (
         left is not None or account.nano_limit is not None or account.tokens_per_minute is not None
     ):
-        message = f"{scope} has a limit, and what the call may use has none: name max_tokens"
-        return BudgetRefusedError("UNBOUNDED", message, left)
+        what = amount.unbounded or "what the call may use"
+        return refused("UNBOUNDED", f"has a limit, and there is no bound to {what}")
     limit = account.tokens_per_minute
     if limit is not None and account.minute_tokens + amount.tokens > limit:
-        message = (
-            f"{scope} has {max(0, limit - account.minute_tokens)} of its {limit} tokens of this "
-            f"minute left, the call may need {amount.tokens}"
-        )
-        return BudgetRefusedError("RATE_LIMITED", message, left, _wait_s())
+        free = max(0, limit - account.minute_tokens)
+        message = f"has {free} of its {limit} tokens of this minute left, the call may need "
+        return refused("RATE_LIMITED", f"{message}{amount.tokens}", _wait_s())
+    busy = None
     if left is not None and amount.tokens > left:
-        message = f"{scope} has {left} tokens left, the call may need {amount.tokens}"
-        return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
+        message = f"has {left} tokens left, the call may need {amount.tokens}"
+        if amount.tokens > left + account.reserved_tokens:
+            return refused("BUDGET_EXHAUSTED", message)
+        busy = refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
     if account.nano_limit is not None:
         if amount.nano is None:
             if allow_unpriced:
-                return None
+                return busy
             message = (
-                f"{scope} has a limit in US dollars, and the model has no price. Give it one, or "
+                "has a limit in US dollars, and the model has no price. Give it one, or "
                 "set [budget] allow_unpriced"
             )
-            return BudgetRefusedError("UNPRICED", message, left)
+            return refused("UNPRICED", message)
         nano_left = account.nano_limit - account.spent_nano - account.reserved_nano
         if amount.nano > nano_left:
             message = (
-                f"{scope} has {usd_of(nano_left):.6f} USD left, the call may cost "
-                f"{usd_of(amount.nano):.6f}"
+                f"has {usd_of(nano_left):.6f} USD left, the call may cost {usd_of(amount.nano):.6f}"
             )
-            return BudgetRefusedError("BUDGET_EXHAUSTED", message, left)
-    return None
+            if amount.nano > nano_left + account.reserved_nano:
+                return refused("BUDGET_EXHAUSTED", message)
+            busy = refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
+    return busy
 
 
 def _wait_s() -> float:

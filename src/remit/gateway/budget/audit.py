@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from heapq import merge
 from itertools import takewhile
 from operator import itemgetter
@@ -12,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, Hold
+from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, OF_A_WINDOW
+from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Transaction, parse_entry_id
 
@@ -21,8 +23,10 @@ _EVENTS = (
 )  # fmt: skip
 _COMPARED = (
     "token_limit", "nano_limit", "turn_limit", "requests_per_minute", "tokens_per_minute",
-    "spent_tokens", "spent_nano", "turns", "unpriced_calls", "closed",
+    "spent_tokens", "spent_nano", "turns", "unpriced_calls", "period", "time_zone", "window_end",
+    "window_number", "on_short",
 )  # fmt: skip
+_TEXTS = {"period": "", "time_zone": "", "on_short": ""}
 _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
 Progress = Callable[[int, int], None]
@@ -34,8 +38,8 @@ class Difference:
 
     scope: str
     field: str
-    live: int | None
-    ledger: int | None
+    live: int | str | None
+    ledger: int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,10 @@ class BudgetAudit:
 
 @dataclass(slots=True)
 class _Account:
-    """One account by the ledger: its columns, and the entry that made it."""
+    """One account by the ledger: its columns, and the entry that began its window."""
 
     since: int
-    columns: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
+    columns: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0) | _TEXTS)
 
 
 class _Accounts:
@@ -73,6 +77,7 @@ class _Accounts:
 
     def __init__(self) -> None:
         self.by_scope: dict[str, _Account] = {}
+        self.raised: dict[tuple[str, str], int] = {}
         self._owners: dict[str, dict[str, str]] = {}
 
     def add(self, seq: int, entry: LedgerEntry) -> None:
@@ -82,18 +87,35 @@ class _Accounts:
                 owners = {name: metadata.get(name) or "" for name in _OWNERS}
                 self._owners[metadata["key_id"]] = owners
             case "BUDGET_ALLOCATED":
-                self._allocate(seq, metadata)
+                self._allocate(seq, metadata, reset=entry.decision == "RESET")
             case "EXCHANGE" if "price_version" in metadata:
                 self._charge_call(metadata, metadata["input_tokens"] + metadata["output_tokens"])
+                self._raise(metadata.get("raised_bound"))
             case "EXCHANGE_ORPHANED" if "cost_certainty" in metadata:
                 self._charge_call(metadata, metadata["settled_tokens"])
             case "BUDGET_DEBIT":
                 tokens = metadata["input_tokens"] + metadata["output_tokens"]
                 self._charge(seq, metadata, tokens, turns=False)
 
-    def _allocate(self, seq: int, metadata: dict[str, Any]) -> None:
+    def _allocate(self, seq: int, metadata: dict[str, Any], *, reset: bool) -> None:
         usd = metadata.get("usd_limit")
-        account = self.by_scope.setdefault(metadata["scope"], _Account(seq))
+        window = {
+            "period": metadata.get("window", ""), "time_zone": metadata.get("time_zone", ""),
+        }  # fmt: skip
+        account = self.by_scope.get(metadata["scope"])
+        if account is None:
+            account = self.by_scope[metadata["scope"]] = _Account(seq)
+            anew = True
+        else:
+            anew = reset or any(account.columns[name] != window[name] for name in window)
+            if anew:  # calls that were sent before it count to the window before
+                account.since = seq
+                account.columns |= dict.fromkeys(OF_A_WINDOW, 0)
+                account.columns["window_number"] += 1
+        if anew:
+            end = metadata.get("window_end")
+            account.columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
+                                                else 0)  # fmt: skip
         account.columns |= {
             "scope": metadata["scope"],
             "token_limit": metadata["token_limit"],
@@ -101,8 +123,14 @@ class _Accounts:
             "nano_limit": None if usd is None else nano_of(usd),
             "requests_per_minute": metadata.get("requests_per_minute"),
             "tokens_per_minute": metadata.get("tokens_per_minute"),
-            "closed": 0,
+            "on_short": metadata.get("on_short", ""),
+            **window,
         }
+
+    def _raise(self, raised: dict[str, Any] | None) -> None:
+        if raised:
+            name = (raised["provider_id"], raised["model_id"])
+            self.raised[name] = max(self.raised.get(name, 0), raised["percent"])
 
     def _charge_call(self, metadata: dict[str, Any], tokens: int) -> None:
         first_attempt = metadata.get("attempt", 1) == 1
@@ -121,11 +149,10 @@ class _Accounts:
             organisation_id=metadata.get("organisation_id") or owners.get("organisation_id"),
         )
         usd = metadata.get("cost_usd")
-        over = metadata.get("over_bound", ())
         for key in scope.path:
             account = self.by_scope.get(key)
             if account is None or account.since > began:
-                continue  # it did not exist yet when the call was sent
+                continue  # it, or its window, did not exist yet when the call was sent
             columns = account.columns
             columns["spent_tokens"] = min(columns["spent_tokens"] + tokens, MAX_COUNT)
             columns["turns"] += turns
@@ -133,10 +160,6 @@ class _Accounts:
                 columns["unpriced_calls"] += tokens > 0
             else:
                 columns["spent_nano"] = min(columns["spent_nano"] + round(usd * 1e9), MAX_COUNT)
-            if ("tokens" in over and columns["token_limit"] is not None) or (
-                "cost" in over and columns["nano_limit"] is not None
-            ):
-                columns["closed"] = 1
 
 
 def audit_budgets(
@@ -166,7 +189,7 @@ def audit_budgets(
     def finish(tx: Transaction) -> BudgetAudit:
         for seq, entry in _entries_after(tx, last):
             accounts.add(seq, entry)
-        return _compare(tx, accounts.by_scope, has_calls=has_calls, repair=repair)
+        return _compare(tx, accounts, has_calls=has_calls, repair=repair)
 
     return ledger.transact(finish)
 
@@ -213,9 +236,8 @@ def _has_calls(ledger: LedgerClient) -> bool:
     return True
 
 
-def _compare(
-    tx: Transaction, expected: dict[str, _Account], *, has_calls: bool, repair: bool
-) -> BudgetAudit:
+def _compare(tx: Transaction, accounts: _Accounts, *, has_calls: bool, repair: bool) -> BudgetAudit:
+    expected = accounts.by_scope
     rows = tx.execute(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope")
     live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}
     rows = tx.execute("SELECT hold FROM holds")
@@ -224,7 +246,9 @@ def _compare(
     holds = [hold for row in rows if (hold := Hold.read(row[0])) is not None]
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:
-        for scope in hold.scopes:
+        for scope, number in hold.numbered():
+            if scope in expected and expected[scope].columns["window_number"] != number:
+                continue  # of a window that has passed
             held[scope].update(
                 reserved_tokens=hold.tokens, reserved_nano=hold.nano or 0, turns=hold.turns
             )
@@ -238,19 +262,29 @@ def _compare(
         for name in (*_COMPARED, *_RESERVED):
             if here.get(name) != there.get(name):
                 differences.append(Difference(scope, name, here.get(name), there.get(name)))
+    rows = tx.execute("SELECT provider_id, model_id, percent FROM raised_bounds")
+    raised = {(provider, model): percent for provider, model, percent in rows}
+    for model in sorted(raised.keys() | accounts.raised.keys()):
+        percent, told = raised.get(model), accounts.raised.get(model)
+        if percent != told:
+            differences.append(Difference("/".join(model), "bound_percent", percent, told))
     if repair and differences:
-        _repair(tx, expected, held)
+        _repair(tx, accounts, held)
     return BudgetAudit(len(live), differences, sum(hold.tokens for hold in holds), len(holds))
 
 
-def _repair(
-    tx: Transaction, expected: dict[str, _Account], held: defaultdict[str, Counter[str]]
-) -> None:
+def _repair(tx: Transaction, accounts: _Accounts, held: defaultdict[str, Counter[str]]) -> None:
     tx.execute("DELETE FROM budgets")
     rows = []
-    for scope, account in expected.items():
+    for scope, account in accounts.by_scope.items():
         columns = {**account.columns, **{name: held[scope][name] for name in _RESERVED}}
         rows.append([columns[name] for name in FIELDS])
     if rows:
         marks = ", ".join("?" * len(FIELDS))
         tx.execute_many(f"INSERT INTO budgets ({', '.join(FIELDS)}) VALUES ({marks})", rows)
+    tx.execute("DELETE FROM raised_bounds")
+    if accounts.raised:
+        tx.execute_many(
+            "INSERT INTO raised_bounds (provider_id, model_id, percent) VALUES (?, ?, ?)",
+            [(*name, percent) for name, percent in accounts.raised.items()],
+        )

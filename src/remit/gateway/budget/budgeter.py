@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remit.gateway.budget.accounts import FIELDS, Accounts, BudgetRefusedError, Hold
+from remit.gateway.budget.accounts import (
+    FIELDS,
+    OF_A_WINDOW,
+    Accounts,
+    of_now,
+    reset_metadata,
+)
+from remit.gateway.budget.errors import BudgetRefusedError
+from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import (
     Amount,
     BudgetCheckResult,
@@ -18,6 +27,7 @@ from remit.kernel.budget import (
     TokenUsage,
     usd_of,
 )
+from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
 
@@ -38,7 +48,7 @@ class TokenBudgeter:
 
     def accounts(self, tx: Transaction) -> Accounts:
         """The accounts in a transaction; the caller writes them back."""
-        return Accounts(tx.execute, tx.execute_many, allow_unpriced=self._allow_unpriced)
+        return Accounts(tx.execute, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
 
     def allocate(
         self,
@@ -62,15 +72,18 @@ class TokenBudgeter:
         Raises:
             InvalidInputError: a limit is negative.
         """
-        entry, row = _allocation(scope, token_limit, turn_limit, limits)
+        if limits is None:
+            if token_limit is None:
+                token_limit = scope.requested_tokens or None
+            limits = BudgetLimits(token_limit, turns=turn_limit)
+        wanted = limits
         if tx is not None:
-            return _allocate(tx, entry, row)
-        return self._ledger.transact(lambda tx: _allocate(tx, entry, row))
+            return _allocate(tx, scope, wanted)
+        return self._ledger.transact(lambda tx: _allocate(tx, scope, wanted))
 
     def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
         """:meth:`allocate` before whatever is written later, without waiting for it."""
-        entry, row = _allocation(scope, None, None, limits)
-        return self._ledger.submit(lambda tx: _allocate(tx, entry, row))
+        return self._ledger.submit(lambda tx: _allocate(tx, scope, limits))
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
         """Whether a call of this size would be allowed now. Holds nothing.
@@ -204,7 +217,7 @@ class TokenBudgeter:
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
         """Every account on the path, widest first."""
-        return Accounts(self._ledger.select).statuses(scope.path)
+        return [of_now(state) for state in Accounts(self._ledger.select).statuses(scope.path)]
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
         """The accounts whose name begins with ``prefix``, by name."""
@@ -212,19 +225,39 @@ class TokenBudgeter:
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"
         rows = self._ledger.select(f"{sql} ORDER BY scope", (len(prefix), prefix) if prefix else ())
-        return [BudgetStatus(*row) for row in rows]
+        return [of_now(BudgetStatus(*row)) for row in rows]
 
 
-def _allocation(
-    scope: BudgetScope,
-    token_limit: int | None,
-    turn_limit: int | None,
-    limits: BudgetLimits | None,
-) -> tuple[LedgerEntry, tuple[Any, ...]]:
-    if limits is None:
-        if token_limit is None:
-            token_limit = scope.requested_tokens or None
-        limits = BudgetLimits(token_limit, turns=turn_limit)
+def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits) -> str:
+    """Set limits. A change of the window begins one anew; else what was spent stays."""
+    period = limits.window or ""
+    row = {
+        "token_limit": limits.tokens,
+        "turn_limit": limits.turns,
+        "nano_limit": limits.nano,
+        "requests_per_minute": limits.requests_per_minute,
+        "tokens_per_minute": limits.tokens_per_minute,
+        "period": period,
+        "time_zone": limits.time_zone,
+        "on_short": "" if limits.on_short == "refuse" else limits.on_short,
+    }
+    found = tx.execute(
+        "SELECT period, time_zone, window_end, window_number FROM budgets WHERE scope = ?",
+        (scope.key,),
+    )
+    anew = not found or found[0][:2] != (period, limits.time_zone)
+    end = found[0][2] if found else 0
+    if anew:
+        end = window_at(period, limits.time_zone, time.time())[1] if period else 0
+        row |= {"window_end": end, **dict.fromkeys(OF_A_WINDOW, 0)}
+        row["window_number"] = found[0][3] + 1 if found else 0
+    names = ", ".join(row)
+    changes = ", ".join(f"{name} = excluded.{name}" for name in row)
+    tx.execute(
+        f"INSERT INTO budgets (scope, {names}) VALUES (?{', ?' * len(row)}) "
+        f"ON CONFLICT (scope) DO UPDATE SET {changes}",
+        (scope.key, *row.values()),
+    )
     metadata: dict[str, Any] = {
         "scope": scope.key,
         "token_limit": limits.tokens,
@@ -236,31 +269,19 @@ def _allocation(
     for name in ("requests_per_minute", "tokens_per_minute"):
         if (value := getattr(limits, name)) is not None:
             metadata[name] = value
-    entry = LedgerEntry(
-        event_type="BUDGET_ALLOCATED",
-        submission_id=scope.work_order_id or scope.session_id or scope.key,
-        decision="ALLOCATED",
-        reason="Budget allocated",
-        metadata=metadata,
+    if period:
+        metadata |= reset_metadata(period, limits.time_zone, end)
+    if row["on_short"]:
+        metadata["on_short"] = limits.on_short
+    return tx.append(
+        LedgerEntry(
+            event_type="BUDGET_ALLOCATED",
+            submission_id=scope.work_order_id or scope.session_id or scope.key,
+            decision="ALLOCATED",
+            reason="Budget allocated",
+            metadata=metadata,
+        )
     )
-    row = (
-        scope.key, limits.tokens, limits.turns, limits.nano, limits.requests_per_minute,
-        limits.tokens_per_minute,
-    )  # fmt: skip
-    return entry, row
-
-
-def _allocate(tx: Transaction, entry: LedgerEntry, row: tuple[Any, ...]) -> str:
-    tx.execute(
-        "INSERT INTO budgets (scope, token_limit, turn_limit, nano_limit, requests_per_minute, "
-        "tokens_per_minute) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET "
-        "token_limit = excluded.token_limit, turn_limit = excluded.turn_limit, "
-        "nano_limit = excluded.nano_limit, "
-        "requests_per_minute = excluded.requests_per_minute, "
-        "tokens_per_minute = excluded.tokens_per_minute, closed = 0",
-        row,
-    )
-    return tx.append(entry)
 
 
 def _names(scope: BudgetScope) -> dict[str, str]:

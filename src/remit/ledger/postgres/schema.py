@@ -8,7 +8,14 @@ from typing import Any
 
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.schema import LAYOUT_VERSION, POSTGRES, STATE_TABLES, TABLES, declare
+from remit.ledger.schema import (
+    DROPPED,
+    LAYOUT_VERSION,
+    POSTGRES,
+    STATE_TABLES,
+    TABLES,
+    declare,
+)
 
 _VIEWS = """
 CREATE VIEW entry_commitments AS
@@ -68,7 +75,7 @@ CREATE INDEX content_search_words ON content_search USING gin (words) WITH (fast
 {_VIEWS}
 """
 
-# Tables of state that a version before layout 3 made may lack the columns that came later.
+# Tables of state that an older version made may lack the columns that came later.
 _LATER_COLUMNS = "".join(
     f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column.name} {column.postgres_type}"
     + (f" NOT NULL DEFAULT {column.default}" if column.default else "")
@@ -78,10 +85,16 @@ _LATER_COLUMNS = "".join(
     if column.default or column.nullable
 )
 
+_DROPPED_COLUMNS = "".join(
+    f"ALTER TABLE {table} DROP COLUMN IF EXISTS {column};\n"
+    for table, columns in DROPPED.items()
+    for column in columns
+)
+
 MIGRATIONS: dict[int, str] = {
     2: declare(POSTGRES, 1, 2) + _NATIVE,
     3: declare(POSTGRES, 3) + _LATER_COLUMNS,
-    4: declare(POSTGRES, 4),
+    4: declare(POSTGRES, 3, 4) + _LATER_COLUMNS + _DROPPED_COLUMNS,
 }
 """By layout version, the statements that lead to it from the one before. The first layout on
 PostgreSQL is 2."""

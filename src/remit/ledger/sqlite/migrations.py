@@ -10,7 +10,7 @@ import orjson
 
 from remit.ledger.content import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.schema import LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
+from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import tile_levels
@@ -103,7 +103,8 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
         )
         for kind in ("trigger", "index")
     )
-    foreign = [*sorted(set(columns).difference(known)), *triggers]
+    ours = {*known, *DROPPED.get(table, ())}
+    foreign = [*sorted(set(columns).difference(ours)), *triggers]
     if foreign:
         raise LedgerFormatError(
             f"The table {table} has what no version of Remit put there: {', '.join(foreign)}.",
@@ -183,9 +184,10 @@ def _plant_tree(connection: sqlite3.Connection) -> None:
         )
 
 
-def _declare_responses(connection: sqlite3.Connection) -> None:
+def _declare_budgets_and_responses(connection: sqlite3.Connection) -> None:
+    _declare_state(connection)
     _run(connection, declare(SQLITE, 4))
 
 
-_STEPS = {2: _number_contents, 3: _declare_state, 4: _declare_responses}
+_STEPS = {2: _number_contents, 3: _declare_state, 4: _declare_budgets_and_responses}
 """By layout version, what leads to it from the one before."""

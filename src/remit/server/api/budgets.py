@@ -33,7 +33,7 @@ def budget_routes(ledger: LedgerClient, budgeter: TokenBudgeter, keys: KeyStore)
         "PUT", "/budgets", "Set limits", needs="manage_budgets", shape=BudgetSet, fails=[404]
     )
     def change(wanted: BudgetChange) -> dict[str, Any]:
-        """Give a scope these limits, and no others. Opens one that a bill had closed."""
+        """Give a scope these limits, and no others. A change of the window begins one anew."""
         owners = wanted.model_dump(include=_OWNERS, exclude_none=True)
         if len(owners) != 1:
             why = "Name one of key, session, user, team, organisation, not more."

@@ -41,7 +41,13 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter) -> Routes:
         """Make a key that may do no more than yours. Its secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
         limits = BudgetLimits.of(
-            usd=wanted.budget_usd, tokens=wanted.budget_tokens, rpm=wanted.rpm, tpm=wanted.tpm
+            usd=wanted.budget_usd,
+            tokens=wanted.budget_tokens,
+            rpm=wanted.rpm,
+            tpm=wanted.tpm,
+            window=wanted.window,
+            time_zone=wanted.time_zone,
+            on_short=wanted.on_short,
         )
         made = keys.create(
             wanted.name,

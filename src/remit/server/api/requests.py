@@ -121,6 +121,13 @@ class BudgetChange(_Body):
     turns: _Count = Field(None, description="model calls")
     rpm: _Count = Field(None, description="calls a minute")
     tpm: _Count = Field(None, description="tokens a minute")
+    window: Literal["day", "week", "month"] | None = Field(
+        None, description="what dollars, tokens and turns are of; left out: for ever"
+    )
+    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
+    on_short: Literal["refuse", "clamp"] = Field(
+        "refuse", description="`clamp` lowers a call's output limit to what is left"
+    )
 
 
 class KeyQuery(Page):
@@ -138,6 +145,13 @@ class KeyRequest(_Body):
     budget_tokens: _Count = Field(None, description="most tokens")
     rpm: _Rate = Field(None, description="most calls a minute")
     tpm: _Rate = Field(None, description="most tokens a minute")
+    window: Literal["day", "week", "month"] | None = Field(
+        None, description="what dollars and tokens are of; left out: for ever"
+    )
+    time_zone: str | None = Field(None, description="whose midnight begins it; UTC")
+    on_short: Literal["refuse", "clamp"] = Field(
+        "refuse", description="`clamp` lowers a call's output limit to what is left"
+    )
     models: list[str] = Field([], description="only these; `gpt-4o*` is a pattern")
     agents: list[str] = Field([], description="only in the name of these agents")
     tiers: list[Literal["hot", "ho2", "ho1"]] = Field([], description="only in these tiers")

@@ -146,7 +146,14 @@ class Budget(BaseModel):
     minute: int = Field(description="the minute since 1970 that the two counts after it are of")
     minute_requests: int
     minute_tokens: int
-    closed: bool = Field(description="a bill went above its bound; setting limits opens it")
+    window: Literal["day", "week", "month"] | None = Field(
+        description="what limits and spending are of; null: for ever"
+    )
+    time_zone: str | None
+    window_end: str | None = Field(description="when the window ends, UTC")
+    on_short: Literal["refuse", "clamp"] = Field(
+        description="what becomes of a call that may need more than is left"
+    )
 
 
 class BudgetPage(_Paged):
@@ -167,8 +174,8 @@ class DifferenceShape(BaseModel):
 
     scope: str
     field: str
-    live: float | None
-    ledger: float | None
+    live: float | str | None
+    ledger: float | str | None
 
 
 class Audit(BaseModel):

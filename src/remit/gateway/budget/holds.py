@@ -1,0 +1,96 @@
+"""What a call holds until it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from remit.kernel.budget import TokenUsage
+
+__all__ = ["Hold"]
+
+_MOST_PERCENT = 1_000
+"""No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one call holds on each of its accounts until it ends.
+
+    Attributes:
+        nano: cost in billionths of a US dollar; ``None`` when the model had no price.
+        minute: since 1970, for the limits per minute.
+        windows: which window of each scope it counts to; nothing where all are the first.
+        percent: to which its bound had been raised.
+        model: provider and model whose bound it is.
+        output: the output limit of each answer, where it was lowered to what was left.
+    """
+
+    scopes: tuple[str, ...]
+    tokens: int
+    nano: int | None
+    turns: int
+    minute: int
+    bounded: bool = True
+    windows: tuple[int, ...] = ()
+    percent: int = 100
+    model: tuple[str, str] | None = None
+    output: int | None = None
+
+    def numbered(self) -> list[tuple[str, int]]:
+        """Its scopes, each with the number of its window."""
+        return list(zip(self.scopes, self.windows or (0,) * len(self.scopes), strict=True))
+
+    def exceeded_by(self, usage: TokenUsage) -> list[str]:
+        """Which of ``tokens`` and ``cost`` went above this bound."""
+        if not self.bounded:
+            return []
+        cost_over = self.nano is not None and (usage.cost_nano or 0) > self.nano
+        return ["tokens"] * (usage.total > self.tokens) + ["cost"] * cost_over
+
+    def raised_by(self, usage: TokenUsage) -> int | None:
+        """To how many hundredths the model's bound rises by a bill; ``None``: it does not."""
+        if self.model is None or not self.exceeded_by(usage):
+            return None
+        parts = [(usage.total, self.tokens)]
+        if self.nano is not None and usage.cost_nano is not None:
+            parts.append((usage.cost_nano, self.nano))
+        percent = max(-(-used * self.percent // max(held, 1)) for used, held in parts)
+        return min(percent, _MOST_PERCENT)
+
+    def overrun(self, usage: TokenUsage) -> dict[str, Any]:
+        """What an ``EXCHANGE`` says of a bill above its bound; nothing of any other."""
+        over = self.exceeded_by(usage)
+        if not over:
+            return {}
+        told: dict[str, Any] = {"over_bound": over}
+        percent = self.raised_by(usage)
+        if percent is not None and self.model is not None:
+            provider_id, model_id = self.model
+            told["raised_bound"] = {
+                "provider_id": provider_id, "model_id": model_id, "percent": percent,
+            }  # fmt: skip
+        return told
+
+    def encode(self) -> str:
+        """JSON, for a column."""
+        return orjson.dumps(self).decode()
+
+    @classmethod
+    def read(cls, text: str) -> Hold | None:
+        """From a column; ``None`` for what is not a hold."""
+        try:
+            return cls.decode(text)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    @classmethod
+    def decode(cls, text: str) -> Hold:
+        """From :meth:`encode`."""
+        fields = orjson.loads(text)
+        for name in ("scopes", "windows", "model"):
+            if fields.get(name) is not None:
+                fields[name] = tuple(fields[name])
+        return cls(**fields)
