@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,9 +36,11 @@ from remit.gateway.budget import (
     accounts,
     audit_budgets,
 )
+from remit.gateway.budget import budgeter as keeper_module
 from remit.gateway.inflight import StartCall
 from remit.gateway.leases import Owner
 from remit.kernel.errors import InvalidInputError
+from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry
 from tests.support.stores import outside
 
@@ -51,12 +53,31 @@ _LIMITS = st.builds(
     st.sampled_from([None, None, 6, 2]),
     st.sampled_from([None, 5, 1]),
     _few,
-)
-_AMOUNTS = st.builds(
-    Amount,
-    st.sampled_from([0, 1, 20, 30, 60]),
-    st.sampled_from([None, 0, 1, 20, 30]),
-    st.sampled_from([True] * 7 + [False]),
+    st.sampled_from([None, None, "day", "week", "month"]),
+    st.just(""),
+    st.sampled_from(["refuse", "clamp"]),
+).map(lambda limits: replace(limits, time_zone="Asia/Kathmandu" if limits.window else ""))
+
+
+def _lowerable(tokens: int, nano: int, output: int) -> Amount:
+    """A call of so many tokens in, that cost so much, and of so long an answer."""
+
+    def lowered(most: int) -> Amount:
+        return Amount(tokens + most, nano + 2 * most)
+
+    return replace(lowered(output), output=output, lowered=lowered)
+
+
+_AMOUNTS = st.one_of(
+    st.builds(
+        Amount,
+        st.sampled_from([0, 1, 20, 30, 60]),
+        st.sampled_from([None, 0, 1, 20, 30]),
+        st.sampled_from([True] * 7 + [False]),
+    ),
+    st.builds(
+        _lowerable, st.sampled_from([0, 10]), st.sampled_from([0, 5]), st.sampled_from([1, 25, 60])
+    ),
 )
 
 
@@ -92,9 +113,10 @@ class _Account:
     spent_nano: int = 0
     turns: int = 0
     unpriced: int = 0
-    closed: bool = False
+    window_end: int = 0
     minute: int = 0
     held: dict[int, _Call] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
     requests: list[int] = field(default_factory=list)
     tokens: list[tuple[int, int]] = field(default_factory=list)
 
@@ -106,8 +128,29 @@ class _Account:
             "reserved_nano": sum(call.amount.nano or 0 for call in self.held.values()),
             "turns": self.turns,
             "unpriced_calls": self.unpriced,
-            "closed": int(self.closed),
         }
+
+    def begin_window(self, now: float) -> None:
+        """The window that ``now`` is in, with nothing spent and nothing held."""
+        window = self.limits.window
+        self.window_end = window_at(window, self.limits.time_zone, now)[1] if window else 0
+        self.spent_tokens = self.spent_nano = self.turns = self.unpriced = 0
+        self.held = {}
+
+    def at(self, now: float) -> _Account:
+        """As it is in the window of ``now``."""
+        if not self.window_end or now < self.window_end:
+            return self
+        turned = replace(self)
+        turned.begin_window(now)
+        return turned
+
+    def lacks(self, amount: Amount) -> bool:
+        """Whether ``amount`` is more than what is not spent."""
+        tokens, nano = self.limits.tokens, self.limits.nano
+        return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
+            nano is not None and self.spent_nano + (amount.nano or 0) > nano
+        )
 
     def of_minute(self, minute: int) -> tuple[int, int]:
         """Requests and tokens of the minute that counts now."""
@@ -125,8 +168,6 @@ class _Account:
         def over(limit: int | None, used: int) -> bool:
             return limit is not None and used > limit
 
-        if self.closed:
-            codes.add("BUDGET_EXHAUSTED")
         if over(limits.turns, self.turns + turns):
             codes.add("TURN_LIMIT")
         if over(limits.requests_per_minute, requests + turns):
@@ -135,12 +176,14 @@ class _Account:
             codes.add("RATE_LIMITED")
         used = sums["spent_tokens"] + sums["reserved_tokens"]
         if over(limits.tokens, used + amount.tokens):
-            codes.add("BUDGET_EXHAUSTED")
+            spent = over(limits.tokens, self.spent_tokens + amount.tokens)
+            codes.add("BUDGET_EXHAUSTED" if spent else "BUDGET_BUSY")
         if limits.nano is not None and amount.nano is None:
             codes.add("UNPRICED")
         used = sums["spent_nano"] + sums["reserved_nano"]
         if over(limits.nano, used + (amount.nano or 0)):
-            codes.add("BUDGET_EXHAUSTED")
+            spent = over(limits.nano, self.spent_nano + (amount.nano or 0))
+            codes.add("BUDGET_EXHAUSTED" if spent else "BUDGET_BUSY")
         limited = (limits.tokens, limits.nano, limits.tokens_per_minute) != (None, None, None)
         if not amount.bounded and limited:
             codes.add("UNBOUNDED")
@@ -154,8 +197,10 @@ class Accounts(RuleBasedStateMachine):
         super().__init__()
         self.ledger = ledger
         self.clock = _Clock()
-        self.patch = mock.patch.object(accounts, "time", SimpleNamespace(time=self.clock.time))
-        self.patch.start()
+        clock = SimpleNamespace(time=self.clock.time)
+        self.patches = [mock.patch.object(one, "time", clock) for one in (accounts, keeper_module)]
+        for patch in self.patches:
+            patch.start()
         self.budgeter = TokenBudgeter(ledger)
         self.model: dict[str, _Account] = {}
         self.calls: dict[int, tuple[_Call, str]] = {}
@@ -168,7 +213,8 @@ class Accounts(RuleBasedStateMachine):
             if name:
                 self._end(number, 0, 0)
         self.living.recover("charge")
-        self.patch.stop()
+        for patch in self.patches:
+            patch.stop()
 
     @initialize(limits=st.lists(st.none() | _LIMITS, min_size=7, max_size=7))
     def begin(self, limits: list[BudgetLimits | None]) -> None:
@@ -205,11 +251,17 @@ class Accounts(RuleBasedStateMachine):
         self.allocate(which, limits)
 
     def allocate(self, which: int, limits: BudgetLimits) -> None:
-        """For the first time, or anew: what was spent and is held stays."""
+        """For the first time, or anew: what was spent and is held stays, but for a new window."""
         scope = self.targets[which]
         self.budgeter.allocate(scope, limits=limits)
-        account = self.model.setdefault(scope.key, _Account(limits))
-        account.limits, account.closed = limits, False
+        account = self.model.get(scope.key)
+        if account is None:
+            account = self.model[scope.key] = _Account(limits)
+            account.begin_window(self.clock.now)
+        else:
+            before, account.limits = account.limits, limits
+            if before.window != limits.window:
+                account.begin_window(self.clock.now)
 
     @rule(which=st.integers(0, 3), amount=_AMOUNTS)
     def ask(self, which: int, amount: Amount) -> None:
@@ -249,12 +301,23 @@ class Accounts(RuleBasedStateMachine):
 
         self._begin(scope.path, amount, 1, True, number, "", lambda: asyncio.run(run()))
 
+    def _begin_windows(self, accounts: list[_Account]) -> None:
+        for account in accounts:
+            if account.at(self.clock.now) is not account:
+                account.begin_window(self.clock.now)
+
     def _begin(
         self, path: tuple[str, ...], amount: Amount, turns: int, enforce: bool, number: int,
         name: str, take: Callable[[], None], checked: Any = None,
     ) -> None:  # fmt: skip
-        accounts = self._accounts(path)
-        minute = self.clock.minute
+        now, minute = self.clock.now, self.clock.minute
+        kept = self._accounts(path)
+        accounts = [account.at(now) for account in kept]
+        if not name:  # a step of many leaves windows begun, also where it is refused itself
+            self._begin_windows(kept)
+        asked = amount
+        if enforce or checked is not None:
+            amount = _longest(accounts, asked)
         codes = set().union(*(one.refuses(amount, turns, minute) for one in accounts))
         if not accounts:
             codes = {"NOT_ALLOCATED"}
@@ -265,14 +328,18 @@ class Accounts(RuleBasedStateMachine):
             with pytest.raises(BudgetRefusedError) as refused:
                 take()
             assert refused.value.code in codes
+            # Where waiting does not help, nobody is told to wait.
+            assert not refused.value.busy or codes == {"BUDGET_BUSY"}
             if refused.value.code == "RATE_LIMITED":
                 assert refused.value.retry_after_s == 60 - self.clock.now % 60
             return
         take()
+        self._begin_windows(kept)
         call = _Call(path, amount, minute)
-        for account in accounts:
+        for account in kept:
             account.minute = max(account.minute, minute)
             account.held[number] = call
+            account.seen.add(number)
             account.turns += turns
             account.requests += [account.minute] * turns
             account.tokens.append((account.minute, amount.tokens))
@@ -305,19 +372,14 @@ class Accounts(RuleBasedStateMachine):
     def _settled(self, number: int, tokens: int, nano: int | None) -> None:
         call, _ = self.calls.pop(number)
         amount = call.amount
-        dearer = amount.bounded and amount.nano is not None and (nano or 0) > amount.nano
-        more = amount.bounded and tokens > amount.tokens
         for account in self._accounts(call.path):
+            if account.minute == call.minute and number in account.seen:
+                account.tokens.append((call.minute, tokens - amount.tokens))
             if account.held.pop(number, None) is None:
-                continue  # allocated while the call was out
+                continue  # allocated, or in a window that began, while the call was out
             account.spent_tokens += tokens
             account.spent_nano += nano or 0
             account.unpriced += nano is None and tokens > 0
-            if account.minute == call.minute:
-                account.tokens.append((call.minute, tokens - amount.tokens))
-            account.closed |= (more and account.limits.tokens is not None) or (
-                dearer and account.limits.nano is not None
-            )
 
     @rule(which=st.integers(0, 3), tokens=st.integers(0, 100), nano=st.none() | st.integers(0, 100))
     def charge(self, which: int, tokens: int, nano: int | None) -> None:
@@ -329,6 +391,7 @@ class Accounts(RuleBasedStateMachine):
                 self.budgeter.debit(scope, usage)
             return
         self.budgeter.debit(scope, usage)
+        self._begin_windows(accounts)
         for account in accounts:
             account.minute = max(account.minute, self.clock.minute)
             account.spent_tokens += tokens
@@ -346,11 +409,11 @@ class Accounts(RuleBasedStateMachine):
             charged = policy == "charge"
             self._settled(number, amount.tokens if charged else 0, amount.nano if charged else 0)
 
-    @rule(seconds=st.sampled_from([1, 20, 59, 60, 200]))
+    @rule(seconds=st.sampled_from([1, 20, 59, 60, 200, 40_000, 86_400, 8 * 86_400]))
     def wait(self, seconds: int) -> None:
         self.clock.now += seconds
 
-    @rule(seconds=st.sampled_from([1, 60, 70]))
+    @rule(seconds=st.sampled_from([1, 60, 70, 50_000]))
     def set_the_clock_back(self, seconds: int) -> None:
         self.clock.now -= seconds
 
@@ -361,11 +424,25 @@ class Accounts(RuleBasedStateMachine):
     def the_accounts_are_the_models(self) -> None:
         live = {state.scope: state for state in self._live()}
         assert live.keys() == self.model.keys()
-        for key, account in self.model.items():
-            state = live[key]
+        for key, kept in self.model.items():
+            state, account = live[key], kept.at(self.clock.now)
+            assert state.window_end == account.window_end
             assert state.limits == account.limits
             assert {name: getattr(state, name) for name in account.sums()} == account.sums()
             assert (state.minute_requests, state.minute_tokens) == account.of_minute(state.minute)
+
+
+def _longest(accounts: list[_Account], asked: Amount) -> Amount:
+    """What is held of a call that may be lowered, tried out one by one."""
+    short = [account for account in accounts if account.lacks(asked)]
+    clamp = all(account.limits.on_short == "clamp" for account in short)
+    if not short or not clamp or asked.lowered is None:
+        return asked
+    for most in range(asked.output - 1, 0, -1):
+        lowered = asked.lowered(most)
+        if not any(account.lacks(lowered) for account in short):
+            return lowered
+    return asked
 
 
 def _assert_within(state: BudgetStatus) -> None:
@@ -378,7 +455,6 @@ def _assert_within(state: BudgetStatus) -> None:
         (state.tokens_per_minute, state.minute_tokens),
     ):
         assert limit is None or used <= limit
-    assert not state.closed
 
 
 def _dead_owner() -> str:
@@ -410,7 +486,8 @@ def test_whatever_is_done_the_accounts_are_right(ledger: LedgerClient, target: s
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     one = _Clock()
-    monkeypatch.setattr(accounts, "time", SimpleNamespace(time=one.time))
+    for module in (accounts, keeper_module):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=one.time))
     return one
 
 
@@ -461,7 +538,11 @@ def test_all_or_nothing(ledger: LedgerClient, limits: BudgetLimits, amount: Amou
 
 
 def test_a_hold_is_read_back() -> None:
-    for hold in (Hold(("a", "b"), 5, None, 1, 7), Hold((), 0, 2**62, 0, 0, bounded=False)):
+    for hold in (
+        Hold(("a", "b"), 5, None, 1, 7),
+        Hold((), 0, 2**62, 0, 0, bounded=False),
+        Hold(("a", "b"), 5, 6, 1, 7, True, (0, 3), 120, ("p", "m"), 25),
+    ):
         assert Hold.decode(hold.encode()) == hold
 
 
@@ -523,25 +604,42 @@ def test_an_audit_of_a_busy_ledger_is_true(ledger: LedgerClient) -> None:
     assert keeper.status(scope)[0].spent_nano == 15 + 7 * len(meanwhile)
 
 
-@pytest.mark.parametrize(
-    ("usage", "over"),
-    [
-        (TokenUsage(100, 0, cost_nano=50), False),
-        (TokenUsage(101, 0, cost_nano=50), True),
-        (TokenUsage(10, 0, cost_nano=51), True),
-        (TokenUsage(10, 0), False),
-    ],
-)
-def test_a_bill_of_either_kind_above_its_bound_closes(
-    ledger: LedgerClient, usage: TokenUsage, over: bool
-) -> None:
+def test_a_bill_above_its_bound_raises_the_bound_of_its_model(ledger: LedgerClient) -> None:
     keeper = TokenBudgeter(ledger)
-    limited, free = BudgetScope("S", "W"), BudgetScope("S")
-    keeper.allocate(free, limits=BudgetLimits(turns=9))
-    keeper.allocate(limited, limits=BudgetLimits(tokens=1_000, nano=1_000))
-    keeper.reserve(limited, "1", amount=Amount(100, 50))
-    keeper.settle("1", usage)
-    assert [bool(state.closed) for state in keeper.status(limited)] == [False, over]
+    scope = BudgetScope("S")
+    keeper.allocate(scope, limits=BudgetLimits(tokens=1_000, nano=1_000))
+    asked = Amount(100, 50, model=("p", "m"))
+
+    def held() -> tuple[int, int]:
+        keeper.reserve(scope, "held", amount=asked)
+        (state,) = keeper.status(scope)
+        keeper.release("held")
+        return state.reserved_tokens, state.reserved_nano
+
+    for usage, after in (
+        (TokenUsage(100, 0, cost_nano=50), (100, 50)),  # not above
+        (TokenUsage(10, 0, cost_nano=51), (102, 51)),  # 102 percent, whichever was above
+        (TokenUsage(204, 0, cost_nano=1), (204, 102)),  # of what was held, which was raised
+        (TokenUsage(50, 0), (204, 102)),  # never lowered
+        (TokenUsage(2**50, 0), (1_000, 500)),  # one absurd bill bars no model for ever
+    ):
+        keeper.reserve(scope, "1", amount=asked)
+        if usage.total < 1_000:
+            keeper.settle("1", usage)
+        else:
+            keeper.allocate(BudgetScope("T"), limits=BudgetLimits())
+            keeper.reserve(BudgetScope("T"), "2", amount=asked)
+            keeper.settle("2", usage)
+            keeper.release("1")
+            keeper.allocate(scope, limits=BudgetLimits(tokens=9_000, nano=9_000))
+        assert held() == after
+    keeper.reserve(scope, "3", amount=replace(asked, model=("p", "other")))
+    assert keeper.status(scope)[0].reserved_tokens == 100
+
+
+def test_a_hold_of_an_earlier_version_is_read() -> None:
+    text = '{"scopes":["a"],"tokens":5,"nano":null,"turns":1,"minute":7,"bounded":true}'
+    assert Hold.decode(text) == Hold(("a",), 5, None, 1, 7)
 
 
 def test_an_account_that_is_full_takes_the_next_bill_too(ledger: LedgerClient, target: str) -> None:

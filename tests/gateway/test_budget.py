@@ -162,7 +162,7 @@ async def test_a_thousand_calls_at_once_stay_under_the_cap(
     assert state.reserved_tokens == 0
     assert ledger.select("SELECT count(*) FROM holds") == [(0,)]
     assert ledger.select("SELECT count(*) FROM in_flight") == [(0,)]
-    refused = [r for r in outcomes if r.error_code == "BUDGET_EXHAUSTED"]
+    refused = [r for r in outcomes if r.error_code in ("BUDGET_EXHAUSTED", "BUDGET_BUSY")]
     assert 0 < len(refused) < 1_000
     counts = ledger.count_by_event()
     assert counts["DISPATCH"] == counts["EXCHANGE"]
@@ -205,7 +205,7 @@ def test_reservations_never_exceed_a_limit(
                 held[f"R{number}-{session_id}"] = tokens
             except BudgetRefusedError as error:
                 assert not allowed
-                assert error.code == "BUDGET_EXHAUSTED"
+                assert error.code in ("BUDGET_EXHAUSTED", "BUDGET_BUSY")
         elif action == "settle" and held:
             used = min(tokens, held.pop(name))
             budgeter.settle(name, TokenUsage(used, 0))

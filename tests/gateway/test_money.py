@@ -10,9 +10,12 @@ import contextlib
 import itertools
 import resource
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from benchmarks.overspend import overspend
@@ -28,8 +31,10 @@ from remit.gateway.budget import (
     BudgetStatus,
     TokenBudgeter,
     TokenUsage,
+    accounts,
     audit_budgets,
 )
+from remit.gateway.budget import budgeter as keeper_module
 from remit.gateway.leases import Owner
 from remit.kernel.exchange import PromptResponse
 from remit.ledger import LedgerClient, LedgerError, LedgerWriteError
@@ -177,40 +182,30 @@ def test_what_has_no_price_is_counted_and_never_recorded_as_free(ledger: LedgerC
     assert audit_budgets(ledger).equal
 
 
-def test_a_bill_above_its_bound_is_recorded_whole_and_closes_the_scope(
+def test_a_bill_above_its_bound_is_counted_whole_and_raises_the_bound(
     ledger: LedgerClient, budgeter: TokenBudgeter
 ) -> None:
-    limits = BudgetLimits(nano=USD)
-    budgeter.allocate(SESSION, limits=limits)
-    provider = MockProvider(responses=[_answer(10, 30_000)])
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=10 * USD))
+    provider = MockProvider(responses=[_answer(10, 500), _answer()])
     gateway = _gateway(ledger, budgeter, provider)
-    response = gateway.route(prompt_request())
-    assert response.outcome is Outcome.SUCCESS
-    assert _exchange(ledger, response)["over_bound"] == ["tokens", "cost"]
-    state = _of(budgeter)
-    assert (state.spent_nano, state.closed) == (_bill(10, 30_000), 1)
-    assert state.spent_nano > USD
-    assert gateway.route(prompt_request()).error_code == "BUDGET_EXHAUSTED"
-    assert provider.call_count == 1
-    assert audit_budgets(ledger).equal
-    budgeter.allocate(SESSION, limits=BudgetLimits(nano=3 * USD))
+    before = gateway.cost_bound(prompt_request(), "openai", DEAR)
+    assert before is not None
+    told = _exchange(ledger, gateway.route(prompt_request()))
+    assert told["over_bound"] == ["tokens", "cost"]
+    raised = told["raised_bound"]
+    assert (raised["provider_id"], raised["model_id"]) == ("openai", DEAR)
+    assert _of(budgeter).spent_nano == _bill(10, 500) <= before * raised["percent"] / 100
+    # The scope goes on while its limit stands, at the raised bound.
     assert gateway.route(prompt_request()).outcome is Outcome.SUCCESS
+    left = 10 * USD - _of(budgeter).spent_nano
+    budgeter.allocate(SESSION, limits=BudgetLimits(nano=_of(budgeter).spent_nano + 2 * before))
+    assert 2 * before < left
+    assert gateway.route(prompt_request()).error_code == "BUDGET_EXHAUSTED"
+    assert provider.call_count == 2
     assert audit_budgets(ledger).equal
 
 
-def test_a_bill_above_its_bound_closes_what_has_a_limit_of_its_kind_only(
-    ledger: LedgerClient, budgeter: TokenBudgeter
-) -> None:
-    budgeter.allocate(SESSION, limits=BudgetLimits(turns=100))
-    order = BudgetScope("SES-TESTTEST", "WO-SES-TESTTEST-001")
-    budgeter.allocate(order, limits=BudgetLimits(tokens=10**9))
-    answer = _answer(10, 30_000)
-    _gateway(ledger, budgeter, MockProvider(responses=[answer])).route(prompt_request())
-    assert (_of(budgeter).closed, _of(budgeter, order).closed) == (0, 1)
-    assert audit_budgets(ledger).equal
-
-
-async def test_a_bill_beyond_all_measure_closes_the_scope_and_harms_nobody_else(
+async def test_a_bill_beyond_all_measure_harms_nobody_else(
     ledger: LedgerClient, budgeter: TokenBudgeter
 ) -> None:
     budgeter.allocate(SESSION, limits=BudgetLimits(nano=USD))
@@ -232,8 +227,9 @@ async def test_a_bill_beyond_all_measure_closes_the_scope_and_harms_nobody_else(
     ]
     responses = await asyncio.gather(*map(gateway.aroute, requests))
     assert [response.outcome for response in responses] == [Outcome.SUCCESS] * 6
-    assert _of(budgeter).closed == 1
+    assert _of(budgeter).spent_nano > USD
     assert _of(budgeter, other).spent_nano == 5 * _bill(10, 5)
+    assert (await gateway.aroute(prompt_request())).error_code == "BUDGET_EXHAUSTED"
     assert audit_budgets(ledger).equal
 
 
@@ -369,8 +365,10 @@ _any_limits = st.builds(
     st.sampled_from([None, None, 3]),
     st.sampled_from([None, None, 4]),
     st.sampled_from([None, None, 5_000]),
+    st.sampled_from([None, "day", "week", "month"]),
 )
 _step = st.one_of(
+    st.tuples(st.just("wait"), st.sampled_from([3_600, 86_400, 30 * 86_400]), st.just(0)),
     st.tuples(st.just("call"), st.integers(0, 3), st.integers(0, 3)),
     st.tuples(st.just("call"), st.integers(0, 3), st.integers(0, 3)),
     st.tuples(st.just("call"), st.integers(0, 3), st.integers(0, 3)),
@@ -401,7 +399,8 @@ def _dead_owner() -> str:
     script=st.lists(st.tuples(st.sampled_from(_KINDS), st.integers(1, 100)), max_size=25),
     steps=st.lists(_step, min_size=4, max_size=20),
     column=st.sampled_from(["spent_nano", "spent_tokens", "turns", "reserved_tokens",
-                            "reserved_nano", "unpriced_calls", "closed", "nano_limit"]),
+                            "reserved_nano", "unpriced_calls", "window_number",
+                            "nano_limit"]),
 )  # fmt: skip
 @settings(
     max_examples=40,
@@ -414,13 +413,19 @@ def test_the_ledger_alone_tells_what_was_spent(
     script: list[tuple[str, int]], steps: list[tuple[str, int, Any]], column: str,
 ) -> None:  # fmt: skip
     empty(target)  # an audit reads it all, and there is one after each step
-    with LedgerClient(target) as ledger:
-        _spend_and_audit(ledger, target, mode, unpriced, policy, script, steps, column)
+    clock = SimpleNamespace(now=time.time())
+    clock.time = lambda: clock.now
+    with (
+        LedgerClient(target) as ledger,
+        mock.patch.object(accounts, "time", clock),
+        mock.patch.object(keeper_module, "time", clock),
+    ):
+        _spend_and_audit(ledger, target, mode, unpriced, policy, script, steps, column, clock)
 
 
 def _spend_and_audit(
     ledger: LedgerClient, target: str, mode: str, unpriced: bool, policy: Any,
-    script: list[tuple[str, int]], steps: list[tuple[str, int, Any]], column: str,
+    script: list[tuple[str, int]], steps: list[tuple[str, int, Any]], column: str, clock: Any,
 ) -> None:  # fmt: skip
     budgeter = TokenBudgeter(ledger, allow_unpriced=unpriced)
     n = next(_numbers)
@@ -443,7 +448,9 @@ def _spend_and_audit(
         BudgetScope(organisation_id=f"O{n}"),
     ]
     for kind, which, what in [("allocate", 0, BudgetLimits()), *steps]:
-        if kind == "allocate":
+        if kind == "wait":
+            clock.now += which
+        elif kind == "allocate":
             budgeter.allocate(scopes[which], limits=what)
         elif kind == "debit":
             if budgeter.status(scopes[which]):

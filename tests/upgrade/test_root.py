@@ -12,7 +12,7 @@ import pytest
 
 from remit.gateway.auth import AuthLimits, KeyStore
 from remit.kernel.budget import BudgetScope, nano_of
-from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerFormatError
+from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerError, LedgerFormatError
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.schema import LAYOUT_VERSION
 from remit.ledger.sqlite.migrations import migrate
@@ -131,12 +131,14 @@ def test_a_migration_of_postgresql_that_breaks_off_goes_on(
 def test_tables_of_still_older_forms_get_the_columns_that_came_later(old: OldRoot) -> None:
     outside(old.ledger, "ALTER TABLE in_flight DROP COLUMN attempt")
     outside(old.ledger, "CREATE INDEX own_index ON in_flight (agent_id)")
-    outside(old.ledger, "ALTER TABLE budgets DROP COLUMN closed")
+    outside(old.ledger, "ALTER TABLE budgets DROP COLUMN minute")
     outside(old.ledger, "DROP TABLE leases")
     with LedgerClient(old.ledger) as ledger:
         assert ledger.select("SELECT attempt FROM in_flight") == [(1,)]
         ledger.transact(lambda tx: tx.execute("DROP INDEX own_index"))  # still there
-        assert ledger.select("SELECT closed FROM budgets LIMIT 1") == [(0,)]
+        assert ledger.select("SELECT minute, window_end FROM budgets LIMIT 1") == [(0, 0)]
+        with pytest.raises(LedgerError, match="closed"):
+            ledger.select("SELECT closed FROM budgets LIMIT 1")
         assert ledger.select("SELECT count(*) FROM leases") == [(0,)]
         report = ledger.verify()
         assert report.verified, report.problems

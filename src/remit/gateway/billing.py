@@ -81,6 +81,7 @@ class Billing:
                 tokens_in + tokens_out,
                 self._bound_nano(provider_id, price, tokens_in, tokens_out),
                 bounded,
+                model=(provider_id, model_id),
             ),
             (tokens_in, tokens_out),
         )

@@ -107,7 +107,9 @@ class BudgetSettings(Section):
     session_turns: int = Field(ge=0, description="model calls of one session")
     work_order_tokens: int = Field(ge=0, description="tokens of one work order")
     wait_ms: int = Field(
-        ge=0, description="longest wait for money that other calls only hold; 0 refuses at once"
+        30_000,
+        ge=0,
+        description="longest wait for money that other calls only hold; 0 refuses at once",
     )
     free_providers: list[str] = Field(description="providers whose models cost nothing")
     allow_unpriced: bool = Field(

@@ -1,0 +1,290 @@
+"""Money that other calls only hold is waited for; money that is spent is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit.gateway import LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway.budget import (
+    Amount,
+    BudgetLimits,
+    BudgetRefusedError,
+    BudgetScope,
+    TokenBudgeter,
+    audit_budgets,
+)
+from remit.gateway.budget.waiting import WaitingRoom
+from remit.ledger import LedgerClient
+from remit.providers import ProviderRequest, ProviderResponse
+from tests.support.requests import prompt_request
+
+SESSION = BudgetScope("SES-TESTTEST")
+USD = 10**9
+
+
+def _gateway(ledger: LedgerClient, provider: Any, wait_ms: int = 30_000) -> LLMGateway:
+    config = RouterConfig(
+        default_provider="anthropic", default_model="claude-sonnet-4-5", budget_wait_ms=wait_ms
+    )
+    gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True)
+    gateway.register_provider("anthropic", provider)
+    return gateway
+
+
+class _Talks:
+    """Answers after a while; counts how many calls are out."""
+
+    def __init__(self, seconds: float = 0.1, tokens: int = 3_000) -> None:
+        self.seconds = seconds
+        self.tokens = tokens
+        self.out = self.most = self.calls = 0
+
+    async def asend(self, request: ProviderRequest, *, on_text: object = None) -> ProviderResponse:
+        self.calls += 1
+        self.out += 1
+        self.most = max(self.most, self.out)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.out -= 1
+        return ProviderResponse("x", request.model_id, 1_000, self.tokens)
+
+
+async def test_four_calls_of_64000_tokens_under_five_dollars_are_all_answered(
+    ledger: LedgerClient,
+) -> None:
+    """Each could cost 0.96 USD and more, and costs 0.05."""
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits.of(usd="1.50"))
+    provider = _Talks()
+    gateway = _gateway(ledger, provider)
+    asked = [gateway.aroute(prompt_request(max_tokens=64_000)) for _ in range(4)]
+    responses = await asyncio.gather(*asked)
+    assert [one.outcome for one in responses] == [RouteOutcome.SUCCESS] * 4
+    (state,) = keeper.status(SESSION)
+    assert 0.15 * USD < state.spent_nano < 0.3 * USD
+    assert (provider.most, state.reserved_nano) == (1, 0)
+    assert audit_budgets(ledger).equal
+    # With five dollars they are out at once.
+    keeper.allocate(SESSION, limits=BudgetLimits.of(usd=5))
+    responses = await asyncio.gather(
+        *(gateway.aroute(prompt_request(max_tokens=64_000)) for _ in range(4))
+    )
+    assert [one.outcome for one in responses] == [RouteOutcome.SUCCESS] * 4
+    assert keeper.status(SESSION)[0].spent_nano < 5 * USD
+    assert provider.most > 1
+
+
+async def test_while_a_call_waits_nothing_is_on_record_and_then_it_is_told_to_come_again(
+    ledger: LedgerClient,
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
+    keeper.reserve(SESSION, "held", amount=Amount(900))
+    gateway = _gateway(ledger, provider := _Talks(), wait_ms=400)
+    before = ledger.count()
+    begun = time.monotonic()
+    asked = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
+    await asyncio.sleep(0.2)
+    assert (ledger.count(), gateway.in_flight.waiting_room.waiting) == (before, 1)
+    response = await asked
+    assert 0.4 <= time.monotonic() - begun < 10
+    assert (response.outcome, response.error_code) == (RouteOutcome.REJECTED, "BUDGET_BUSY")
+    assert response.retry_after_s
+    assert (provider.calls, gateway.in_flight.waiting_room.waiting) == (0, 0)
+
+
+async def test_money_that_is_spent_is_not_waited_for(ledger: LedgerClient) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000))
+    keeper.reserve(SESSION, "held", amount=Amount(900))
+    gateway = _gateway(ledger, _Talks())
+    waits = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
+    while not gateway.in_flight.waiting_room.waiting:
+        await asyncio.sleep(0.01)
+    response = await asyncio.wait_for(gateway.aroute(prompt_request(max_tokens=1_001)), 10)
+    assert response.error_code == "BUDGET_EXHAUSTED"  # though others wait before it
+    waits.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    assert gateway.in_flight.waiting_room.waiting == 0
+
+
+async def test_another_process_settles_and_the_call_goes_on(
+    ledger: LedgerClient, target: str
+) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=5_000))
+    keeper.reserve(SESSION, "held", amount=Amount(4_900))
+    gateway = _gateway(ledger, _Talks(0, 10))
+    asked = asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=500)))
+    while not gateway.in_flight.waiting_room.waiting:
+        await asyncio.sleep(0.01)
+    script = (
+        "import sys\n"
+        "from remit.gateway.budget import TokenBudgeter\n"
+        "from remit.ledger import LedgerClient\n"
+        "with LedgerClient(sys.argv[1]) as ledger:\n"
+        "    TokenBudgeter(ledger).release('held')\n"
+    )
+    command = [sys.executable, "-c", script, target]
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
+    response = await asyncio.wait_for(asked, 20)
+    assert response.outcome is RouteOutcome.SUCCESS
+
+
+async def test_many_calls_take_turns_and_none_is_lost(ledger: LedgerClient) -> None:
+    keeper = TokenBudgeter(ledger)
+    keeper.allocate(SESSION, limits=BudgetLimits(tokens=1_000_000))
+    keeper.reserve(SESSION, "held", amount=Amount(700_000), turns=0)
+    gateway = _gateway(ledger, provider := _Talks(0.01, 100))
+    asked = [
+        asyncio.ensure_future(gateway.aroute(prompt_request(max_tokens=20_000))) for _ in range(60)
+    ]
+    await asyncio.sleep(0.1)
+    gone = random.Random(1).sample(asked, 10)
+    for one in gone:
+        one.cancel()
+    responses = await asyncio.gather(*asked, return_exceptions=True)
+    kept = [one for one in responses if not isinstance(one, BaseException)]
+    assert {one.outcome for one in kept} == {RouteOutcome.SUCCESS}
+    assert len(kept) >= 50
+    assert provider.most <= 300_000 // 20_000
+    assert gateway.in_flight.waiting_room.waiting == 0
+    keeper.release("held")
+    assert keeper.status(SESSION)[0].reserved_tokens == 0
+    assert audit_budgets(ledger).equal
+
+
+# -- the room by itself ----------------------------------------------------------------------------
+
+
+class _Pot:
+    """Money on scopes, as a reservation would see it."""
+
+    def __init__(self, room: WaitingRoom, free: dict[str, int]) -> None:
+        self.room = room
+        self.free = free
+        self.least = dict(free)
+        self.tries = 0
+        self.served: list[int] = []
+
+    async def take(self, number: int, scopes: list[str], amount: int) -> None:
+        async def reserve(ahead: bool) -> None:
+            self.tries += 1
+            await asyncio.sleep(0)
+            for scope in scopes:
+                if ahead or self.free[scope] < amount:
+                    raise BudgetRefusedError("BUDGET_BUSY", "busy", None, 1.0, scope)
+            for scope in scopes:
+                self.free[scope] -= amount
+                self.least[scope] = min(self.least[scope], self.free[scope])
+
+        await self.room.admit(scopes, reserve)
+        self.served.append(number)
+
+    def give(self, scopes: list[str], amount: int) -> None:
+        for scope in scopes:
+            self.free[scope] += amount
+        self.room.freed(scopes)
+
+
+async def test_first_come_first_served_also_where_a_later_one_would_fit() -> None:
+    room = WaitingRoom(10_000)
+    pot = _Pot(room, {"s": 5})
+    tasks = [asyncio.ensure_future(pot.take(0, ["s"], 8))]
+    await asyncio.sleep(0.02)
+    for number in range(1, 30):
+        tasks.append(asyncio.ensure_future(pot.take(number, ["s"], 1)))
+        await asyncio.sleep(0.001)
+    assert pot.served == []
+    tries = pot.tries
+    pot.give(["s"], 3)
+    await tasks[0]
+    for _ in range(29):
+        await asyncio.sleep(0.001)
+        pot.give(["s"], 1)
+    await asyncio.gather(*tasks)
+    assert pot.served == list(range(30))
+    assert pot.tries - tries < 30 * 4  # one at a time is woken, not all
+
+
+async def test_who_waits_on_one_scope_is_not_in_the_way_on_another() -> None:
+    room = WaitingRoom(10_000)
+    pot = _Pot(room, {"org": 100, "a": 0, "b": 100})
+    blocked = asyncio.ensure_future(pot.take(0, ["org", "a"], 1))
+    await asyncio.sleep(0.02)
+    await asyncio.wait_for(pot.take(1, ["org", "b"], 1), 2)
+    pot.give(["a"], 1)
+    await asyncio.wait_for(blocked, 5)
+
+
+async def test_a_wake_up_from_another_thread_is_prompt() -> None:
+    room = WaitingRoom(30_000)
+    pot = _Pot(room, {"s": 0})
+    task = asyncio.ensure_future(pot.take(0, ["s"], 1))
+    await asyncio.sleep(0.8)  # polls are far between by now
+    threading.Thread(target=pot.give, args=(["s"], 1)).start()
+    await asyncio.wait_for(task, 5)
+
+
+@given(
+    calls=st.lists(
+        st.tuples(
+            st.sampled_from([["o"], ["o", "a"], ["o", "b"], ["a"]]),
+            st.integers(1, 5),
+            st.integers(0, 4),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=25,
+    ),
+    seed=st.integers(0, 1_000),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_whoever_comes_and_goes_all_are_served_and_nothing_is_overdrawn(
+    calls: list[tuple[list[str], int, int, bool]], seed: int
+) -> None:
+    asyncio.run(_come_and_go(calls, random.Random(seed)))
+
+
+async def _come_and_go(
+    calls: list[tuple[list[str], int, int, bool]], chance: random.Random
+) -> None:
+    room = WaitingRoom(20_000)
+    pot = _Pot(room, {"o": 6, "a": 5, "b": 5})
+
+    async def call(number: int, scopes: list[str], amount: int, turns: int) -> None:
+        await pot.take(number, scopes, amount)
+        try:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        finally:
+            pot.give(scopes, amount)
+
+    tasks = []
+    for number, (scopes, amount, turns, _) in enumerate(calls):
+        tasks.append(asyncio.ensure_future(call(number, scopes, amount, turns)))
+        for _ in range(chance.randint(0, 3)):
+            await asyncio.sleep(0)
+    for task, (*_, leaves) in zip(tasks, calls, strict=True):
+        if leaves:
+            task.cancel()
+    async with asyncio.timeout(15):
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    assert pot.free == {"o": 6, "a": 5, "b": 5}
+    assert min(pot.least.values()) >= 0
+    assert room.waiting == 0
