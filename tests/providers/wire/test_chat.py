@@ -227,7 +227,6 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
     total = _sum(whole)
     assert total.answer() == whole
     assert total.ended
-    assert total.is_last()
     assert total.first
     plain = ANSWERS["text"]
     total = _sum(plain, b"[DONE]")

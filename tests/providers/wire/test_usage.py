@@ -247,12 +247,13 @@ def test_embeddings_and_the_like() -> None:
 def test_rankings() -> None:
     ranked = {"results": [{"index": 0, "relevance_score": 0.9}]}
     assert facts("openai.rerank", {**ranked, "usage": {"total_tokens": 9}}).usage == Usage(9, 0)
-    units = facts("openai.rerank", {**ranked, "meta": {"billed_units": {"search_units": 1}}}).usage
-    assert units == Usage(0, 0, search_units=1, counts_tokens=False)
+    units = facts("openai.rerank", {**ranked, "meta": {"billed_units": {"search_units": 1}}})
+    assert (units.usage, units.units) == (None, {"search_units": 1})
     tokens = {"tokens": {"input_tokens": 12, "output_tokens": 3}}
     assert facts("openai.rerank", {**ranked, "meta": tokens}).usage == Usage(12, 3)
-    for meta in (None, {}, [], {"billed_units": {"search_units": 1.5}}, {"billed_units": 1}):
-        assert facts("openai.rerank", {**ranked, "meta": meta}).usage is None
+    for meta in (None, {}, [], {"billed_units": {"search_units": True}}, {"billed_units": 1}):
+        read = facts("openai.rerank", {**ranked, "meta": meta})
+        assert (read.usage, read.units) == (None, {})
 
 
 def test_images_and_sound() -> None:
@@ -266,9 +267,8 @@ def test_images_and_sound() -> None:
     assert read.usage == Usage(14, 3, audio_input_tokens=14)
     assert (read.text, read.more_than_text) == ("Hi", False)
     timed = {"text": "Hi", "usage": {"type": "duration", "seconds": 2.5}}
-    assert facts("openai.transcriptions", timed).usage == Usage(
-        0, 0, seconds=2.5, counts_tokens=False
-    )
+    assert facts("openai.transcriptions", timed).usage is None  # not in tokens
+    assert facts("openai.transcriptions", timed).units == {"seconds": 2.5}
     assert facts("openai.transcriptions", "Hi there").text == "Hi there"
     assert not error_in("openai.transcriptions", "Hi there")
     assert not error_in("openai.speech", None)
@@ -306,3 +306,65 @@ def test_streams_of_images_and_sound() -> None:
 def test_a_count_of_tokens_costs_nothing() -> None:
     assert facts("anthropic.count_tokens", {"input_tokens": 2095}).usage == Usage(0, 0)
     assert error_in("anthropic.count_tokens", {"input_tokens": "x"})
+
+
+def test_usage_in_other_places() -> None:
+    used = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+    choice = {"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}
+    groq = {"choices": [choice], "x_groq": {"id": "req_1", "usage": used}}
+    assert _told(facts("openai.chat", groq).usage) == (5, 7)
+    moonshot = {"choices": [{**choice, "usage": used}]}
+    assert _told(facts("openai.chat", moonshot).usage) == (5, 7)
+    total = stream_sum("openai.chat")
+    for event in (
+        {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": used}]},
+    ):
+        total.add("", json.dumps(event).encode())
+    assert _told(total.usage) == (5, 7)
+
+
+def test_counts_of_the_messages_api_in_a_chat() -> None:
+    beside = {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 2}
+    assert _told(_chat(beside)) == (5, 5)
+    assert _told(_chat({**beside, "total_tokens": 8})) == (3, 5)
+    assert _told(_chat({**beside, "total_tokens": 10})) == (5, 5)
+
+
+def test_what_deep_research_is_billed_for() -> None:
+    used = {
+        "prompt_tokens": 19,
+        "completion_tokens": 498,
+        "total_tokens": 517,
+        "citation_tokens": 10_175,
+        "num_search_queries": 48,
+        "reasoning_tokens": 95_305,
+    }
+    usage = _chat(used)
+    assert _told(usage) == (10_194, 95_803)
+    assert usage is not None
+    assert usage.server_tool_uses == {"web_search": 48}
+
+
+def test_thinking_beyond_the_output_is_not_believed() -> None:
+    used = {"input_tokens": 5, "output_tokens": 7}
+    assert _messages({**used, "output_tokens_details": {"thinking_tokens": 8}}) is None
+    odd = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 8, "reasoning_tokens": 50}
+    assert _told(_chat(odd)) == (5, 52)
+
+
+def test_searches_that_only_the_blocks_show() -> None:
+    search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    answer = {"content": [search, {**search, "name": "web_fetch"}, search],
+              "usage": {"input_tokens": 5, "output_tokens": 7}}  # fmt: skip
+    usage = facts("anthropic.messages", answer).usage
+    assert usage is not None
+    assert usage.server_tool_uses == {"web_search": 2}
+
+
+def test_a_second_model_that_drew() -> None:
+    drawn = {"data": [{}], "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
+             "svg_usage": {"input_tokens": 10, "output_tokens": 20, "reasoning_tokens": 3,
+                           "total_tokens": 30, "model": "m"}}  # fmt: skip
+    assert _told(facts("openai.images", drawn).usage) == (15, 27)
+    assert facts("openai.images", {**drawn, "svg_usage": {"input_tokens": "x"}}).usage is None

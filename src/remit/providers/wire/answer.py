@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from remit.kernel.json_text import JsonTextError, load
@@ -18,7 +19,8 @@ class AnswerFacts:
         model: as the provider names it; empty where unreadable.
         finish_reason: ``stop``, ``length``, ``tool_use`` or ``content_filter``.
         request_id: the answer's own id; empty where unreadable.
-        usage: ``None`` where unreported or unreadable.
+        usage: ``None`` where unreported or unreadable, or not in tokens.
+        units: what else is billed: ``seconds`` of sound, ``search_units`` of a ranking.
         more_than_text: tool calls, thinking, citations, refusals, several choices, sound, log
             probabilities, or anything unknown: the text alone is not the answer.
     """
@@ -29,6 +31,7 @@ class AnswerFacts:
     request_id: str = ""
     usage: Usage | None = None
     more_than_text: bool = False
+    units: Mapping[str, float] = field(default_factory=dict)
 
 
 class StreamSum(Protocol):

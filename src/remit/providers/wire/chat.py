@@ -20,6 +20,10 @@ _PLAIN = frozenset(
     {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
 )
 _PLAIN_CHOICE = frozenset({"index", "message", "text", "finish_reason", "content_filter_results"})
+_PLAIN_ANSWER = frozenset(
+    {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier",
+     "prompt_filter_results", "x_groq", "timings", "provider"}
+)  # fmt: skip
 _NOT_IN_HEAD = frozenset({"choices", "object", "obfuscation", "usage"})
 
 # Strings of a delta that are no content, or the same content again.
@@ -64,7 +68,7 @@ def facts(answer: Any) -> AnswerFacts:
         finish_reason="tool_use" if message.get("tool_calls") else finish,
         request_id=string(answer.get("id")),
         usage=_usage_in(answer, content),
-        more_than_text=more or _has_more(choice),
+        more_than_text=more or _has_more(choice) or _has_beside(answer),
     )
 
 
@@ -102,9 +106,23 @@ def _has_more(choice: dict[str, Any]) -> bool:
 
 def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
     usage = answer.get("usage")
-    if usage is None:  # Groq's place for it in streams that were not asked for it
-        usage = groq.get("usage") if type(groq := answer.get("x_groq")) is dict else None
+    if usage is None:  # Groq's and Moonshot's places for it, in streams not asked for it
+        choices = answer.get("choices")
+        for place in (
+            answer.get("x_groq"),
+            choices[-1] if type(choices) is list and choices else 0,
+        ):
+            if type(place) is dict and place.get("usage") is not None:
+                usage = place["usage"]
     return openai_usage(usage, generates=True, content=content)
+
+
+def _has_beside(answer: dict[str, Any]) -> bool:
+    """Whether anything stands beside the choices, such as citations."""
+    return any(
+        key not in _PLAIN_ANSWER and value is not None and value != []
+        for key, value in answer.items()
+    )
 
 
 class _Choice:
@@ -195,7 +213,6 @@ class ChatSum:
         elif type(choice.get("message")) is dict:
             state.whole = choice
             self._count(choice["message"])
-            self._last = self._usage is not None
         elif type(text := choice.get("text")) is str:
             grow(state.message, {"text": text})
             self._count({"text": text})

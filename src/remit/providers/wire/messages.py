@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string, texts
@@ -59,15 +60,27 @@ def facts(answer: Any) -> AnswerFacts:
             more = True
     if not more and len(answer) > len(_PLAIN):
         more = any(value is not None for key, value in answer.items() if key not in _PLAIN)
+    usage = anthropic_usage(answer.get("usage"), content=content)
+    if more and usage is not None and not usage.server_tool_uses:
+        usage = _with_searches(usage, blocks)
     reason = answer.get("stop_reason")
     return AnswerFacts(
         text="".join(found),
         model=string(answer.get("model")),
         finish_reason=_FINISH.get(reason, "stop") if type(reason) is str else "stop",
         request_id=string(answer.get("id")),
-        usage=anthropic_usage(answer.get("usage"), content=content),
+        usage=usage,
         more_than_text=more,
     )
+
+
+def _with_searches(usage: Usage, blocks: Any) -> Usage:
+    """Searches that the usage does not count are counted by their blocks."""
+    searches = 0
+    for block in blocks if type(blocks) is list else ():
+        if type(block) is dict and block.get("type") == "server_tool_use":
+            searches += block.get("name") == "web_search"
+    return replace(usage, server_tool_uses={"web_search": searches}) if searches else usage
 
 
 class MessageSum:

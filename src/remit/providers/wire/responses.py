@@ -9,11 +9,12 @@ from typing import Any
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
 from remit.providers.wire.delta import Pieces, grow, settled
-from remit.providers.wire.usage import Usage, is_count, openai_usage
+from remit.providers.wire.usage import Usage, is_count, openai_usage, plus
 
 _ENDS = frozenset(
-    {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
-)
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled",
+     "response.done"}
+)  # fmt: skip
 _STATES = frozenset({"response.created", "response.in_progress", "response.queued"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _HOSTED = {
@@ -70,7 +71,7 @@ def facts(answer: Any) -> AnswerFacts:
         return AnswerFacts(more_than_text=answer is not None)
     output = answer.get("output")
     items = output if type(output) is list else []
-    more = type(output) is not list
+    more = not items
     found: list[str] = []
     calls = False
     for item in items:
@@ -145,23 +146,16 @@ def _tool_uses(
 def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
     """Tokens of pictures that a tool made are counted beside the model's."""
     tools = answer.get("tool_usage")
-    made = tools.get("image_gen") if type(tools) is dict else None
-    if type(made) is not dict:
+    told = tools.get("image_gen") if type(tools) is dict else None
+    if not told:
         return usage
-    given, drawn = made.get("input_tokens"), made.get("output_tokens")
-    if (given, drawn) in ((None, None), (0, 0)):
-        return usage
-    if not is_count(given) or not is_count(drawn):
-        return None
-    if not is_count(usage.input_tokens + given) or not is_count(usage.output_tokens + drawn):
-        return None
-    return replace(
-        usage,
-        input_tokens=usage.input_tokens + given,
-        output_tokens=usage.output_tokens + drawn,
-        image_input_tokens=(usage.image_input_tokens or 0) + given,
-        image_output_tokens=(usage.image_output_tokens or 0) + drawn,
+    made = openai_usage(told, generates=False)
+    if made is None or not (made.input_tokens or made.output_tokens):
+        return usage if made is not None else None
+    usage = replace(
+        usage, image_input_tokens=made.input_tokens, image_output_tokens=made.output_tokens
     )
+    return plus(usage, made)
 
 
 def _copied(item: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +197,7 @@ class ResponseSum:
             kind = name
         if kind.endswith(".delta"):
             self._add_delta(kind[:-6], event)
-        elif kind.endswith(".done"):
+        elif kind.endswith(".done") and kind not in _ENDS:
             self._state(kind[:-5], event)
         elif kind.endswith(".added"):
             self._begin(kind[:-6], event)

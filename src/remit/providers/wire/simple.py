@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from remit.providers.wire.answer import AnswerFacts, bytes_of, read, string
-from remit.providers.wire.usage import Usage, is_count, openai_usage, rerank_usage, seconds_of
+from remit.providers.wire.usage import (
+    Usage,
+    is_count,
+    openai_usage,
+    plus,
+    rerank_usage,
+    units_of,
+)
 
 _NOT_IN_ANSWER = frozenset({"type", "sequence_number", "obfuscation"})
 
@@ -37,9 +44,10 @@ def facts(answer: Any) -> AnswerFacts:
     if type(answer) is not dict:
         text = string(answer)
         return AnswerFacts(text=text, more_than_text=answer is not None and answer != text)
-    told = answer.get("usage")
-    usage = openai_usage(told, generates=False, content=True)
-    return _facts(answer, seconds_of(told) if usage is None else usage)
+    usage = openai_usage(answer.get("usage"), generates=False, content=True)
+    if answer.get("svg_usage") is not None:  # of a second model, beside an image's own
+        usage = plus(usage, openai_usage(answer["svg_usage"], generates=False))
+    return _facts(answer, usage)
 
 
 def rerank_facts(answer: Any) -> AnswerFacts:
@@ -62,6 +70,7 @@ def _facts(answer: dict[str, Any], usage: Usage | None) -> AnswerFacts:
         more_than_text=any(
             key not in ("text", "usage") and value is not None for key, value in answer.items()
         ),
+        units=units_of(answer),
     )
 
 

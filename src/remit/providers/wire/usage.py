@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -26,10 +26,6 @@ class Usage:
         audio_input_tokens, audio_output_tokens, image_input_tokens, image_output_tokens: the
             parts that were sound and pictures.
         server_tool_uses: how often the provider ran a tool of its own: ``{"web_search": 2}``.
-        seconds: of sound, where those are billed.
-        search_units: of a ranking, where those are billed.
-        counts_tokens: ``False`` where only ``seconds`` or ``search_units`` were reported: then
-            the token counts are 0 and mean nothing.
     """
 
     input_tokens: int
@@ -43,9 +39,6 @@ class Usage:
     image_input_tokens: int | None = None
     image_output_tokens: int | None = None
     server_tool_uses: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    seconds: float | None = None
-    search_units: int | None = None
-    counts_tokens: bool = True
 
 
 class _UnreadableError(ValueError):
@@ -89,32 +82,43 @@ def anthropic_usage(usage: Any, *, content: bool = False) -> Usage | None:
 
 
 def rerank_usage(answer: dict[str, Any]) -> Usage | None:
-    """Usage of a ranking: ``usage.total_tokens``, or what ``meta`` says was billed."""
+    """Usage of a ranking: ``usage.total_tokens``, or the tokens that ``meta`` tells of."""
     if answer.get("usage") is not None:
         return openai_usage(answer["usage"], generates=False, content=True)
     try:
         meta = _part(answer, "meta")
         billed, tokens = _part(meta, "billed_units"), _part(meta, "tokens")
-        units = _number(billed, "search_units")
         given = _most(_number(billed, "input_tokens"), _number(tokens, "input_tokens"))
         made = _most(_number(billed, "output_tokens"), _number(tokens, "output_tokens"))
     except _UnreadableError:
         return None
-    if not units and not given:
-        return None
-    return Usage(given or 0, made or 0, search_units=units, counts_tokens=bool(given))
+    return Usage(given, made or 0) if given else None
 
 
-def seconds_of(usage: Any) -> Usage | None:
-    """Usage that is counted in seconds of sound: ``{"type": "duration", "seconds": 2.5}``."""
-    if type(usage) is not dict:
+def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
+    """What is billed that is no token: ``seconds`` of sound, ``search_units`` of a ranking."""
+    usage, meta = answer.get("usage"), answer.get("meta")
+    billed: Any = meta.get("billed_units") if type(meta) is dict else None
+    units: dict[str, float] = {}
+    for place, name in ((usage, "seconds"), (billed, "search_units")):
+        value: Any = place.get(name) if type(place) is dict else None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and 0 < value <= MAX_SAFE_INTEGER:
+            units[name] = value
+    return units
+
+
+def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
+    """Both together, ``None`` where one is unknown; what ``other`` has in parts is left out."""
+    if usage is None or other is None:
         return None
-    seconds = usage.get("seconds")
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
-        return None
-    if not 0 < seconds <= MAX_SAFE_INTEGER:
-        return None
-    return Usage(0, 0, seconds=float(seconds), counts_tokens=False)
+    return _checked(
+        replace(
+            usage,
+            input_tokens=usage.input_tokens + other.input_tokens,
+            output_tokens=usage.output_tokens + other.output_tokens,
+        )
+    )
 
 
 def is_count(value: Any) -> TypeGuard[int]:
@@ -145,7 +149,7 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
         or _part(usage, "output_tokens_details")
         or _part(usage, "output_token_details")
     )
-    cached = written = short = reasoning = None
+    cached = written = short = None
     if of_input:
         cached = _number(of_input, "cached_tokens")
         written = _number(of_input, "cache_write_tokens")
@@ -162,14 +166,16 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
     if reasoning is None:
         reasoning = _number(usage, "reasoning_tokens")
     parts = (cached or 0) + (written or 0)
+    thought = reasoning or 0
     missing = total - given - made if total is not None else 0
-    if missing > 0 and parts and missing in (parts, parts + (reasoning or 0)):
+    if missing > 0 and parts and missing in (parts, parts + thought):
         given += parts  # counted beside the input
         missing -= parts
-    if missing > 0:  # reasoning that is counted beside the output, told or not
-        made += missing
-    elif (reasoning or 0) > made:
-        made += reasoning or 0
+    elif total is None and "prompt_tokens" not in usage and "cache_read_input_tokens" in usage:
+        given += parts  # as the Messages API counts
+    # Reasoning may be counted beside the output, told or not.
+    made = max(made + max(missing, 0), made + thought if thought > made else 0)
+    given += _number(usage, "citation_tokens") or 0  # Perplexity; no total has them
     if parts > given or (generates and not given):
         return None
     if content and not (made if generates else given + made):
@@ -213,7 +219,8 @@ def _anthropic(usage: dict[str, Any], content: bool) -> Usage | None:
         made = max(made, sums[1])
     elif runs is not None and runs != []:
         raise _UnreadableError
-    if not given or (content and not made):
+    thought = _number(_part(usage, "output_tokens_details"), "thinking_tokens")
+    if not given or (content and not made) or (thought or 0) > made:
         return None
     return _checked(
         Usage(
@@ -222,7 +229,7 @@ def _anthropic(usage: dict[str, Any], content: bool) -> Usage | None:
             cached,
             written,
             short,
-            _number(_part(usage, "output_tokens_details"), "thinking_tokens"),
+            thought,
             server_tool_uses=_tool_uses(usage),
         )
     )
@@ -248,8 +255,7 @@ def _tool_uses(usage: dict[str, Any]) -> Mapping[str, int]:
         return _NOTHING
     uses: dict[str, int] = {}
     for name in told:
-        times = _number(told, name)
-        if times:
+        if name.endswith("_requests") and (times := _number(told, name)):
             uses[name.removesuffix("_requests")] = times
     if searches:
         uses.setdefault("web_search", searches)
