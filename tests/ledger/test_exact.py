@@ -369,3 +369,21 @@ def test_exports_carry_exact_texts(target: str, tmp_path: Path) -> None:
         pytest.raises(LedgerError, match="does not match its commitment"),
     ):
         copy.import_jsonl(tmp_path / "all.jsonl")
+
+
+@pytest.mark.parametrize("column", ["nonce", "commitment", "digest"])
+def test_a_row_that_was_changed_gets_into_no_new_record(target: str, column: str) -> None:
+    one, two = Content.exact(b'"one"'), Content.exact(b'"two"')
+    with LedgerClient(target) as client:
+        first = client.write(entry(session_id="A", answer=one))
+        client.write(entry(session_id="A", answer=two))
+        client.write(entry(session_id="A", answer=one, prompt=two))
+        other = f"(SELECT {column} FROM contents AS o WHERE o.content_id = 2)"
+        if column == "digest":
+            outside(target, "UPDATE contents SET digest = nonce WHERE content_id = 1")
+            client.write(entry(session_id="A", answer=one))  # is not found, and stored again
+        else:
+            outside(target, f"UPDATE contents SET {column} = {other} WHERE content_id = 1")
+            with pytest.raises(LedgerFormatError, match="is not what it was"):
+                client.write(entry(session_id="A", answer=one))
+        assert client.verify().first_bad_seq == int(first[4:], 16)

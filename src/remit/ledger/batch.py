@@ -33,6 +33,29 @@ Known = tuple[int, str, bytes]
 """Content id, commitment and nonce of a stored value."""
 
 
+_MOST_COMPUTED = 8192
+_computed: dict[str, tuple[bytes, bytes]] = {}
+# By commitment, the nonce and the digest of the value that it was computed of in this process: the
+# history that a conversation sends again with every call is not hashed once more each time.
+
+
+def _holds(known: Known, digest: bytes, encoded: bytes) -> bool:
+    """Whether a stored commitment is that of a value."""
+    _, commitment, nonce = known
+    if _computed.get(commitment) == (nonce, digest):
+        return True
+    if commit(nonce, encoded) != commitment:
+        return False
+    _remember(known, digest)
+    return True
+
+
+def _remember(known: Known, digest: bytes) -> None:
+    if len(_computed) >= _MOST_COMPUTED:
+        _computed.clear()
+    _computed[known[1]] = (known[2], digest)
+
+
 @dataclass(slots=True)
 class Head:
     """Where a transaction starts.
@@ -208,6 +231,7 @@ class Batch(ABC):
         self.flush()
         self._known.clear()
         self._steps.clear()
+        _computed.clear()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
         """Insert a row of an export, which the caller has checked, as it was."""
@@ -283,7 +307,7 @@ class Batch(ABC):
             known = all_known.get((scope, digest))
             if known is not None:
                 # Computed again, so that a row that was tampered with gets into no new record.
-                if commit(known[2], value.encoded) != known[1]:
+                if not _holds(known, digest, value.encoded):
                     raise LedgerFormatError(
                         f"A stored content value of {scope} is not what it was.",
                         next_step="Run `remit ledger verify` to see what is damaged.",
@@ -294,7 +318,8 @@ class Batch(ABC):
             commitment = commit(nonce, value.encoded)
             stored = StoredValue.encode(value, self.compress_above)
             content_id = self.head.content_id + len(rows) + 1
-            values[digest] = (content_id, commitment, nonce)
+            values[digest] = known = (content_id, commitment, nonce)
+            _remember(known, digest)
             rows.append(
                 (content_id, commitment, scope, digest, nonce, len(value.encoded), stored.codec,
                  stored.value)

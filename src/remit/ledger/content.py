@@ -29,6 +29,7 @@ from remit.ledger.errors import LedgerFormatError
 EXACT = "exact"
 """The ``form`` of a commitment over exact JSON text."""
 
+_sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _DEEPEST = 200  # as deep as RFC 8785 values may be nested
 
@@ -108,8 +109,7 @@ ExactText = bytes | list[bytes | Erased] | Erased
 """Content as bytes: one value, or each message of a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedValue:
+class EncodedValue(NamedTuple):
     """A content value ready to be stored.
 
     Attributes:
@@ -125,7 +125,7 @@ class EncodedValue:
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
         """From a value's JCS encoding, or its exact JSON text."""
-        return cls(encoded, hashlib.sha256(encoded).digest(), is_exact)
+        return cls(encoded, _sha256(encoded).digest(), is_exact)
 
 
 class Encoded(NamedTuple):
@@ -246,7 +246,8 @@ def encode_content(content: Content) -> Encoded:
     if form == EXACT:
         if isinstance(known, bytes):
             return Encoded(EncodedValue.of(known, True), form)
-        return Encoded([EncodedValue.of(text, True) for text in known or ()], form)
+        return Encoded([EncodedValue(text, _sha256(text).digest(), True)
+                        for text in known or ()], form)  # fmt: skip
     if is_message_list(content.value):
         if isinstance(known, list):
             return Encoded([EncodedValue.of(part) for part in known], "")
