@@ -15,7 +15,6 @@ import pytest
 
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
-from remit.providers._http import JsonHttpClient
 from remit.providers.upstream_http import HttpUpstream
 from tests.support.postgres import PostgresServer
 
@@ -46,24 +45,17 @@ def _no_key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(autouse=True)
 def _close_connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Close what a test left open: a connection found by the garbage collector is an error."""
-    clients: list[JsonHttpClient | HttpUpstream] = []
-    for kind in (JsonHttpClient, HttpUpstream):
-        _note_made(kind, clients, monkeypatch)
+    clients: list[HttpUpstream] = []
+    make = HttpUpstream.__init__
+
+    def noted(self: Any, *arguments: object, **more: object) -> None:
+        make(self, *arguments, **more)  # type: ignore[arg-type]
+        clients.append(self)
+
+    monkeypatch.setattr(HttpUpstream, "__init__", noted)
     yield
     for client in clients:
         run_blocking(client.aclose())
-
-
-def _note_made(
-    kind: type[Any], made: list[JsonHttpClient | HttpUpstream], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = kind.__init__
-
-    def noted(self: Any, *arguments: object, **more: object) -> None:
-        make(self, *arguments, **more)
-        made.append(self)
-
-    monkeypatch.setattr(kind, "__init__", noted)
 
 
 def _quick() -> str | None:

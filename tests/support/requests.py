@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.settings import ProviderSettings, default_settings
-from remit.providers import AnthropicProvider, OpenAIProvider, ProviderRequest
+from remit.providers import ProviderRequest, UpstreamProvider
 
 
 def prompt_request(**changes: Any) -> PromptRequest:
@@ -32,15 +32,15 @@ def provider_settings(kind: str, **changes: Any) -> ProviderSettings:
     return default_settings().providers[kind].model_copy(update=changes)
 
 
-def anthropic_provider(url: str, key: str = "sk-secret") -> AnthropicProvider:
+def anthropic_provider(url: str, key: str = "sk-secret") -> UpstreamProvider:
     """An adapter that talks to a test server."""
-    return AnthropicProvider(url, key, provider_settings("anthropic"))
+    return UpstreamProvider(url, key, provider_settings("anthropic"))
 
 
-def openai_provider(url: str, key: str = "sk-secret", **changes: Any) -> OpenAIProvider:
+def openai_provider(url: str, key: str = "sk-secret", **changes: Any) -> UpstreamProvider:
     """An adapter that talks to a test server; with other settings than the shipped ones."""
     settings = provider_settings("openai").model_copy(update=changes)
-    return OpenAIProvider(f"{url}/v1", key, settings)
+    return UpstreamProvider(f"{url}/v1", key, settings)
 
 
 def provider_request(**changes: Any) -> ProviderRequest:

@@ -14,10 +14,11 @@ from remit.gateway.budget import (
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import CallReport, LLMGateway
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
+from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import Dispatched
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.providers import Dispatched
 
 PromptRouter = LLMGateway
 
@@ -47,4 +48,5 @@ __all__ = [
     "RouterConfig",
     "TokenBudgeter",
     "TokenUsage",
+    "in_neutral_form",
 ]

@@ -8,81 +8,39 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from remit.gateway.auth import Identity
 from remit.gateway.billing import Bill, Billing, estimate, thinks_unseen
 from remit.gateway.breaker import Permit
-from remit.gateway.budget import Amount
+from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import Claim, FinishCall, FinishedCall, InFlightCalls, StartCall
+from remit.gateway.inflight import FinishCall, FinishedCall, InFlightCalls, StartCall
 from remit.gateway.records import (
-    Attempt,
-    Failure,
     dispatch_entry,
     exchange_entry,
     prepare_exchange,
     warning_entry,
 )
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import StreamTap, finite, send
+from remit.gateway.sending import finite, send, send_body
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.json_text import dump
 from remit.ledger import LedgerClient, LedgerEntry, utc_now
 from remit.providers import (
     CODES,
-    AsyncProvider,
-    Provider,
     ProviderError,
     ProviderRequest,
     ProviderResponse,
-    StreamingProvider,
+    Timeouts,
+    WireProvider,
 )
 
-__all__ = ["Attempts", "Call"]
+__all__ = ["Attempts"]
 
 _log = logging.getLogger("remit.gateway")
 
-_NOTHING = Sent((), b"", "", 0)
 _MS_PER_HOUR = 3_600_000
-
-
-@dataclass(slots=True)
-class Call:
-    """One request on its way through the gateway.
-
-    Attributes:
-        path: accounts that pay.
-        amount: most that the candidate now asked can use; ``bound`` is the same in tokens.
-        claim: caller and idempotency key; ``claimed`` once they are taken.
-        asked_model_id: the model that the request means.
-        attempts: how many have been begun.
-        last: what the latest of them came to.
-        routed: what a router says of it, which chose the model.
-        handed_on: the router that answers it, where it names a route.
-    """
-
-    request: PromptRequest
-    tap: StreamTap
-    identity: Identity | None = None
-    sent: Sent = _NOTHING
-    path: tuple[str, ...] = ()
-    amount: Amount = field(default_factory=lambda: Amount(0))
-    bound: tuple[int, int] = (0, 0)
-    claim: Claim | None = None
-    claimed: bool = False
-    asked_model_id: str = ""
-    attempts: int = 0
-    last: PromptResponse | None = None
-    routed: Routed | None = None
-    handed_on: RequestRouter | None = None
-
-    @property
-    def model_named(self) -> str | None:
-        """What the caller named: a model, a route, or nothing."""
-        return self.request.model_id if self.routed is None else self.routed.asked_model_id
 
 
 class Attempts:
@@ -113,13 +71,7 @@ class Attempts:
         self._warns = mode == "warn"
 
     async def run(
-        self,
-        call: Call,
-        provider: Provider | AsyncProvider | StreamingProvider,
-        provider_id: str,
-        model_id: str,
-        permit: Permit,
-        last: PromptResponse | None,
+        self, call: Call, to: Candidate, permit: Permit
     ) -> tuple[PromptResponse, BaseException | None]:
         """One attempt: the response, and what was raised when it failed.
 
@@ -129,17 +81,19 @@ class Attempts:
             CancelledError: the caller went away; the pair is complete.
         """
         attempt = Attempt(
-            call.attempts + 1, provider_id, model_id, call.asked_model_id or model_id, call.bound
-        )
-        if last is not None:
-            attempt.retry_of = last.exchange_entry_id
+            call.attempts + 1, to, call.asked_model_id or to.model_id,
+            fallback_from=tuple(call.passed_over),
+        )  # fmt: skip
+        if call.last is not None:
+            attempt.retry_of = call.last.exchange_entry_id
         if (routed := call.routed) is not None:
             attempt.number, attempt.retry_of = routed.number, routed.retry_of
             attempt.decision_id = routed.decision_id
+            attempt.fallback_from = routed.fallback_from
         await self._dispatch(call, attempt, permit)
         call.attempts += 1
-        call.tap.dispatched(attempt.dispatch_entry_id)
-        result, error = await self._send(call, provider, attempt, permit)
+        await call.tap.dispatched(attempt.dispatch_entry_id)
+        result, error = await self._send(call, attempt, permit)
         response = call.last = await self._record(call, attempt, result)
         if call.routed is not None and call.routed.on_record is not None:
             call.routed.on_record(response)
@@ -149,15 +103,13 @@ class Attempts:
 
     async def _dispatch(self, call: Call, attempt: Attempt, permit: Permit) -> None:
         """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
-        request, config = call.request, self._config
+        request, config, to = call.request, self._config, attempt.to
         try:
-            prepared = self._ledger.prepare(
-                dispatch_entry(request, attempt.provider_id, attempt.model_id)
-            )
+            prepared = self._ledger.prepare(dispatch_entry(request, to.provider_id, to.model_id))
             step = StartCall(
                 prepared=(prepared,),
                 path=call.path,
-                amount=call.amount,
+                amount=to.amount,
                 turns=1 if attempt.number == 1 else 0,
                 enforce=self._enforce,
                 lease_ms=config.default_timeout_ms + config.lease_margin_ms,
@@ -190,7 +142,7 @@ class Attempts:
             raise
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
-        """The longest that an attempt may take; and its first piece, where that is less."""
+        """The longest wait for an answer; and for its first piece, where that is less."""
         longest = self._config.default_timeout_ms / 1000
         if call.routed is None or call.routed.timeout_s >= longest:
             return longest, None
@@ -201,27 +153,26 @@ class Attempts:
     def _warning(self, request: PromptRequest) -> Callable[[str, str], LedgerEntry] | None:
         return functools.partial(warning_entry, request) if self._warns else None
 
+    async def _ask(self, call: Call, attempt: Attempt) -> ProviderResponse:
+        """The provider's answer, in its own dialect or in neutral form."""
+        to, tap = attempt.to, call.tap
+        timeout_s, first_s = self._limits_s(call)
+        if to.outgoing is not None and isinstance(to.provider, WireProvider):
+            timeouts = Timeouts(
+                min(self._config.connect_timeout_ms / 1000, timeout_s),
+                first_s or timeout_s,
+                self._config.idle_timeout_ms / 1000,
+            )
+            neutral = call.request.body is None
+            return await send_body(to.provider, to.outgoing, tap, timeouts, neutral=neutral)
+        order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
+        return await send(to.provider, order, tap, first_s)
+
     async def _send(
-        self,
-        call: Call,
-        provider: Provider | AsyncProvider | StreamingProvider,
-        attempt: Attempt,
-        permit: Permit,
+        self, call: Call, attempt: Attempt, permit: Permit
     ) -> tuple[ProviderResponse | Failure, BaseException | None]:
         """One answer or the reason why there is none; reports to the breaker."""
-        request, tap = call.request, call.tap
-        timeout_s, first_s = self._limits_s(call)
-        order = ProviderRequest(
-            model_id=attempt.model_id,
-            messages=call.sent.messages,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            timeout_s=timeout_s,
-            tools=tuple(request.tools or ()),
-            response_schema=response_schema(request),
-            parameters=request.parameters or {},
-            dialect=request.dialect,
-        )
+        tap = call.tap
         # What a stream had begun to say was produced, and is paid for; what never began
         # is unknown.
         unknown = "bound"
@@ -229,13 +180,14 @@ class Attempts:
         cause: BaseException
         started = time.perf_counter()
         try:
-            answer = await send(provider, order, tap, first_s)
+            answer = await self._ask(call, attempt)
             permit.succeed()
             return answer, None
         except TimeoutError as error:
             # A model that is still talking is not ill, however long it talks.
             (permit.succeed if tap.pieces else permit.fail)()
-            within = timeout_s if tap.pieces or first_s is None else first_s
+            longest_s, first_s = self._limits_s(call)
+            within = longest_s if tap.pieces or first_s is None else first_s
             message = f"no answer within {within:g} s"
             billing: Any = "arrived" if tap.pieces else unknown
             failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
@@ -252,6 +204,7 @@ class Attempts:
                 str(error.message),
                 billing,
                 finite(error.retry_after_s),
+                error.reply,
             )
             cause = error
         except asyncio.CancelledError as error:
@@ -261,7 +214,7 @@ class Attempts:
             cause = error
         except Exception as error:  # noqa: BLE001 - whatever a provider object does is on record
             _log.warning(
-                "provider %s broke its protocol: %s", attempt.provider_id, type(error).__name__
+                "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
             )
             _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
             permit.fail()
@@ -275,37 +228,38 @@ class Attempts:
         finally:
             attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
             attempt.first_after_ms = tap.first_after_ms
-            attempt.streamed = tap.text
+        attempt.streamed = tap.text
+        if tap.sum is not None:
+            attempt.arrived = dump(tap.sum.answer())
         return failure, cause
 
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
-        provider_id, model_id, tap = attempt.provider_id, attempt.model_id, call.tap
+        to, tap = attempt.to, call.tap
+        provider_id, model_id = to.provider_id, to.model_id
         if isinstance(result, ProviderResponse):
             if result.usage_reported:
                 return self._billing.measured(provider_id, model_id, result)
-            return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
+            return self._billing.assumed(provider_id, model_id, to.bound, "upper_bound")
         if result.billing == "nothing":
             return self._billing.nothing(model_id)
-        if result.billing == "bound":
-            return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
-        if thinks_unseen(self._config, call.request, attempt.model_id):
+        if result.billing == "bound" or thinks_unseen(self._config, to):
             # What was thought and not shown is billed like what arrived.
-            return self._billing.assumed(provider_id, model_id, attempt.bound, "upper_bound")
-        reported = tap.usage.input_tokens if tap.usage is not None else attempt.bound[0]
-        tokens = estimate(self._config, call.sent, reported, tap.size, tap.pieces, attempt.bound)
+            return self._billing.assumed(provider_id, model_id, to.bound, "upper_bound")
+        reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
+        tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)
         return self._billing.assumed(provider_id, model_id, tokens, "estimated")
 
     async def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
     ) -> PromptResponse:
         """``EXCHANGE``, settlement and the end of the in-flight row, in one transaction."""
-        request = call.request
+        request, to = call.request, attempt.to
         bill = self._bill(call, attempt, result)
         usage = bill.usage
         charging = self._in_flight.charging
         entry = exchange_entry(
-            request, call.sent, attempt, result, (usage.input_tokens, usage.output_tokens),
-            bill.metadata(charged=charging), call.identity, call.model_named,
+            call, attempt, result, (usage.input_tokens, usage.output_tokens),
+            bill.metadata(charged=charging),
         )  # fmt: skip
         hold = attempt.hold
         if hold is not None:
@@ -329,16 +283,19 @@ class Attempts:
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "model_id": entry.metadata["model_id"],
-            "provider_id": attempt.provider_id,
+            "provider_id": to.provider_id,
             "latency_ms": attempt.latency_ms,
             "timestamp": utc_now(),
             "exchange_entry_id": finished.exchange_entry_id,
             "dispatch_entry_id": attempt.dispatch_entry_id,
-            "context_hash": call.sent.context_hash,
+            "context_hash": to.sent.context_hash,
             "budget_remaining": finished.remaining,
             "cost_incurred": (usage.cost_nano or 0) / 1e9 if charging else 0.0,
             "cost_certainty": bill.certainty if charging else "",
             "cost_known": charging and usage.cost_nano is not None,
+            "fallback_from": tuple(attempt.fallback_from),
+            "attempts": call.attempts,
+            "reply": result.reply if request.body is not None else None,
         }
         if isinstance(result, Failure):
             return PromptResponse(
@@ -361,6 +318,21 @@ class Attempts:
             content_blocks=result.content_blocks or None,
             cached_input_tokens=result.cached_input_tokens or 0,
             reasoning_tokens=result.reasoning_tokens or 0,
-            wire=result.wire,
             **common,
         )
+
+
+def neutral_order(
+    request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
+) -> ProviderRequest:
+    """A request in neutral form, for a provider."""
+    return ProviderRequest(
+        model_id=model_id,
+        messages=sent.messages,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        timeout_s=timeout_s,
+        tools=tuple(request.tools or ()),
+        response_schema=response_schema(request),
+        stream=stream,
+    )

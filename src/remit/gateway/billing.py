@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from remit.gateway.budget import Amount, TokenUsage, usd_of
+from remit.gateway.call import Candidate
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -14,6 +16,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
 from remit.providers import ProviderResponse
 from remit.providers.prices import Price, PriceTable, Usage
+from remit.providers.wire.body import Body
 
 __all__ = ["IMAGE_TOKENS", "Bill", "Billing", "estimate", "input_bound"]
 
@@ -86,6 +89,31 @@ class Billing:
             (tokens_in, tokens_out),
         )
 
+    def body_bound(
+        self, body: Body, provider_id: str, model_id: str
+    ) -> tuple[Amount, tuple[int, int]]:
+        """:meth:`bound` of a body as it is on the wire."""
+        price = self._prices.find(provider_id, model_id)
+        tokens_in = len(body.raw) + _MESSAGE_OVERHEAD_TOKENS + _TOOLS_OVERHEAD_TOKENS
+        tokens_out = body.output_limit
+        if tokens_out is None and price is not None:
+            tokens_out = price.max_output_tokens
+        bounded = tokens_out is not None and _is_ordinary(body.value)
+        tokens_out = tokens_out or 0
+        return (
+            Amount(
+                tokens_in + tokens_out,
+                self._bound_nano(provider_id, price, tokens_in, tokens_out),
+                bounded,
+            ),
+            (tokens_in, tokens_out),
+        )
+
+    def largest_output(self, provider_id: str, model_id: str) -> int | None:
+        """Most output tokens that a model can make, where the table knows."""
+        price = self._prices.find(provider_id, model_id)
+        return None if price is None else price.max_output_tokens
+
     def measured(self, provider_id: str, model_id: str, answer: ProviderResponse) -> Bill:
         """The bill for what the provider reported."""
         price = self._prices.find(provider_id, model_id)
@@ -145,7 +173,7 @@ def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int
     return bound
 
 
-def estimate(config: RouterConfig, sent: Sent, told_in: int | None, text_bytes: int,
+def estimate(config: RouterConfig, sent: Sent, reported_in: int | None, text_bytes: int,
              pieces: int, bound: tuple[int, int]) -> tuple[int, int]:  # fmt: skip
     """Tokens of a stream that broke off: what was reported, else by the bytes.
 
@@ -156,17 +184,17 @@ def estimate(config: RouterConfig, sent: Sent, told_in: int | None, text_bytes: 
     tokens_in = int(sent.size / per_token) + _MESSAGE_OVERHEAD_TOKENS * len(sent.messages)
     tokens_in += IMAGE_TOKENS * sent.images
     tokens_out = max(pieces, math.ceil(text_bytes / per_token))
-    if told_in is not None:
-        tokens_in = told_in
+    if reported_in is not None:
+        tokens_in = reported_in
     return max(1, min(tokens_in, bound[0])), min(tokens_out, bound[1] or tokens_out)
 
 
-def thinks_unseen(config: RouterConfig, request: PromptRequest, model_id: str) -> bool:
+def thinks_unseen(config: RouterConfig, to: Candidate) -> bool:
     """Whether a model may have been thinking without a word of it in the stream."""
-    if any(map(model_id.startswith, config.thinking_models)):
+    if any(map(to.model_id.startswith, config.thinking_models)):
         return True
-    parameters = request.parameters or {}
-    return any(parameters.get(name) is not None for name in _THINKING)
+    asked = to.outgoing.body.value if to.outgoing is not None else {}
+    return any(asked.get(name) is not None for name in _THINKING)
 
 
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
@@ -181,10 +209,11 @@ def is_bounded(request: PromptRequest) -> bool:
     for tool in request.tools or ():
         if "input_schema" not in tool or tool.get("type") not in (None, "custom", "function"):
             return False
-    for name, ordinary in _ORDINARY.items():
-        if request.parameters and request.parameters.get(name) not in ordinary:
-            return False
     return True
+
+
+def _is_ordinary(body: Mapping[str, Any]) -> bool:
+    return all(body.get(name) in ordinary for name, ordinary in _ORDINARY.items() if name in body)
 
 
 _ORDINARY: dict[str, tuple[Any, ...]] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remit.gateway.attempts import Call
 from remit.gateway.auth import AuthProvider
 from remit.gateway.budget import BudgetScope
+from remit.gateway.call import Call
 from remit.kernel.errors import RemitError
 
 __all__ = ["authenticate", "caller_of", "path_of"]

@@ -39,7 +39,9 @@ class RouterConfig:
     Attributes:
         default_provider: who is asked when neither request nor model name says.
         default_model: the model asked when the request names none.
-        default_timeout_ms: longest attempt.
+        default_timeout_ms: longest wait for an answer to begin; of one in neutral form, to end.
+        connect_timeout_ms: longest wait for a connection.
+        idle_timeout_ms: longest wait between bytes of an answer.
         max_retries: attempts after the first, for retryable failures only.
         default_models: by provider, the model asked when only the provider is named.
         model_prefixes: model name prefix → provider, tried longest first.
@@ -56,6 +58,8 @@ class RouterConfig:
     default_provider: str = "mock"
     default_model: str = "mock-model-1"
     default_timeout_ms: int = 30_000
+    connect_timeout_ms: int = 10_000
+    idle_timeout_ms: int = 60_000
     max_retries: int = 2
     retry_base_ms: int = 100
     retry_max_ms: int = 4_000
@@ -86,6 +90,8 @@ class RouterConfig:
             default_provider=provider,
             default_model=model,
             default_timeout_ms=gateway.timeout_ms,
+            connect_timeout_ms=gateway.connect_timeout_ms,
+            idle_timeout_ms=gateway.idle_timeout_ms,
             max_retries=gateway.max_retries,
             retry_base_ms=gateway.retry_base_ms,
             retry_max_ms=gateway.retry_max_ms,

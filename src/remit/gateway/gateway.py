@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from remit.gateway.attempts import Attempts, Call
+from remit.gateway.attempts import Attempts, neutral_order
 from remit.gateway.auth import AuthProvider, Identity
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
+from remit.gateway.call import Call, Candidate
 from remit.gateway.callers import authenticate, caller_of, path_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
 from remit.gateway.naming import Names
+from remit.gateway.neutral import in_neutral_form
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import StreamTap, finite
+from remit.gateway.sending import AnyProvider, StreamTap, finite
 from remit.gateway.tenancy import SessionOwners
-from remit.gateway.validation import MAX_TOKENS, check_request, encode_sent
+from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
     ModelCapabilities,
@@ -37,7 +40,8 @@ from remit.kernel.exchange import (
 )
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
-from remit.providers import AsyncProvider, EventSink, Provider, ProviderError, StreamingProvider
+from remit.providers import EventSink, ProviderError, WireProvider
+from remit.providers.dialects import DialectError
 from remit.providers.prices import PriceTable
 
 __all__ = ["CallReport", "LLMGateway"]
@@ -45,7 +49,6 @@ __all__ = ["CallReport", "LLMGateway"]
 _log = logging.getLogger("remit.gateway")
 
 BudgetMode = Literal["enforce", "warn", "off"]
-AnyProvider = Provider | AsyncProvider | StreamingProvider
 
 # Another model may do better where this one is ill, full, locked or too small.
 _FALLS_BACK = frozenset(
@@ -69,6 +72,14 @@ class CallReport:
     started_ns: int
     first_after_ms: float | None
     attempts: int
+
+
+class _NoCandidateError(Exception):
+    """A model cannot be asked: the code, the reason and the field at fault."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.refusal = (code, message, param)
 
 
 class LLMGateway:
@@ -155,6 +166,12 @@ class LLMGateway:
         answer = capabilities(model_id) if callable(capabilities) else None
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
 
+    def speaks(self, request: PromptRequest) -> bool:
+        """Whether the provider that would get ``request`` is sent its body as it is."""
+        provider = self._providers.get(self._names.candidates(request)[0][0])
+        known = getattr(provider, "speaks", None)
+        return callable(known) and bool(known(request.body.endpoint))
+
     def input_bound(self, request: PromptRequest) -> int:
         """Most input tokens that ``request`` can be billed for, as budgets reserve them.
 
@@ -216,7 +233,7 @@ class LLMGateway:
         request: PromptRequest,
         *,
         on_text: TextSink | None = None,
-        on_event: EventSink | None = None,
+        sink: EventSink | None = None,
         identity: Identity | None = None,
         routed: Routed | None = None,
     ) -> PromptResponse:
@@ -225,7 +242,7 @@ class LLMGateway:
         Args:
             request: what to send.
             on_text: receives the answer's text as it comes.
-            on_event: receives all that a stream brings.
+            sink: receives all that a stream brings, and is waited for.
             identity: who asks, where the caller has authenticated them itself.
             routed: the decision that chose the model, where a router did.
 
@@ -235,7 +252,7 @@ class LLMGateway:
             LeaseLostError: the answer came after the call had been settled as an orphan.
         """
         started_ns = time.time_ns()
-        tap = StreamTap(on_text, on_event, request.dialect)
+        tap = StreamTap(on_text, sink)
         call = Call(request, tap, identity, routed=routed)
         try:
             response = await self._route(call)
@@ -268,9 +285,10 @@ class LLMGateway:
         if problem := check_request(request):
             return await self._reject(call, "INVALID_INPUT", problem)
         try:
-            call.sent = encode_sent(request)
+            sent = encode_sent(request)
         except InvalidInputError as error:
             return await self._reject(call, "INVALID_INPUT", error.message)
+        call.request_hash = sent.context_hash
         if problem := authenticate(call, self._auth, self._dev_mode):
             return await self._reject(call, "AUTH_ERROR", problem)
         if problem := await self._owners.problem(call.identity, request):
@@ -283,7 +301,7 @@ class LLMGateway:
             call.claim = (caller_of(call), request.idempotency_key, secrets.token_hex(8))
         response = None
         try:
-            response = await self._ask(call)
+            response = await self._ask(call, sent)
         except IdempotencyKeyUsedError as used:
             call.claimed = False
             return await self._replay(call, used.exchange_entry_id)
@@ -298,7 +316,7 @@ class LLMGateway:
         tap = call.tap
         try:
             return await router.aroute(
-                call.request, on_text=tap.on_text, on_event=tap.on_event, identity=call.identity
+                call.request, on_text=tap.on_text, sink=tap.sink, identity=call.identity
             )
         except (LedgerError, LeaseLostError):
             raise
@@ -315,79 +333,110 @@ class LLMGateway:
         identity: Identity | None = None,
     ) -> PromptResponse:
         """Refuse a request before anything is sent, on record: for routers."""
-        call = Call(request, StreamTap(None, None), identity, sent=encode_sent(request))
+        call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
         response = await self._reject(call, code, message, retry_after_s=retry_after_s)
         self._tell(call, response, time.time_ns())
         return response
 
-    async def _ask(self, call: Call) -> PromptResponse:
+    async def _ask(self, call: Call, sent: Sent) -> PromptResponse:
         """Ask each candidate in turn, each as often as retries allow."""
-        request = call.request
-        last: PromptResponse | None = None
-        refusal: tuple[str, str] = ("", "")
+        refusal: tuple[str, str, str | None] = ("", "", None)
+        to: Candidate | None = None
         retry_after_s: float | None = None
         routed = call.routed
-        named = self._names.candidates(request)[: 1 if routed else None]
+        named = self._names.candidates(call.request)[: 1 if routed else None]
         call.asked_model_id = routed.asked_model_id if routed else named[0][1]
         for provider_id, model_id in named:
-            if not self._names.may_use(
-                call.identity, call.request, call.routed, provider_id, model_id
-            ):
-                refusal = refusal if refusal[0] else (
-                    "MODEL_NOT_ALLOWED", f"this key may not use {provider_id}/{model_id}"
-                )  # fmt: skip
-                continue
-            provider = self._providers.get(provider_id)
-            if provider is None:
-                if not refusal[0]:
-                    refusal = ("PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered")
-                continue
-            call.amount, call.bound = self._billing.bound(request, call.sent, provider_id, model_id)
+            answered: PromptResponse | None = None
             try:
-                answered, refused = await self._retried(call, provider, provider_id, model_id, last)
+                to = self._candidate(call, sent, provider_id, model_id)
+                answered, barred = await self._retried(call, to)
             except BudgetRefusedError as error:
-                return last or await self._reject(
+                return call.last or await self._reject(
                     call, error.code, error.message, error.remaining, error.retry_after_s
                 )
-            last = answered or last
-            if refused:
-                refusal = ("CIRCUIT_OPEN", refused)
+            except _NoCandidateError as error:
+                refusal = refusal if refusal[0] else error.refusal
+                call.passed_over.append((model_id, error.refusal[0]))
+                continue
+            if barred:
+                refusal = ("CIRCUIT_OPEN", barred, None)
                 retry_after_s = self._breakers.seen(provider_id, model_id)[1]
             if answered is not None and (call.tap.began or answered.error_code not in _FALLS_BACK):
                 return answered
-        if last is not None:
-            return last
+            code = (answered.error_code if answered is not None else None) or "CIRCUIT_OPEN"
+            call.passed_over.append((model_id, code))
+        if call.last is not None:
+            return call.last
         # A budget that is spent is what is said, also when the way is barred besides.
-        if (refused_by := self._check(call)) is not None:
+        if to is not None and (refused_by := self._check(call, to)) is not None:
             code, message, remaining = refused_by
             return await self._reject(call, code, message, remaining)
-        return await self._reject(call, *refusal, retry_after_s=retry_after_s)
+        code, message, param = refusal
+        return await self._reject(call, code, message, retry_after_s=retry_after_s, param=param)
 
-    async def _retried(
-        self,
-        call: Call,
-        provider: AnyProvider,
-        provider_id: str,
-        model_id: str,
-        last: PromptResponse | None,
-    ) -> tuple[PromptResponse | None, str]:
+    def _candidate(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
+        """What one model would be sent, and the most that it can cost.
+
+        Raises:
+            _NoCandidateError: it cannot be asked.
+        """
+        if not self._names.may_use(call.identity, call.request, call.routed, provider_id, model_id):
+            message = f"this key may not use {provider_id}/{model_id}"
+            raise _NoCandidateError("MODEL_NOT_ALLOWED", message)
+        provider = self._providers.get(provider_id)
+        if provider is None:
+            raise _NoCandidateError(
+                "PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered"
+            )
+        request, billing = call.request, self._billing
+        try:
+            if not isinstance(provider, WireProvider):
+                if request.body is not None:
+                    request = in_neutral_form(request)
+                    sent = encode_sent(request)
+                amount, bound = billing.bound(request, sent, provider_id, model_id)
+                return Candidate(
+                    provider_id, model_id, provider, request, sent, None, amount, bound
+                )
+            timeout_s = self._config.default_timeout_ms / 1000
+            order = neutral_order(request, model_id, sent, timeout_s, stream=call.tap.wanted)
+            outgoing = provider.outgoing(
+                replace(
+                    order,
+                    body=request.body,
+                    headers=request.headers or {},
+                    largest_output=billing.largest_output(provider_id, model_id),
+                )
+            )
+        except (DialectError, ProviderError) as error:
+            raise _NoCandidateError("INVALID_INPUT", error.message, error.param) from error
+        if request.body is None:
+            amount, bound = billing.bound(request, sent, provider_id, model_id)
+        else:
+            amount, bound = billing.body_bound(outgoing.body, provider_id, model_id)
+            raw = outgoing.body.raw
+            if raw is not request.body.raw:
+                sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
+        return Candidate(provider_id, model_id, provider, request, sent, outgoing, amount, bound)
+
+    async def _retried(self, call: Call, to: Candidate) -> tuple[PromptResponse | None, str]:
         """One candidate: the last answer, if it was asked; else why it was not."""
         answered: PromptResponse | None = None
         most_retries = 0 if call.routed else self._config.max_retries
         for tried in range(1, most_retries + 2):
-            permit = await self._breakers.acquire(provider_id, model_id)
+            permit = await self._breakers.acquire(to.provider_id, to.model_id)
             if permit is None:
-                refused = f"{provider_id}/{model_id} failed repeatedly and is not asked just now"
-                return answered, refused
-            try:
-                last, failure = await self._attempts.run(
-                    call, provider, provider_id, model_id, permit, last
+                barred = (
+                    f"{to.provider_id}/{to.model_id} failed repeatedly and is not asked just now"
                 )
+                return answered, barred
+            try:
+                answered, failure = await self._attempts.run(call, to, permit)
             except BudgetRefusedError:
                 if answered is None:
                     raise
                 return answered, ""
-            answered = last
             if (
                 not isinstance(failure, ProviderError)
                 or not failure.retryable
@@ -396,11 +445,13 @@ class LLMGateway:
             ):
                 break
             await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
+            if isinstance(to.provider, WireProvider):  # it may have learnt what it must be sent
+                to = self._candidate(call, to.sent, to.provider_id, to.model_id)
         return answered, ""
 
     # -- the steps ---------------------------------------------------------------------
 
-    def _check(self, call: Call) -> tuple[str, str, int | None] | None:
+    def _check(self, call: Call, to: Candidate) -> tuple[str, str, int | None] | None:
         """Whether the budget would refuse the call just now: code, sentence, tokens left.
 
         The reservation decides, in the transaction that holds it; this is asked only where its
@@ -408,7 +459,7 @@ class LLMGateway:
         """
         if self._budgeter is None or self._mode == "off":
             return None
-        check = self._budgeter.check_path(call.path, call.amount)
+        check = self._budgeter.check_path(call.path, to.amount)
         if check.allowed or check.code == "BUDGET_BUSY" or self._mode == "warn":
             return None
         code, _, message = check.reason.partition(": ")
@@ -421,6 +472,7 @@ class LLMGateway:
         message: str,
         remaining: int | None = None,
         retry_after_s: float | None = None,
+        param: str | None = None,
     ) -> PromptResponse:
         """One ``PROMPT_REJECTED``; nothing held, nothing sent.
 
@@ -441,10 +493,12 @@ class LLMGateway:
             latency_ms=0.0,
             timestamp=utc_now(),
             exchange_entry_id=entry_id,
-            context_hash=call.sent.context_hash,
+            context_hash=call.request_hash,
             error_code=code,
             error_message=message,
+            error_param=param,
             budget_remaining=remaining,
+            fallback_from=tuple(call.passed_over),
             retry_after_s=retry_after_s,
         )
 
@@ -455,8 +509,9 @@ class LLMGateway:
                 call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
                 retry_after_s=1.0,
             )  # fmt: skip
-        entry = await asyncio.to_thread(self._ledger.read, exchange_entry_id)
-        answer, problem = recorded_answer(entry, call.request, call.sent, call.model_named)
+        answer, problem = await asyncio.to_thread(
+            recorded_answer, self._ledger, exchange_entry_id, call
+        )
         if answer is None:
             return await self._reject(call, "IDEMPOTENCY_MISMATCH", problem)
         return answer

@@ -32,12 +32,14 @@ def resolve(
         return provider_id, model_id or fallback
     if not model_id:
         return config.default_provider, config.default_model
-    head, slash, tail = model_id.partition("/")
-    if slash and tail and head in known:
-        return head, tail
     for provider, model in config.default_models.items():
         if model == model_id and provider in known:
             return provider, model_id
+    if model_id == config.default_model:
+        return config.default_provider, model_id
+    head, slash, tail = model_id.partition("/")
+    if slash and head and tail:
+        return head, tail  # to nobody else, whether or not there is such a provider
     for prefix in config.prefixes_longest_first:
         owner = config.model_prefixes[prefix]
         if model_id.startswith(prefix) and owner in known:

@@ -5,63 +5,20 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from remit.gateway.auth import Identity
-from remit.gateway.budget import Hold
-from remit.gateway.validation import MAX_ID_CHARS, Sent
+from remit.gateway.call import Attempt, Call, Failure
+from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
+from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared, content
-from remit.providers import ProviderResponse
+from remit.providers import Outgoing, ProviderResponse
 
-__all__ = ["Attempt", "Failure", "dispatch_entry", "exchange_entry", "prepare_exchange",
-           "rejection_entry", "warning_entry"]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an attempt brought no answer.
-
-    Attributes:
-        billing: ``nothing`` where the provider did not bill; ``arrived`` where a stream broke
-            off after it had begun; ``bound`` where unknown.
-        retry_after_s: when the provider wants to be asked again.
-    """
-
-    outcome: RouteOutcome
-    code: str
-    message: str
-    billing: Literal["nothing", "arrived", "bound"] = "nothing"
-    retry_after_s: float | None = None
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One attempt as far as it has come.
-
-    Attributes:
-        asked_model_id: the model that the request means, whichever answers.
-        bound: most input and output tokens.
-        first_after_ms: when the first piece of a stream came.
-        streamed: the answer's text as far as a stream brought it.
-        decision_id: of the decision that chose the model.
-    """
-
-    number: int
-    provider_id: str
-    model_id: str
-    asked_model_id: str
-    bound: tuple[int, int] = (0, 0)
-    hold: Hold | None = None
-    dispatch_entry_id: str = ""
-    retry_of: str = ""
-    latency_ms: float = 0.0
-    first_after_ms: float | None = None
-    streamed: str = ""
-    decision_id: str = ""
+__all__ = [
+    "dispatch_entry", "exchange_entry", "prepare_exchange", "rejection_entry", "warning_entry",
+]  # fmt: skip
 
 
 def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> LedgerEntry:
@@ -81,34 +38,32 @@ def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> L
 
 
 def exchange_entry(
-    request: PromptRequest,
-    sent: Sent,
+    call: Call,
     attempt: Attempt,
     result: ProviderResponse | Failure,
     usage: tuple[int, int],
     billed: Mapping[str, Any],
-    identity: Identity | None = None,
-    model_named: str | None = None,
 ) -> LedgerEntry:
     """One round trip: success and failure have the same keys, failure two more.
 
     Args:
+        call: the call it belongs to.
+        attempt: what was sent.
+        result: what came of it.
         usage: input and output tokens that are charged.
         billed: the keys that state the bill.
-        identity: who asked.
-        model_named: what the caller named: a model, a route, or nothing.
     """
-    failed = isinstance(result, Failure)
+    to = attempt.to
+    request, identity = to.request, call.identity
     if isinstance(result, Failure):
         finish, text = "error", attempt.streamed
         decision = "TIMEOUT" if result.outcome is RouteOutcome.TIMEOUT else "ERROR"
         reason = content(f"{result.code}: {result.message}")
-        outcome, model_id = str(result.outcome), attempt.model_id
+        outcome, model_id = str(result.outcome), to.model_id
     else:
         finish, text = result.finish_reason, result.content
         decision, reason, outcome = "SUCCESS", "Exchange completed", "success"
-        model_id = result.model or attempt.model_id
-    prompt = request.prompt if request.messages is None else list(sent.messages)
+        model_id = result.model or to.model_id
     metadata: dict[str, Any] = {
         "agent_id": request.agent_id or "",
         "session_id": request.session_id,
@@ -116,12 +71,12 @@ def exchange_entry(
         "tier": request.tier or "",
         "contract_id": request.contract_id,
         "framework_id": request.framework_id or "",
-        "prompt": Content(prompt, sent.encoded),
+        "prompt": "",
         "response": Content(text),
         "outcome": outcome,
         "input_tokens": usage[0],
         "output_tokens": usage[1],
-        "context_hash": Content(sent.context_hash),
+        "context_hash": Content(to.sent.context_hash),
         "dispatch_entry_id": attempt.dispatch_entry_id,
         "model_id": model_id,
         "finish_reason": finish,
@@ -140,10 +95,8 @@ def exchange_entry(
                     metadata[name] = value
     if attempt.first_after_ms is not None:
         metadata["time_to_first_token_ms"] = attempt.first_after_ms
-    if request.parameters is not None:
-        metadata["parameters"] = Content(sent_parameters(request, model_named))
     if request.provider_id is None or attempt.decision_id:
-        metadata["provider_id"] = attempt.provider_id
+        metadata["provider_id"] = to.provider_id
     if model_id != attempt.asked_model_id:
         metadata["requested_model_id"] = attempt.asked_model_id
     if attempt.decision_id:
@@ -151,14 +104,21 @@ def exchange_entry(
     if attempt.number > 1:
         metadata["attempt"] = attempt.number
         metadata["retry_of"] = attempt.retry_of
-    if request.tools:
-        metadata["tools"] = Content([dict(tool) for tool in request.tools])
-        blocks = () if failed else result.content_blocks  # type: ignore[union-attr]
-        metadata["content_blocks"] = Content(list(blocks))
+    if attempt.fallback_from:
+        metadata["fallback_from"] = [
+            {"model_id": model, "error_code": code} for model, code in attempt.fallback_from
+        ]
     if isinstance(result, ProviderResponse):
         for name in ("cached_input_tokens", "cache_write_tokens", "reasoning_tokens"):
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
+        if result.server_tool_uses:
+            metadata["server_tool_uses"] = dict(result.server_tool_uses)
+    if request.body is not None and to.outgoing is not None:
+        _add_wire(metadata, call, to.outgoing)
+        _add_answer(metadata, attempt, result)
+    else:
+        _add_neutral(metadata, attempt, result)
     return LedgerEntry(
         event_type="EXCHANGE",
         submission_id=request.contract_id,
@@ -169,18 +129,55 @@ def exchange_entry(
     )
 
 
-def sent_parameters(request: PromptRequest, model_named: str | None) -> dict[str, Any]:
-    """What was sent that the contract does not fix: enough to send it again."""
-    fields: dict[str, Any] = dict(request.parameters or {})
-    if model_named is not None:
-        fields["model"] = model_named
-    if request.dialect is not None:
-        fields["dialect"] = request.dialect
-    if request.temperature is not None:
-        fields["temperature"] = request.temperature
-    if request.max_tokens is not None:
-        fields["max_tokens"] = request.max_tokens
-    return fields
+def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
+    """What was sent, in the exact text of it."""
+    body = outgoing.body
+    cut = body.cut()
+    metadata["wire"] = body.endpoint.name
+    for name, piece in cut.pieces.items():
+        metadata[name] = (
+            Content.exact(piece) if isinstance(piece, bytes) else Content.exact_list(piece)
+        )
+    metadata["parameters"] = Content.exact(cut.parameters)
+    metadata["cut"] = cut.places
+    if body.changed:
+        metadata["changed"] = Content(body.changed)
+    if outgoing.headers:
+        metadata["headers"] = dict(outgoing.headers)
+    if call.claim is not None:
+        metadata["request_hash"] = Content(call.request_hash)
+
+
+def _add_answer(
+    metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
+) -> None:
+    """What came, in the exact text of it; as a text where it is no JSON."""
+    text = attempt.arrived
+    if not text and result.reply is not None:
+        text = result.reply.body
+    if text:
+        try:
+            load(text)
+        except JsonTextError:
+            metadata["answer"] = Content(text.decode("utf-8", "replace"))
+        else:
+            metadata["answer"] = Content.exact(text)
+
+
+def _add_neutral(
+    metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
+) -> None:
+    """What was sent in Remit's own form; the answer too, where it holds more than text."""
+    request, sent = attempt.to.request, attempt.to.sent
+    prompt = request.prompt if request.messages is None else list(sent.messages)
+    metadata["prompt"] = Content(prompt, sent.encoded)
+    if request.tools:
+        metadata["tools"] = Content([dict(tool) for tool in request.tools])
+        blocks = () if isinstance(result, Failure) else result.content_blocks
+        metadata["content_blocks"] = Content(list(blocks))
+    if isinstance(result, ProviderResponse) and result.more_than_text and result.reply is not None:
+        metadata["wire_answer"] = result.reply.endpoint
+        _add_answer(metadata, attempt, result)
 
 
 def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:

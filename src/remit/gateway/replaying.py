@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.gateway.records import sent_parameters
-from remit.gateway.validation import Sent
-from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
-from remit.ledger import Erased, LedgerEntry
+from remit.gateway.call import Call
+from remit.kernel.exchange import PromptResponse, Reply, RouteOutcome
+from remit.ledger import Erased, LedgerClient
 
 __all__ = ["recorded_answer"]
 
 
 def recorded_answer(
-    entry: LedgerEntry, request: PromptRequest, sent: Sent, model_named: str | None
+    ledger: LedgerClient, exchange_entry_id: str, call: Call
 ) -> tuple[PromptResponse | None, str]:
-    """The answer in an ``EXCHANGE``, when it is one to this request; else why it is not."""
+    """The answer in an ``EXCHANGE``, when it is one to this call; else why it is not."""
+    entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata
-    if any(isinstance(meta.get(name), Erased) for name in ("context_hash", "response")):
+    request = call.request
+    if any(isinstance(meta.get(name), Erased) for name in ("context_hash", "response", "answer")):
         return None, "the recorded answer of this idempotency key has been erased"
-    asked = sent_parameters(request, model_named) if request.parameters is not None else None
     tools = [dict(tool) for tool in request.tools or ()]
-    if (
-        meta["context_hash"] != sent.context_hash
-        or meta.get("parameters") != asked
-        or meta.get("tools", []) != tools
-    ):
+    same = meta.get("request_hash", meta["context_hash"]) == call.request_hash
+    if not same or (request.body is None and meta.get("tools", []) != tools):
         return None, "this idempotency key belongs to a call that asked something else"
+    reply = None
+    if "wire" in meta:
+        answer = ledger.exact(exchange_entry_id)["answer"]
+        assert isinstance(answer, bytes)
+        reply = Reply(meta["wire"], 200, (("content-type", "application/json"),), answer)
     blocks = meta.get("content_blocks")
     return (
         PromptResponse(
@@ -40,7 +42,7 @@ def recorded_answer(
             timestamp=entry.timestamp,
             exchange_entry_id=entry.id,
             dispatch_entry_id=meta["dispatch_entry_id"],
-            context_hash=sent.context_hash,
+            context_hash=meta["context_hash"],
             cost_incurred=0.0,
             cost_known=True,
             cost_certainty=meta.get("cost_certainty", ""),
@@ -48,6 +50,7 @@ def recorded_answer(
             content_blocks=tuple(blocks) if isinstance(blocks, list) and blocks else None,
             cached_input_tokens=meta.get("cached_input_tokens", 0),
             reasoning_tokens=meta.get("reasoning_tokens", 0),
+            reply=reply,
             replayed=True,
         ),
         "",

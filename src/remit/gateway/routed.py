@@ -25,6 +25,7 @@ class Routed:
             stream; for the rest of it the gateway's own limit holds.
         number: which try of the same it is, from 1; a first try counts as a turn.
         retry_of: the ``EXCHANGE`` of the try before it.
+        fallback_from: the models that were passed over, and the error code of each.
         on_record: called with the outcome once it is on record, also when the caller has gone away.
     """
 
@@ -34,6 +35,7 @@ class Routed:
     timeout_s: float
     number: int = 1
     retry_of: str = ""
+    fallback_from: tuple[tuple[str, str], ...] = ()
     on_record: Callable[[PromptResponse], None] | None = None
 
 
@@ -53,7 +55,7 @@ class RequestRouter(Protocol):
         request: PromptRequest,
         *,
         on_text: TextSink | None = None,
-        on_event: EventSink | None = None,
+        sink: EventSink | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
         """Choose a model and have it answer; each call goes through the gateway again."""

@@ -1,4 +1,4 @@
-"""Getting one answer out of a provider: held to a time, whatever the provider does."""
+"""Getting one answer out of a provider: held to its times, whatever the provider does."""
 
 from __future__ import annotations
 
@@ -6,39 +6,50 @@ import asyncio
 import logging
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.kernel.exchange import TextDelta, TextSink, ThinkingDelta, ToolInputDelta, ToolUseStart
+from remit.kernel.exchange import (
+    Reply,
+    TextDelta,
+    TextSink,
+    ThinkingDelta,
+    ToolInputDelta,
+    ToolUseStart,
+)
+from remit.kernel.json_text import JsonTextError, dump, load
 from remit.kernel.loops import call_in_thread
 from remit.providers import (
     AsyncProvider,
+    Dispatched,
     EventSink,
+    Outgoing,
     Provider,
     ProviderError,
+    ProviderReply,
     ProviderRequest,
     ProviderResponse,
     StreamingProvider,
-    UsageReported,
+    Timeouts,
     WireChunk,
+    WireProvider,
 )
+from remit.providers.dialects import StreamReader, read_answer
+from remit.providers.upstream import passed_on
+from remit.providers.upstream_errors import error_of_event
+from remit.providers.wire.answer import StreamSum
+from remit.providers.wire.answers import error_in, facts, stream_sum
 
-__all__ = ["Dispatched", "ProtocolBrokenError", "StreamTap", "finite", "send"]
+__all__ = ["ProtocolBrokenError", "StreamTap", "finite", "send", "send_body"]
 
 _log = logging.getLogger("remit.gateway")
+
+AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
 
 
 class ProtocolBrokenError(ProviderError):
     """The provider object gave back something that is no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatched:
-    """An event for listeners of the stream: the intent of an attempt is durable."""
-
-    dispatch_entry_id: str
 
 
 class StreamTap:
@@ -48,95 +59,115 @@ class StreamTap:
 
     Args:
         on_text: wants the answer's text.
-        on_event: wants everything.
-        dialect: that the caller speaks: pieces of another's wire are not passed on to it.
+        sink: wants everything.
     """
 
-    def __init__(
-        self, on_text: TextSink | None, on_event: EventSink | None, dialect: str | None = None
-    ) -> None:
+    def __init__(self, on_text: TextSink | None, sink: EventSink | None) -> None:
         self._on_text = self.on_text = on_text
-        self._on_event = self.on_event = on_event
-        self._dialect = dialect
+        self._sink = self.sink = sink
         self._parts: list[str] = []
+        self._pieces = self._size = 0
         self._started = 0.0
-        self.wanted = on_text is not None or on_event is not None
-        self.pieces = 0
-        self.size = 0
-        self.usage: UsageReported | None = None
+        self._reader: StreamReader | None = None
+        self.wanted = on_text is not None or sink is not None
+        self.sum: StreamSum | None = None
         self.first_after_ms: float | None = None
 
     def start(self) -> None:
         """Begin an attempt: nothing of an earlier one is kept."""
         self._started = time.perf_counter()
         self._parts.clear()
-        self.pieces = self.size = 0
-        self.usage = None
+        self._pieces = self._size = 0
+        self.sum = self._reader = None
 
-    def dispatched(self, entry_id: str) -> None:
-        """An attempt is about to be sent."""
-        if self._on_event is not None:
-            self._tell(self._on_event, Dispatched(entry_id))
+    @property
+    def pieces(self) -> int:
+        """How many pieces of content came."""
+        return self._pieces if self.sum is None else self.sum.pieces
+
+    @property
+    def size(self) -> int:
+        """Their bytes in UTF-8."""
+        return self._size if self.sum is None else self.sum.size
 
     @property
     def text(self) -> str:
         """The answer's text as far as it came."""
-        return "".join(self._parts)
+        return "".join(self._parts) if self.sum is None else self.sum.text
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Those that were reported before the end."""
+        usage = None if self.sum is None else self.sum.usage
+        return None if usage is None else usage.input_tokens
 
     @property
     def began(self) -> bool:
         """Whether anything of the answer came: from then on no other model may answer."""
         return self.first_after_ms is not None
 
-    def take_text(self, text: str) -> None:
-        """A piece from a provider that streams text alone."""
-        if text:
-            self.take(TextDelta(text))
+    async def dispatched(self, entry_id: str) -> None:
+        """An attempt is about to be sent."""
+        await self._pass(Dispatched(entry_id))
 
-    def take(self, event: Any) -> None:
-        """One event of the stream."""
-        kind = type(event)
-        if kind is TextDelta:
-            self._parts.append(event.text)
-            self._arrived(event.text)
-            if self._on_text is not None:
-                self._tell(self._on_text, event.text)
-        elif kind is ToolInputDelta:
-            self._arrived(event.partial_json)
-        elif kind is ThinkingDelta:
-            self._arrived(event.text)
-        elif kind is ToolUseStart:
-            self._arrived(event.name)
-        elif kind is UsageReported:
-            self.usage = event
-            return
-        elif (
-            kind is WireChunk
-            and self._on_event is not None
-            and not self.began
-            and event.dialect == (self._dialect or event.dialect)
-        ):
-            self._mark()  # the listener passes it on: the client has seen this answer begin
-        if self._on_event is not None:
-            self._tell(self._on_event, event)
-
-    def _arrived(self, text: str) -> None:
-        self.pieces += 1
-        self.size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        if self.first_after_ms is None:
+    async def chunk(self, chunk: WireChunk) -> None:
+        """One event of a stream as it came."""
+        if not self.began and chunk.value is not None:
             self._mark()
+        if self._on_text is not None:
+            if self._reader is None:
+                self._reader = StreamReader(chunk.endpoint)
+            for event in self._reader.feed(chunk.value):
+                if type(event) is TextDelta:
+                    self._tell_text(event.text)
+        await self._pass(chunk)
+
+    async def event(self, event: Any) -> None:
+        """One event of a stream in neutral form."""
+        kind = type(event)
+        text = ""
+        if kind is TextDelta:
+            text = event.text
+            if not text:
+                return
+            self._parts.append(text)
+        elif kind is ToolInputDelta:
+            text = event.partial_json
+        elif kind is ThinkingDelta:
+            text = event.text
+        elif kind is ToolUseStart:
+            text = event.name
+        self._pieces += 1
+        self._size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        if not self.began:
+            self._mark()
+        if kind is TextDelta and self._on_text is not None:
+            self._tell_text(text)
+        await self._pass(event)
 
     def _mark(self) -> None:
         self.first_after_ms = round((time.perf_counter() - self._started) * 1000, 3)
 
-    def _tell(self, listener: Any, what: Any) -> None:
+    def _tell_text(self, text: str) -> None:
         try:
-            listener(what)
+            if self._on_text is not None:
+                self._on_text(text)
         except Exception as error:  # noqa: BLE001 - a listener must not change the record
-            self._on_text = self._on_event = None
-            _log.warning(
-                "the listener of a stream raised %s; it is not called again", type(error).__name__
-            )
+            self._fell_silent(error)
+
+    async def _pass(self, event: Any) -> None:
+        if self._sink is None:
+            return
+        try:
+            await self._sink(event)
+        except Exception as error:  # noqa: BLE001 - a listener must not change the record
+            self._fell_silent(error)
+
+    def _fell_silent(self, error: Exception) -> None:
+        self._on_text = self._sink = None
+        _log.warning(
+            "the listener of a stream raised %s; it is not called again", type(error).__name__
+        )
 
 
 def finite(seconds: Any) -> float | None:
@@ -146,13 +177,126 @@ def finite(seconds: Any) -> float | None:
     return None
 
 
-async def send(
-    provider: Provider | AsyncProvider | StreamingProvider,
-    request: ProviderRequest,
+# -- on the wire ---------------------------------------------------------------------------
+
+
+async def send_body(
+    provider: WireProvider,
+    outgoing: Outgoing,
     tap: StreamTap,
-    first_s: float | None = None,
+    timeouts: Timeouts,
+    *,
+    neutral: bool,
 ) -> ProviderResponse:
-    """The provider's answer within ``request.timeout_s``.
+    """Send a body and read the answer along as it passes.
+
+    Args:
+        provider: who is asked.
+        outgoing: what.
+        tap: listens to the stream.
+        timeouts: for each stage; a stream that goes on is not cut.
+        neutral: whether the answer is wanted in neutral form, blocks and all.
+
+    Raises:
+        TimeoutError: nothing came in time.
+        ProviderError: the provider said so, or broke its protocol.
+    """
+    tap.start()
+    reply: ProviderReply = await provider.send(outgoing, timeouts)
+    try:
+        if outgoing.stream and "event-stream" in reply.content_type:
+            return await _streamed(outgoing, reply, tap, neutral)
+        raw = await reply.read()
+    finally:
+        await reply.aclose()
+    return _whole(outgoing, reply, raw, neutral)
+
+
+async def _streamed(
+    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, neutral: bool
+) -> ProviderResponse:
+    endpoint = outgoing.body.endpoint.name
+    tap.sum = total = stream_sum(endpoint)
+    async for event in reply.events():
+        value = total.add(event.name, event.data)
+        error = error_of_event(value) if value is not None else None
+        last = error is not None or total.is_last()
+        asked = (
+            outgoing.asks_usage
+            and type(value) is dict
+            and value.get("choices") == []
+            and value.get("usage") is not None
+        )
+        await tap.chunk(WireChunk(endpoint, event.raw, event.name, value, last, asked))
+        if error is not None:
+            raise error
+        if last:
+            break
+    if not total.ended:
+        raise ProviderError(
+            "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
+        )
+    value = total.answer()
+    raw = dump(value)
+    return _answer(outgoing, reply, value, raw, neutral)
+
+
+def _whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -> ProviderResponse:
+    endpoint = outgoing.body.endpoint.name
+    try:
+        value = load(raw)
+    except JsonTextError:
+        value = None
+    if value is not None and (error := error_of_event(value)) is not None:
+        error.reply = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
+        raise error
+    if neutral and (value is None or error_in(endpoint, value)):
+        kind = reply.content_type or "no content type"
+        raise ProviderError(
+            "PROVIDER_ERROR",
+            f"the answer is none of this API ({kind}, {len(raw)} bytes); is the base URL right?",
+            maybe_billed=True,
+        )
+    # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
+    return _answer(outgoing, reply, value, raw, neutral)
+
+
+def _answer(
+    outgoing: Outgoing, reply: ProviderReply, value: Any, raw: bytes, neutral: bool
+) -> ProviderResponse:
+    endpoint = outgoing.body.endpoint.name
+    came = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
+    found = facts(endpoint, value)
+    usage = found.usage
+    blocks: tuple[dict[str, Any], ...] = ()
+    if neutral:
+        blocks = read_answer(endpoint, value).content_blocks
+    return ProviderResponse(
+        content=found.text,
+        model=found.model[:MAX_ID_CHARS],
+        input_tokens=usage.input_tokens if usage else 0,
+        output_tokens=usage.output_tokens if usage else 0,
+        finish_reason=found.finish_reason,
+        request_id=found.request_id,
+        content_blocks=blocks,
+        cached_input_tokens=(usage.cached_input_tokens or None) if usage else None,
+        reasoning_tokens=(usage.reasoning_tokens or None) if usage else None,
+        usage_reported=usage is not None,
+        cache_write_tokens=(usage.cache_write_tokens or None) if usage else None,
+        cache_write_short_tokens=(usage.cache_write_short_tokens or None) if usage else None,
+        server_tool_uses=usage.server_tool_uses if usage else {},
+        reply=came,
+        more_than_text=found.more_than_text,
+    )
+
+
+# -- in neutral form -----------------------------------------------------------------------
+
+
+async def send(
+    provider: AnyProvider, request: ProviderRequest, tap: StreamTap, first_s: float | None = None
+) -> ProviderResponse:
+    """The answer of a provider in neutral form within ``request.timeout_s``.
 
     A provider that only blocks gets a thread. One that does not answer in time is cancelled
     and not waited for.
@@ -171,31 +315,58 @@ async def send(
     # By their methods: looking a protocol up by isinstance costs more than the call itself.
     stream = getattr(provider, "astream", None)
     streams_text = hasattr(provider, "asend")
+    pieces = _Pieces()
     if stream is not None:
-        task = asyncio.ensure_future(_whole_stream(stream, request, tap))
+        listener: Any = pieces.put if tap.wanted else None
+        task = asyncio.ensure_future(_guarded(stream(request, listener)))
     elif streams_text:
-        task = asyncio.ensure_future(_guarded(provider, request, tap))
+        listener = pieces.put_text if tap.wanted else None
+        task = asyncio.ensure_future(_guarded(provider.asend(request, on_text=listener)))  # type: ignore[union-attr]
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
+    task.add_done_callback(pieces.end)
     try:
-        done, left_s = set[Any](), request.timeout_s
-        if first_s is not None:
-            done, _ = await asyncio.wait({task}, timeout=first_s)
-            left_s = max(0.0, left_s - first_s) if tap.pieces else 0.0
-        if not done and left_s:
-            done, _ = await asyncio.wait({task}, timeout=left_s)
-    except asyncio.CancelledError:
+        async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
+            async for piece in pieces:
+                if first_s is not None:
+                    limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
+                    first_s = None
+                await tap.event(piece)
+            await asyncio.wait({task})
+    except BaseException:
         _abandon(task)
         raise
-    if not done:
-        _abandon(task)
-        raise TimeoutError
     if task.cancelled():
         raise ProtocolBrokenError("SERVER_ERROR", "the provider cancelled itself", True)
     response = _checked(task.result())
     if tap.wanted and stream is None and not streams_text:
-        tap.take_text(response.content)
+        await tap.event(TextDelta(response.content))
     return response
+
+
+class _Pieces:
+    """What a provider's callback brings, on its way to the tap."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    def put(self, event: Any) -> None:
+        self._queue.put_nowait(event)
+
+    def put_text(self, text: str) -> None:
+        self._queue.put_nowait(TextDelta(text))
+
+    def end(self, _: object) -> None:
+        self._queue.put_nowait(self)
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> Any:
+        event = await self._queue.get()
+        if event is self:
+            raise StopAsyncIteration
+        return event
 
 
 def _checked(answer: Any) -> ProviderResponse:
@@ -226,9 +397,9 @@ def _is_answer(answer: Any) -> bool:
     )
 
 
-async def _whole_stream(stream: Any, request: ProviderRequest, tap: StreamTap) -> Any:
+async def _guarded(answer: Any) -> Any:
     try:
-        return await stream(request, tap.take if tap.wanted else None)
+        return await answer
     except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
         raise RuntimeError(type(error).__name__) from error
     except asyncio.CancelledError as error:
@@ -238,13 +409,6 @@ async def _whole_stream(stream: Any, request: ProviderRequest, tap: StreamTap) -
         raise ProtocolBrokenError(
             "SERVER_ERROR", "the provider cancelled itself", True, maybe_billed=True
         ) from error
-
-
-async def _guarded(provider: Any, request: ProviderRequest, tap: StreamTap) -> Any:
-    try:
-        return await provider.asend(request, on_text=tap.take_text if tap.wanted else None)
-    except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
-        raise RuntimeError(type(error).__name__) from error
 
 
 async def _in_thread(provider: Any, request: ProviderRequest) -> Any:

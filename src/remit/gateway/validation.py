@@ -39,9 +39,9 @@ class Sent:
     """What goes out, encoded once for hashing, bounding and recording.
 
     Attributes:
-        messages: the conversation in neutral form.
+        messages: the conversation in neutral form; empty where a body is sent.
         encoded: JCS bytes: of the prompt, or of each message.
-        context_hash: SHA-256 of the prompt's UTF-8, or of the messages' JCS.
+        context_hash: SHA-256 of the prompt's UTF-8, of the messages' JCS, or of the body.
         size: bytes of what is sent, tool definitions and schema included, without the data of
             images: these are bounded by their number.
         images: how many there are.
@@ -59,7 +59,9 @@ class Sent:
 
 def check_request(request: PromptRequest) -> str:
     """The first thing wrong with ``request``, quoting no content; else ``""``."""
-    if request.messages is not None:
+    if request.body is not None:
+        pass  # it was checked as it was read; the rest of it is the provider's to judge
+    elif request.messages is not None:
         if problem := check_messages(request.messages):
             return problem
     elif not isinstance(request.prompt, str) or not request.prompt.strip():
@@ -99,13 +101,12 @@ def encode_sent(request: PromptRequest) -> Sent:
     Raises:
         InvalidInputError: it has no canonical form (a lone surrogate, NaN, …).
     """
+    if request.body is not None:
+        raw = request.body.raw
+        return Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
     extra = 0
-    if request.tools or request.structured_output or request.parameters:
-        extras = [
-            list(request.tools or ()),
-            response_schema(request),
-            dict(request.parameters or {}),
-        ]
+    if request.tools or request.structured_output:
+        extras = [list(request.tools or ()), response_schema(request)]
         extra = len(canonical_json(extras))
     if request.messages is None:
         encoded = canonical_json(request.prompt)

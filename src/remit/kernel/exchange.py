@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -105,10 +106,9 @@ class PromptRequest:
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
         auth_token: who asks; never recorded, never shown by ``repr``.
         subject_id: the person that the content speaks of; kept beside it for erasure.
-        parameters: fields of the call that nothing above names, as ``dialect`` spells them. They
-            are sent as they are to a provider of that dialect, translated to another's, and
-            recorded.
-        dialect: ``openai`` or ``anthropic``.
+        body: a request body as it is on the wire, a :class:`remit.providers.wire.Body`: then it is
+            what is sent, and nothing above says anything of the content.
+        headers: of the client's, to be passed on.
         idempotency_key: a call that succeeded under the same key is answered from the record.
     """
 
@@ -135,8 +135,8 @@ class PromptRequest:
     auth_token: str | None = None
     subject_id: str | None = None
     messages: Sequence[Message] | None = None
-    parameters: Mapping[str, Any] | None = None
-    dialect: str | None = None
+    body: Any = None
+    headers: Mapping[str, str] | None = None
     idempotency_key: str | None = None
 
     def __repr__(self) -> str:
@@ -156,6 +156,23 @@ class RouteOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """What a provider answered, as it came.
+
+    Attributes:
+        endpoint: in which endpoint's form it is, as ``openai.chat``.
+        status: of HTTP.
+        headers: those that are passed on, lower case.
+        body: the bytes; of a stream the answer as it adds up.
+    """
+
+    endpoint: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class PromptResponse:
     """The outcome of one :class:`PromptRequest` (SPEC 4.1).
 
@@ -165,6 +182,8 @@ class PromptResponse:
         latency_ms: from dispatch to answer of the last attempt, in milliseconds.
         output_valid: whether the output satisfied ``output_schema``; ``None`` without one.
         context_hash: SHA-256 (64 hex) of what was sent.
+        attempts: how often the request was sent.
+        error_param: the field of the request that is at fault, where one is.
         cost_incurred: US dollars; 0.0 where no price is known (``cost_certainty`` says which).
         budget_remaining: tokens left on the narrowest limit; ``None`` without one.
         finish_reason: the provider's, in neutral words: ``stop``, ``length``, ``tool_use``.
@@ -173,7 +192,8 @@ class PromptResponse:
             budgets.
         cost_known: whether ``cost_incurred`` is what a price says.
         retry_after_s: when a refused call may be tried again, in seconds.
-        wire: the provider's answer as it came, and its dialect.
+        reply: the provider's answer as it came, where the call was made with a body.
+        fallback_from: the models that were passed over, and the error code of each.
         replayed: the answer was read from the record; nothing was sent or charged.
         decision_entry_id: the entry of the decision that chose the model; empty when none did.
     """
@@ -202,9 +222,17 @@ class PromptResponse:
     retry_after_s: float | None = None
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
-    wire: tuple[str, bytes] | None = field(default=None, repr=False)
+    reply: Reply | None = field(default=None, repr=False)
+    fallback_from: tuple[tuple[str, str], ...] = ()
+    error_param: str | None = None
+    attempts: int = 0
     replayed: bool = False
     decision_entry_id: str = ""
+
+    @property
+    def created(self) -> int:
+        """``timestamp`` in whole seconds since 1970."""
+        return int(datetime.fromisoformat(self.timestamp).timestamp())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,43 @@
 """Those who run the models: adapters behind one protocol (SPEC 4.5)."""
 
-from remit.providers.anthropic import AnthropicProvider
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
-from remit.providers.openai import OpenAIProvider
 from remit.providers.protocol import (
     CODES,
     AsyncProvider,
+    Dispatched,
     EventSink,
+    NeutralSink,
+    Outgoing,
     Provider,
     ProviderError,
+    ProviderReply,
     ProviderRequest,
     ProviderResponse,
     StreamingProvider,
-    UsageReported,
     WireChunk,
+    WireProvider,
 )
+from remit.providers.upstream import UpstreamProvider
+from remit.providers.upstream_http import Timeouts
 
 __all__ = [
     "CODES",
-    "AnthropicProvider",
     "AsyncProvider",
+    "Dispatched",
     "EventSink",
     "LocalProvider",
     "MockProvider",
-    "OpenAIProvider",
+    "NeutralSink",
+    "Outgoing",
     "Provider",
     "ProviderError",
+    "ProviderReply",
     "ProviderRequest",
     "ProviderResponse",
     "StreamingProvider",
-    "UsageReported",
+    "Timeouts",
+    "UpstreamProvider",
     "WireChunk",
+    "WireProvider",
 ]

@@ -7,27 +7,34 @@ import atexit
 import os
 import secrets
 import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.exchange import ModelCapabilities, TextSink
+from remit.kernel.exchange import ModelCapabilities
+from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import LocalModelSettings
-from remit.providers._wire import texts_of, well_formed
-from remit.providers.openai import StreamedChat, chat_body, chat_response
-from remit.providers.protocol import (
-    EventSink,
-    ProviderError,
-    ProviderRequest,
-    ProviderResponse,
-)
+from remit.providers.outgoing import WireDialect
+from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
+from remit.providers.sse import SseEvent
+from remit.providers.upstream_http import Timeouts
+from remit.providers.wire.answers import stream_sum
+from remit.providers.wire.endpoint import CHAT, Endpoint
 
 __all__ = ["LocalProvider"]
 
 _LONGEST_STEP_S = 60.0  # reading a full context window, the one thing that cannot be stopped
 
+_CANNOT = {
+    "logprobs": "log probabilities",
+    "top_logprobs": "log probabilities",
+    "audio": "audio",
+    "web_search_options": "web search",
+}
 
-class LocalProvider:
+
+class LocalProvider(WireDialect):
     """Runs one GGUF file. The model is loaded at the first call; calls are taken in turn.
 
     Args:
@@ -35,6 +42,8 @@ class LocalProvider:
         model_id: the name it answers to.
         settings: context window, threads, sampling.
     """
+
+    home = CHAT
 
     def __init__(self, path: Path, model_id: str, settings: LocalModelSettings) -> None:
         self._path = path
@@ -53,6 +62,10 @@ class LocalProvider:
         """Structured output always; tools as the model's template allows."""
         return ModelCapabilities(self._settings.native_tools, structured_output=True)
 
+    def speaks(self, endpoint: Endpoint) -> bool:
+        """Chat Completions alone."""
+        return endpoint is CHAT
+
     async def aclose(self) -> None:
         """Free the model, once no call is using it."""
         await call_in_thread("remit-local-close", self._end)
@@ -65,47 +78,59 @@ class LocalProvider:
             self._turn.release()
         self._ending = False
 
-    async def astream(
-        self, request: ProviderRequest, on_event: EventSink | None
-    ) -> ProviderResponse:
-        """See :class:`~remit.providers.StreamingProvider`."""
+    def outgoing(self, request: ProviderRequest) -> Outgoing:
+        """What the model would be given.
+
+        Raises:
+            ProviderError: it cannot do what is asked, or is another model.
+        """
         if request.model_id != self._model_id:
             raise ProviderError(
                 "INVALID_REQUEST",
                 f"the local provider runs {self._model_id!r}, not {request.model_id!r}",
+                param="model",
             )
-        loop = asyncio.get_running_loop()
-        stop = threading.Event()
-
-        def deliver(event: Any) -> None:
-            if on_event is not None:
-                loop.call_soon_threadsafe(on_event, event)
-
-        try:
-            return await call_in_thread(
-                "remit-local-model", lambda: self._run(request, deliver, stop)
+        outgoing = super().outgoing(request)
+        body = outgoing.body.value
+        for name, what in _CANNOT.items():
+            if body.get(name):
+                raise ProviderError(
+                    "INVALID_REQUEST", f"{name}: the local model gives no {what}", param=name
+                )
+        if (body.get("n") or 1) != 1:
+            raise ProviderError("INVALID_REQUEST", "n: the local model gives one answer", param="n")
+        choice = body.get("tool_choice")
+        if not self._settings.native_tools and choice not in (None, "auto", "none"):
+            raise ProviderError(
+                "INVALID_REQUEST",
+                "tool_choice: this model's template has no tools, so none can be required of it",
+                param="tool_choice",
             )
-        finally:
-            stop.set()
+        return outgoing
 
-    async def asend(
-        self, request: ProviderRequest, *, on_text: TextSink | None = None
-    ) -> ProviderResponse:
-        """See :class:`~remit.providers.AsyncProvider`."""
-        return await self.astream(request, texts_of(on_text))
-
-    def _run(
-        self, request: ProviderRequest, deliver: EventSink, stop: threading.Event
-    ) -> ProviderResponse:
-        body = chat_body(request)
-        body |= {
-            "stream": True,  # also without a listener: only a stream can be stopped
+    async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> _LocalReply:
+        """Begin to answer; waits for the first piece."""
+        reply = _LocalReply(outgoing.stream)
+        body = {
+            **outgoing.body.value,
+            "stream": True,  # also where the answer is wanted whole: only a stream can be stopped
             "stream_options": {"include_usage": True},
             "cache_prompt": True,
         }
-        if request.response_schema is None:
-            body["repeat_penalty"] = self._settings.repeat_penalty
-        collected = StreamedChat(deliver)
+        if "response_format" not in body:
+            body.setdefault("repeat_penalty", self._settings.repeat_penalty)
+        reply.begin(lambda deliver: self._run(body, deliver, reply.stop))
+        try:
+            async with asyncio.timeout(timeouts.first_byte_s):
+                await reply.begun()
+        except BaseException:
+            await reply.aclose()
+            raise
+        return reply
+
+    def _run(
+        self, body: dict[str, Any], deliver: Callable[[Any], None], stop: threading.Event
+    ) -> None:
         failure: list[BaseException] = []
 
         def take(chunk: Any) -> bool:
@@ -114,13 +139,15 @@ class LocalProvider:
                     if isinstance(part, dict) and "error" in part:
                         raise _refusal(part["error"])
                     if isinstance(part, dict):
-                        collected.add(part)
+                        deliver({**part, "model": self._model_id})
             except BaseException as error:  # noqa: BLE001 - must not cross into C++
                 failure.append(error)
                 return True
             return stop.is_set() or self._ending
 
-        with self._turn, well_formed():
+        with self._turn:
+            if stop.is_set():
+                return
             try:
                 result = self._load().handle_chat_completions(body, take)
             except (ValueError, RuntimeError) as error:
@@ -131,7 +158,6 @@ class LocalProvider:
                 raise _refusal(result["error"])
             if failure:
                 raise failure[0]
-            return chat_response({**collected.body(), "model": self._model_id})
 
     def _load(self) -> Any:
         if self._server is not None:
@@ -159,6 +185,68 @@ class LocalProvider:
                 "SERVER_ERROR", f"the local model {self._path} cannot be loaded: {error}"
             ) from error
         return self._server
+
+
+class _LocalReply:
+    """What the model says, as a server of the same API would send it."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, streamed: bool) -> None:
+        self.content_type = "text/event-stream" if streamed else "application/json"
+        self.stop = threading.Event()
+        self._chunks: asyncio.Queue[Any] = asyncio.Queue()
+        self._first: Any = None
+        self._task: asyncio.Future[None] | None = None
+
+    def begin(self, run: Callable[[Callable[[Any], None]], None]) -> None:
+        """Have ``run`` deliver chunks from a thread of its own."""
+        loop = asyncio.get_running_loop()
+
+        def deliver(chunk: Any) -> None:
+            loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
+
+        self._task = asyncio.ensure_future(
+            call_in_thread("remit-local-model", lambda: run(deliver))
+        )
+        self._task.add_done_callback(lambda _: self._chunks.put_nowait(None))
+
+    async def begun(self) -> None:
+        """Wait for the first chunk; raises what the model raised before one came."""
+        self._first = await self._chunks.get()
+        if self._first is None:
+            self._raise()
+
+    def _raise(self) -> None:
+        assert self._task is not None
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            raise error
+
+    async def _each(self) -> AsyncIterator[Any]:
+        chunk = self._first
+        while chunk is not None:
+            yield chunk
+            chunk = await self._chunks.get()
+        self._raise()
+
+    async def events(self) -> AsyncIterator[SseEvent]:
+        """As a stream."""
+        async for chunk in self._each():
+            data = dump(chunk)
+            yield SseEvent(b"data: %s\n\n" % data, "", data)
+        yield SseEvent(b"data: [DONE]\n\n", "", b"[DONE]")
+
+    async def read(self) -> bytes:
+        """In one piece."""
+        total = stream_sum(CHAT.name)
+        async for chunk in self._each():
+            total.add("", dump(chunk))
+        return dump(total.answer())
+
+    async def aclose(self) -> None:
+        """Stop the model, where it still speaks."""
+        self.stop.set()
 
 
 def _refusal(detail: Any) -> ProviderError:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import Message, StreamEvent, TextSink
+from remit.kernel.exchange import Message, Reply, StreamEvent, TextSink
+from remit.providers.wire.body import Body
+
+if TYPE_CHECKING:
+    from remit.providers.sse import SseEvent
+    from remit.providers.upstream_http import Timeouts
 
 __all__ = [
     "AsyncProvider",
+    "Dispatched",
     "EventSink",
+    "NeutralSink",
+    "Outgoing",
     "Provider",
     "ProviderError",
+    "ProviderReply",
     "ProviderRequest",
     "ProviderResponse",
     "StreamingProvider",
-    "UsageReported",
     "WireChunk",
+    "WireProvider",
 ]
 
 CODES = (
@@ -35,14 +44,17 @@ CODES = (
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One call in neutral form (messages as in :mod:`remit.kernel.exchange`).
+    """One call: in neutral form (messages as in :mod:`remit.kernel.exchange`), or as a body.
 
     Attributes:
         max_tokens: ``None`` leaves the end to the model.
         temperature: ``None`` sends none.
         response_schema: a JSON Schema to hold the output to.
         timeout_s: how long the gateway will wait, in seconds.
-        parameters: further fields, as ``dialect`` (``openai`` or ``anthropic``) spells them.
+        stream: whether the answer is wanted in pieces.
+        body: what a client sent, as it is on the wire; then nothing of the neutral form counts.
+        headers: of the client's, which the provider may pass on.
+        largest_output: most output tokens that the model can make, where that is known.
     """
 
     model_id: str
@@ -52,26 +64,31 @@ class ProviderRequest:
     timeout_s: float
     tools: tuple[Mapping[str, Any], ...] = ()
     response_schema: Mapping[str, Any] | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    dialect: str | None = None
+    stream: bool = False
+    body: Body | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    largest_output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderResponse:
-    """One answer in neutral form.
+    """One answer in neutral form, and as it came.
 
     Attributes:
         model: the model that answered, as the provider names it.
         finish_reason: ``stop``, ``length``, ``tool_use`` or ``content_filter``.
         cached: the provider answered from a cache of its own.
-        content_blocks: text and tool_use blocks, when the provider sends blocks.
+        content_blocks: text and tool_use blocks, when the provider sends blocks. Not made of
+            answers to a body.
         cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when reported.
         cache_write_tokens: part of ``input_tokens`` written to one, when reported;
             ``cache_write_short_tokens`` of them to be kept for the usual short time.
         reasoning_tokens: part of ``output_tokens`` that was thinking, when reported.
         usage_reported: ``False`` when the provider reported no token counts: then the call is
             charged at its upper bound.
-        wire: the answer as it came, after the dialect it is in.
+        server_tool_uses: how often each tool ran that the provider runs.
+        reply: the answer as it came, or as its stream adds up.
+        more_than_text: whether ``content`` leaves out any of it.
     """
 
     content: str
@@ -87,7 +104,16 @@ class ProviderResponse:
     usage_reported: bool = True
     cache_write_tokens: int | None = None
     cache_write_short_tokens: int | None = None
-    wire: tuple[str, bytes] | None = field(default=None, repr=False)
+    server_tool_uses: Mapping[str, int] = field(default_factory=dict)
+    reply: Reply | None = field(default=None, repr=False)
+    more_than_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """An event for listeners of the stream: the intent of an attempt is durable."""
+
+    dispatch_entry_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +121,75 @@ class WireChunk:
     """One event of a provider's stream as it came.
 
     Attributes:
-        dialect: ``openai`` or ``anthropic``.
+        endpoint: in whose form it is, as ``openai.chat``.
+        raw: its exact bytes, with the line ends.
         name: the event's name; empty where the dialect has none.
-        data: its data, JSON.
-        value: the same, read.
+        value: its data, read; ``None`` where it has none, or none that is JSON.
+        is_last: whether the answer is complete with it.
+        is_asked: whether it answers only what Remit asked for, and the client did not.
     """
 
-    dialect: str
+    endpoint: str
+    raw: bytes
     name: str
-    data: bytes
-    value: Mapping[str, Any]
+    value: Any
+    is_last: bool = False
+    is_asked: bool = False
+
+
+EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[None]]
+"""Receives what a stream brings; the provider is not read on until it returns."""
+
+NeutralSink = Callable[[StreamEvent], None]
+"""Receives what the stream of a provider in neutral form brings."""
 
 
 @dataclass(frozen=True, slots=True)
-class UsageReported:
-    """Token counts that came before the stream's end; ``None`` where none was reported."""
+class Outgoing:
+    """A call as it goes out.
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    Attributes:
+        body: what is sent, in the form of an endpoint of the provider's.
+        headers: beside the provider's own.
+        stream: whether the answer is asked for as a stream.
+        asks_usage: whether Remit asked for the stream's usage, and the client did not.
+    """
+
+    body: Body
+    headers: Mapping[str, str]
+    stream: bool
+    asks_usage: bool = False
 
 
-EventSink = Callable[[StreamEvent | WireChunk | UsageReported], None]
-"""Receives what a stream brings, as it comes: each chunk as it came first, then what it says."""
+class ProviderReply(Protocol):
+    """An answer as it comes: a :class:`~remit.providers.upstream_http.UpstreamReply`, or alike."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """Without parameters, lower case."""
+        ...
+
+    async def read(self) -> bytes:
+        """All of it; raises :class:`ProviderError`."""
+        ...
+
+    def events(self) -> AsyncIterator[SseEvent]:
+        """The events of a stream; raises :class:`ProviderError`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the connection; what was not read is given up."""
+        ...
 
 
 class ProviderError(RemitError):
@@ -130,6 +203,7 @@ class ProviderError(RemitError):
         maybe_billed: the request reached the provider and its usage was not reported.
         status: the HTTP status it answered with, where it answered with one.
         param: the request's field that it refused, as the provider names it.
+        reply: the answer as it came, where there was one.
     """
 
     def __init__(
@@ -142,6 +216,7 @@ class ProviderError(RemitError):
         maybe_billed: bool = False,
         status: int | None = None,
         param: str | None = None,
+        reply: Reply | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -150,6 +225,7 @@ class ProviderError(RemitError):
         self.maybe_billed = maybe_billed
         self.status = status
         self.param = param
+        self.reply = reply
 
     @property
     def speaks_of_health(self) -> bool:
@@ -159,6 +235,27 @@ class ProviderError(RemitError):
         in the best of health does.
         """
         return self.code in ("TIMEOUT", "SERVER_ERROR")
+
+
+@runtime_checkable
+class WireProvider(Protocol):
+    """A provider that is spoken to in a dialect: bodies go out, answers come back as they are."""
+
+    def outgoing(self, request: ProviderRequest) -> Outgoing:
+        """What would be sent.
+
+        Raises:
+            ProviderError: the request asks for what this provider cannot be asked.
+        """
+        ...
+
+    async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
+        """Send it; returns when the answer begins.
+
+        Raises:
+            ProviderError: there is no answer, or it is a refusal.
+        """
+        ...
 
 
 class Provider(Protocol):
@@ -185,7 +282,7 @@ class StreamingProvider(Protocol):
     """A provider that passes on all of a stream, ends at once when cancelled, and keeps time."""
 
     async def astream(
-        self, request: ProviderRequest, on_event: EventSink | None
+        self, request: ProviderRequest, on_event: NeutralSink | None
     ) -> ProviderResponse:
         """Answer one request; with ``on_event``, streaming. Raises :class:`ProviderError`."""
         ...

@@ -12,7 +12,7 @@ import contextlib
 import io
 import weakref
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -91,6 +91,7 @@ class HttpUpstream:
         self._headers = every
         self._base_url = str(url)
         self.secrets = _secrets(every)
+        self._hidden = tuple(secret.encode() for secret in self.secrets)
         # The environment's proxy is looked up once: the client would do it for each call.
         self._proxy = _proxy_for(url)
         self._url = lru_cache(128)(lambda path: URL(f"{self._base_url}{path}"))
@@ -165,7 +166,7 @@ class HttpUpstream:
             protocol.read_timeout = timeouts.idle_s
             if not protocol._reading_paused:  # else it is us who are slow
                 protocol.start_timeout()
-        return UpstreamReply(response, timeouts.idle_s)
+        return UpstreamReply(response, timeouts.idle_s, self._hidden)
 
     async def _request(
         self, session: aiohttp.ClientSession, request: _Request
@@ -245,6 +246,7 @@ class UpstreamReply:
 
     __slots__ = (
         "_failure",
+        "_hidden",
         "_idle_s",
         "_inflate",
         "_response",
@@ -253,8 +255,11 @@ class UpstreamReply:
         "status",
     )
 
-    def __init__(self, response: aiohttp.ClientResponse, idle_s: float) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, idle_s: float, hidden: Sequence[bytes] = ()
+    ) -> None:
         self._response = response
+        self._hidden = hidden
         self._idle_s = idle_s
         self.status: int = response.status
         self.headers: CIMultiDictProxy[str] = response.headers
@@ -295,7 +300,14 @@ class UpstreamReply:
                 said = f"the answer is longer than {most} bytes"
                 raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return self._without_secrets(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _without_secrets(self, data: bytes) -> bytes:
+        """``data`` without the credentials, should the server send them back."""
+        for secret in self._hidden:
+            if secret in data:
+                data = data.replace(secret, b"[key]")
+        return data
 
     async def events(self) -> AsyncIterator[SseEvent]:
         """The events of an event stream as they come.
@@ -323,6 +335,10 @@ class UpstreamReply:
                 if not part:
                     break
                 for event in parser.feed(part):
+                    for secret in self._hidden:
+                        if secret in event.raw:
+                            event.raw = self._without_secrets(event.raw)
+                            event.data = self._without_secrets(event.data)
                     yield event
             if (rest := parser.end()) is not None:
                 yield rest

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.gateway import CircuitState, Dispatched, Routed
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
-from remit.providers import EventSink, UsageReported, WireChunk
+from remit.providers import EventSink
 from remit.routing.candidate import Candidate
 from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
 from remit.routing.options import RouteOptions
@@ -39,34 +39,25 @@ class Listeners:
 
     Args:
         on_text: wants the answer's text.
-        on_event: wants everything.
-        dialect: that the caller speaks: pieces of another's wire are not passed on to it.
+        sink: wants everything.
     """
 
-    def __init__(
-        self,
-        on_text: TextSink | None = None,
-        on_event: EventSink | None = None,
-        dialect: str | None = None,
-    ) -> None:
+    def __init__(self, on_text: TextSink | None = None, sink: EventSink | None = None) -> None:
         self.began = False
-        self._dialect = dialect
-        self.on_text = self._noting(on_text)
-        self.on_event = self._noting(on_event)
+        self._on_text, self._sink = on_text, sink
+        self.on_text = None if on_text is None else self._text
+        self.sink = None if sink is None else self._event
 
-    def _noting(self, listener: Callable[[Any], None] | None) -> Callable[[Any], None] | None:
-        if listener is None:
-            return None
+    def _text(self, text: str) -> None:
+        self.began = True
+        assert self._on_text is not None
+        self._on_text(text)
 
-        def listen(what: Any) -> None:
-            silent = isinstance(what, (Dispatched, UsageReported))
-            if isinstance(what, WireChunk):
-                silent = what.dialect != (self._dialect or what.dialect)
-            if not silent:
-                self.began = True
-            listener(what)
-
-        return listen
+    async def _event(self, event: Any) -> None:
+        if type(event) is not Dispatched:
+            self.began = True
+        assert self._sink is not None
+        await self._sink(event)
 
 
 @dataclass(slots=True)
@@ -212,12 +203,13 @@ class Calls:
             timeout_s=self.timeout_s,
             number=number,
             retry_of="" if retry_of is None else retry_of.exchange_entry_id,
+            fallback_from=tuple((made.model_id, made.error.code) for made in self.failed),
             on_record=functools.partial(self._recorded, noted),
         )
         response = await options.gateway.aroute(
             named,
             on_text=listeners.on_text,
-            on_event=listeners.on_event,
+            sink=listeners.sink,
             identity=options.identity,
             routed=routed,
         )

@@ -64,7 +64,7 @@ async def ask_ensemble(
         ]
     # Without the provider's own answer, which is of one call alone.
     changes: dict[str, Any] = {} if text is None else {"content": text, "content_blocks": None}
-    return (winner, replace(response, wire=None, **changes)), summary
+    return (winner, replace(response, reply=None, **changes)), summary
 
 
 def _part_of(candidate: Candidate) -> str:

@@ -93,7 +93,7 @@ class RouteOptions:
         route: the name that the call asked for, as records show it.
         identity: who calls, where already authenticated.
         on_text: receives the answer's text as it comes: of the model that answers, alone.
-        on_event: receives all that its stream brings.
+        sink: receives all that its stream brings.
     """
 
     gateway: LLMGateway
@@ -115,7 +115,7 @@ class RouteOptions:
     route: str = ""
     identity: Identity | None = None
     on_text: TextSink | None = None
-    on_event: EventSink | None = None
+    sink: EventSink | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in ("single", "ensemble", "pipeline"):

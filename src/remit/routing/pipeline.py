@@ -66,7 +66,7 @@ async def run_stages(
             notes.append({"stage": stage.name, "text": found[1].content})
     assert answer is not None
     # Without the provider's own answer, which is of the last call alone.
-    return (answer[0], replace(answer[1], wire=None)), ranking, done
+    return (answer[0], replace(answer[1], reply=None)), ranking, done
 
 
 def _request(

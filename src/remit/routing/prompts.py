@@ -54,6 +54,6 @@ class StagePrompts:
             output_schema=contract.output_schema,
             template_variables=variables,
             tools=None,
-            parameters=None,
-            dialect=None,
+            body=None,
+            headers=None,
         )

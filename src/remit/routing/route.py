@@ -90,7 +90,7 @@ async def route(prompt: Prompt, options: RouteOptions) -> Outcome:
     ranking = _rank(options, options.candidates, prompt, task)
     timeout_s = options.model_timeout_s or model_timeout_s()
     calls = Calls(options, new_decision_id(), timeout_s)
-    listeners = Listeners(options.on_text, options.on_event, request.dialect)
+    listeners = Listeners(options.on_text, options.sink)
     stages: list[dict[str, Any]] = []
     if options.mode == "pipeline":
         plan = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from remit.gateway import CircuitState, LLMGateway
+from remit.gateway import CircuitState, LLMGateway, in_neutral_form
 from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import (
@@ -100,12 +100,17 @@ class Router:
         request: PromptRequest,
         *,
         on_text: TextSink | None = None,
-        on_event: EventSink | None = None,
+        sink: EventSink | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
         """Answer a request whose ``model_id`` names a route."""
-        prompt = request.prompt if request.messages is None else list(request.messages)
         name = request.model_id or _AUTO
+        if request.body is not None:
+            neutral = in_neutral_form(request)
+            if self._route(name).mode == "single":  # the body is sent as it is; this is for scoring
+                neutral = replace(request, messages=neutral.messages, tools=neutral.tools)
+            request = neutral
+        prompt = request.prompt if request.messages is None else list(request.messages)
         if request.idempotency_key and self._route(name).mode == "ensemble":
             message = "an ensemble's answer is not kept under an idempotency key: name none"
             return await self._gateway.reject(request, "INVALID_INPUT", message, identity=identity)
@@ -118,7 +123,7 @@ class Router:
                 identity=identity,
             )
         options = self._options(name, request, identity, allowed)
-        outcome = await route_prompt(prompt, replace(options, on_text=on_text, on_event=on_event))
+        outcome = await route_prompt(prompt, replace(options, on_text=on_text, sink=sink))
         return _response(outcome)
 
     async def aroute_text(
@@ -358,7 +363,7 @@ def _response(outcome: Outcome) -> PromptResponse:
     last = sent[-1] if sent else calls.responses[-1]
     if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, and a later one found no model
         last = replace(
-            last, content="", content_blocks=None, wire=None, outcome=RouteOutcome.ERROR,
+            last, content="", content_blocks=None, reply=None, outcome=RouteOutcome.ERROR,
             error_code="ROUTE_FAILED", error_message="a stage of the route found no model",
         )  # fmt: skip
     return replace(calls.with_all(last), decision_entry_id=entry_id)

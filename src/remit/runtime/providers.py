@@ -10,8 +10,8 @@ from pathlib import Path
 
 from remit.kernel.errors import ConfigError
 from remit.kernel.root import RootError
-from remit.kernel.settings import ProviderSettings, Settings
-from remit.providers import AnthropicProvider, AsyncProvider, LocalProvider, OpenAIProvider
+from remit.kernel.settings import Settings
+from remit.providers import LocalProvider, UpstreamProvider, WireProvider
 from remit.providers.weights import ModelError, WeightStore, known_models
 
 
@@ -23,7 +23,7 @@ class Providers:
         configured: ids that have a key or a base URL of the user's own.
     """
 
-    reachable: Mapping[str, AsyncProvider]
+    reachable: Mapping[str, WireProvider]
     configured: tuple[str, ...]
 
 
@@ -44,7 +44,7 @@ def assemble_providers(
         environment: variables with keys and base URLs; the process's own when left out.
     """
     variables = os.environ if environment is None else environment
-    reachable: dict[str, AsyncProvider] = {}
+    reachable: dict[str, WireProvider] = {}
     configured: list[str] = []
     for name, provider in settings.providers.items():
         key = variables.get(provider.api_key_env, "") or provider.api_key.get_secret_value()
@@ -58,7 +58,7 @@ def assemble_providers(
                 f"The base URL of provider {name} is {url!r}, which is not an http(s) URL.",
                 next_step=f"Set [providers.{name}] base_url.",
             )
-        reachable[name] = _adapter(provider, url, key)
+        reachable[name] = UpstreamProvider(url, key, provider)
         configured.append(name)
     model = local_model or settings.local.model
     with contextlib.suppress(ModelError):  # said when it is asked for: not all commands need one
@@ -137,9 +137,3 @@ def require_reachable(
         f"The provider {provider_id} has no key and no base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
     )
-
-
-def _adapter(settings: ProviderSettings, url: str, key: str) -> AsyncProvider:
-    if settings.kind == "anthropic":
-        return AnthropicProvider(url, key, settings)
-    return OpenAIProvider(url, key, settings)

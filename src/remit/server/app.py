@@ -14,6 +14,7 @@ from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.calls import ModelCalls
+from remit.server.endpoints import call_routes, paths_of
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
@@ -27,6 +28,8 @@ from remit.server.telemetry import (
 )
 
 _log = logging.getLogger("remit.server")
+
+_MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -59,10 +62,8 @@ class App:
         calls = ModelCalls(runtime.gateway, self._authenticator, settings.server)
         self._listing = ModelListing(runtime, self._authenticator)
         self._routes: dict[tuple[str, str], _Handler] = {
-            ("POST", "/v1/chat/completions"): calls.chat,
-            ("POST", "/v1/messages"): calls.messages,
-            ("POST", "/v1/messages/count_tokens"): calls.count_tokens,
-            ("GET", "/v1/models"): self._listing.models,
+            **call_routes(calls),
+            **{("GET", path): self._listing.models for path in paths_of("/models")},
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
@@ -128,7 +129,7 @@ class App:
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
             await self._api(scope, receive, send)
-        elif path.startswith("/v1/models/") and method == "GET":
+        elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
         elif path in self._methods:
             why = f"{path} does not take {method[:16]}."

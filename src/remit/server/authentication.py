@@ -23,7 +23,7 @@ from remit.gateway.auth import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest
-from remit.providers.dialects.call import ClientCall
+from remit.providers.wire.body import Body
 from remit.runtime import Runtime
 from remit.server.refusals import HttpError
 
@@ -40,9 +40,12 @@ _HEADERS = {
     b"x-remit-subject": "subject_id",
     b"idempotency-key": "idempotency_key",
 }
-_BETA = b"anthropic-beta"
+_PASSED_ON = (
+    b"anthropic-beta", b"anthropic-version", b"openai-beta", b"openai-organization",
+    b"openai-project",
+)  # fmt: skip
 _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
-                     b"content-encoding", _BETA})  # fmt: skip
+                     b"content-encoding", *_PASSED_ON})  # fmt: skip
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _DAY_S = 86_400
 _VIRTUAL_KEY = "sk-remit-"
@@ -188,29 +191,22 @@ class Authenticator:
         )
         return headers, token
 
-    def request(self, caller: AuthenticatedRequest, call: ClientCall) -> PromptRequest:
+    def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """The gateway's request, in the caller's name.
 
         Raises:
-            HttpError: a header cannot be used.
+            HttpError: a header cannot be used, or the body names an upstream.
         """
         headers = caller.headers
         named = {field: caller.text(name) for name, field in _HEADERS.items() if name in headers}
         identity = caller.identity
-        parameters = call.parameters
         for name in _UPSTREAM:
-            if name in parameters:
+            if name in body.value:
                 raise HttpError(
                     400, "invalid_request", f"{name}: only the configuration names upstreams.",
                     param=name,
                 )  # fmt: skip
-        if _BETA.decode() in parameters:
-            raise HttpError(
-                400, "invalid_request", "anthropic-beta is a header, not a field.",
-                param=_BETA.decode(),
-            )  # fmt: skip
-        if _BETA in headers and call.dialect == "anthropic":
-            parameters = {**parameters, _BETA.decode(): caller.text(_BETA)}
+        passed = {name.decode(): caller.text(name) for name in _PASSED_ON if name in headers}
         return PromptRequest(
             prompt="",
             prompt_pack_id="",
@@ -222,14 +218,11 @@ class Authenticator:
             work_order_id=named.get("work_order_id", ""),
             session_id=named.get("session_id") or self.session_of(identity),
             tier="ho1",
-            model_id=call.model,
-            max_tokens=call.max_tokens,
-            temperature=call.temperature,
-            structured_output=call.response_schema,
-            tools=call.tools or None,
-            messages=call.messages,
-            parameters=parameters,
-            dialect=call.dialect,
+            model_id=body.model,
+            max_tokens=None,
+            temperature=None,
+            body=body,
+            headers=passed or None,
             subject_id=named.get("subject_id") or None,
             idempotency_key=named.get("idempotency_key") or None,
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import orjson
+
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.providers.dialects.anthropic import messages_error
-from remit.providers.dialects.openai import chat_error
+from remit.providers.dialects import error_body
 
 Shape = Literal["openai", "anthropic"]
 
@@ -84,12 +85,18 @@ def status_of(response: PromptResponse) -> int:
     return table.get(response.error_code or "", 500)
 
 
-def error_body(
-    shape: Shape, status: int, code: str, message: str, param: str | None = None
+def refusal_body(
+    endpoint: str, status: int, code: str, message: str, param: str | None = None
 ) -> dict[str, Any]:
-    """The body of an error in one dialect; the code is there for programs in both."""
-    if shape == "openai":
-        return chat_error(status, code.lower(), message, param)
-    body = messages_error(status, code.lower(), message)
+    """The body of an error in a dialect; the code is there for programs in both."""
+    body = error_body(endpoint, status, code.lower(), message, param)
     body["error"]["code"] = code.lower()
     return body
+
+
+def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
+    """An error in the midst of a stream, as a server-sent event of the endpoint's dialect."""
+    body = orjson.dumps(refusal_body(endpoint, status, code, message))
+    if endpoint == "openai.chat":
+        return b"data: %s\n\n" % body
+    return b"event: error\ndata: %s\n\n" % body

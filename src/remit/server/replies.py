@@ -8,13 +8,14 @@ from typing import Any
 
 import orjson
 
-from remit.server.refusals import HttpError, Shape, error_body
+from remit.server.refusals import HttpError, Shape, refusal_body
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
+_ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
 _JSON = (b"content-type", b"application/json")
 
 
@@ -95,15 +96,16 @@ async def reply_error(send: Send, shape: Shape, error: HttpError) -> None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
     if error.close:
         headers.append((b"connection", b"close"))
-    body = error_body(shape, error.status, error.code, error.message, error.param)
+    body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
     await reply_json(send, body, error.status, headers)
 
 
 def shape_of(scope: Scope) -> Shape:
     """The dialect of a client, as far as its path and headers show it."""
-    if scope["path"] == "/v1/chat/completions":
+    path = scope["path"]
+    if path.startswith(("/anthropic/", "/v1/messages", "/messages")):
+        return "anthropic"
+    if path.startswith(("/openai/", "/v1/chat/", "/chat/")):
         return "openai"
-    anthropic = scope["path"].startswith("/v1/messages") or any(
-        name == b"anthropic-version" for name, _ in scope["headers"]
-    )
+    anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
     return "anthropic" if anthropic else "openai"

@@ -58,6 +58,13 @@ class ProviderSettings(Section):
     send_temperature: bool = Field(description="false for models that refuse a temperature")
     native_tools: bool = Field(description="false makes the worker choose tools by schema")
     structured_output: bool = Field(description="false where JSON Schema output is not supported")
+    responses: bool = Field(
+        True, description="false where the server has no Responses API: such calls are translated"
+    )
+    forward_headers: list[str] = Field(
+        default_factory=lambda: ["anthropic-beta", "anthropic-version", "openai-beta"],
+        description="headers of clients that are passed on",
+    )
     max_completion_tokens_models: list[str] = Field(
         default_factory=list,
         description="model name prefixes that take max_completion_tokens and no temperature",
@@ -78,7 +85,9 @@ class LocalModelSettings(Section):
 class GatewaySettings(Section):
     """``[gateway]``: limits of a call."""
 
-    timeout_ms: int = Field(gt=0, description="longest attempt")
+    timeout_ms: int = Field(gt=0, description="longest wait for an answer to begin")
+    connect_timeout_ms: int = Field(gt=0, description="longest wait for a connection")
+    idle_timeout_ms: int = Field(gt=0, description="longest wait between bytes of an answer")
     max_retries: int = Field(ge=0, description="attempts after the first, retryable failures only")
     retry_base_ms: int = Field(ge=0, description="first wait between attempts")
     retry_max_ms: int = Field(ge=0, description="longest wait between attempts")

@@ -14,6 +14,7 @@ from remit.providers.dialects.endpoints import (
 from remit.providers.dialects.errors import error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.parameters import translate_parameters
+from remit.providers.dialects.streams import StreamReader, stream_events, stream_writer
 
 __all__ = [
     "ClientCall",
@@ -22,9 +23,12 @@ __all__ = [
     "ModelCall",
     "Reasoning",
     "ResponseFormat",
+    "StreamReader",
     "error_body",
     "read_answer",
     "read_request",
+    "stream_events",
+    "stream_writer",
     "translate_parameters",
     "write_answer",
     "write_request",

@@ -21,6 +21,7 @@ class Endpoint:
             in the body.
         output_limit: members that bound the output, the first that is there counts.
         streams: whether the answer may come as server-sent events.
+        free: whether providers bill nothing for it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Endpoint:
     parts: dict[str, str] = field(default_factory=dict)
     output_limit: tuple[str, ...] = ()
     streams: bool = False
+    free: bool = False
 
 
 CHAT = Endpoint(
@@ -50,13 +52,18 @@ MESSAGES = Endpoint(
     output_limit=("max_tokens",),
     streams=True,
 )  # fmt: skip
+COUNT_TOKENS = Endpoint(
+    "anthropic.count_tokens", "anthropic", "/v1/messages/count_tokens",
+    parts={"system": "system", "tools": "tools"},
+    free=True,
+)  # fmt: skip
 COMPLETIONS = Endpoint(
     "openai.completions", "openai", "/completions", "prompt",
     output_limit=("max_tokens",),
     streams=True,
 )  # fmt: skip
 EMBEDDINGS = Endpoint("openai.embeddings", "openai", "/embeddings", "input")
-MODERATIONS = Endpoint("openai.moderations", "openai", "/moderations", "input")
+MODERATIONS = Endpoint("openai.moderations", "openai", "/moderations", "input", free=True)
 RERANK = Endpoint("openai.rerank", "openai", "/rerank", "documents")
 IMAGES = Endpoint("openai.images", "openai", "/images/generations", "prompt", streams=True)
 SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=True)
@@ -64,7 +71,8 @@ SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=T
 ENDPOINTS = {
     endpoint.name: endpoint
     for endpoint in (
-        CHAT, RESPONSES, MESSAGES, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK, IMAGES, SPEECH,
+        CHAT, RESPONSES, MESSAGES, COUNT_TOKENS, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK,
+        IMAGES, SPEECH,
     )
 }  # fmt: skip
 """By name, every endpoint whose body is JSON."""

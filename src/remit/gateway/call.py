@@ -1,0 +1,116 @@
+"""One call on its way through the gateway, from what was asked to what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remit.gateway.auth import Identity
+from remit.gateway.budget import Amount, Hold
+from remit.gateway.inflight import Claim
+from remit.gateway.routed import RequestRouter, Routed
+from remit.gateway.sending import AnyProvider, StreamTap
+from remit.gateway.validation import Sent
+from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
+from remit.providers import Outgoing
+
+__all__ = ["Attempt", "Call", "Candidate", "Failure"]
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, and what has become of it so far.
+
+    Attributes:
+        request_hash: SHA-256, 64 hex, of what was asked; the idempotency key belongs to it.
+        path: accounts that pay.
+        claim: caller and idempotency key; ``claimed`` once they are taken.
+        asked_model_id: the model that the request means.
+        attempts: how many have been begun.
+        last: what the latest of them came to.
+        passed_over: the models that did not answer, and the error code of each.
+        routed: what a router says of it, which chose the model.
+        handed_on: the router that answers it, where it names a route.
+    """
+
+    request: PromptRequest
+    tap: StreamTap
+    identity: Identity | None = None
+    request_hash: str = ""
+    path: tuple[str, ...] = ()
+    claim: Claim | None = None
+    claimed: bool = False
+    asked_model_id: str = ""
+    attempts: int = 0
+    last: PromptResponse | None = None
+    passed_over: list[tuple[str, str]] = field(default_factory=list)
+    routed: Routed | None = None
+    handed_on: RequestRouter | None = None
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One model that may answer, and what it would be sent.
+
+    Attributes:
+        request: the call's, in neutral form where the provider speaks no dialect.
+        outgoing: the body that is sent; ``None`` to providers in neutral form.
+        amount: the most that the call can use there; ``bound`` is the same in tokens.
+    """
+
+    provider_id: str
+    model_id: str
+    provider: AnyProvider
+    request: PromptRequest
+    sent: Sent
+    outgoing: Outgoing | None
+    amount: Amount
+    bound: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt brought no answer.
+
+    Attributes:
+        billing: ``nothing`` where the provider did not bill; ``arrived`` where a stream broke
+            off after it had begun; ``bound`` where unknown.
+        retry_after_s: when the provider wants to be asked again.
+        reply: what the provider answered, where it did.
+    """
+
+    outcome: RouteOutcome
+    code: str
+    message: str
+    billing: Literal["nothing", "arrived", "bound"] = "nothing"
+    retry_after_s: float | None = None
+    reply: Reply | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One ``DISPATCH`` and its ``EXCHANGE``, as far as they have come.
+
+    Attributes:
+        number: from 1.
+        asked_model_id: the model that the request means, whichever answers.
+        first_after_ms: when the first piece of a stream came.
+        streamed: the answer's text as far as a stream brought it.
+        arrived: the answer as its stream had added up when it broke off, as JSON text.
+        decision_id: of the decision that chose the model.
+        fallback_from: the models that were passed over, and the error code of each.
+    """
+
+    number: int
+    to: Candidate
+    asked_model_id: str
+    hold: Hold | None = None
+    dispatch_entry_id: str = ""
+    retry_of: str = ""
+    latency_ms: float = 0.0
+    first_after_ms: float | None = None
+    streamed: str = ""
+    arrived: bytes = b""
+    decision_id: str = ""
+    fallback_from: Sequence[tuple[str, str]] = ()

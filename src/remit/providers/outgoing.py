@@ -1,0 +1,103 @@
+"""What goes out to a provider of one dialect: a client's own bytes, or a translation (SPEC 4.0)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import orjson
+
+from remit.providers.dialects import (
+    DialectError,
+    ModelCall,
+    ResponseFormat,
+    read_request,
+    write_request,
+)
+from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
+from remit.providers.wire.body import Body
+from remit.providers.wire.endpoint import CHAT, COMPLETIONS, Endpoint
+
+_DEFAULT_OUTPUT_TOKENS = 4096
+
+
+class WireDialect(ABC):
+    """Makes bodies for a provider: those in its dialect are sent as they are, others translated.
+
+    Attributes:
+        home: the endpoint that calls are translated to.
+        max_output_tokens: sent where the API demands an end, and nothing else is known.
+        forward_headers: of a client's headers, those that are passed on.
+        send_temperature: whether the server takes one.
+    """
+
+    home: Endpoint
+    max_output_tokens: int = _DEFAULT_OUTPUT_TOKENS
+    forward_headers: Sequence[str] = ()
+    send_temperature: bool = True
+
+    @abstractmethod
+    def speaks(self, endpoint: Endpoint) -> bool:
+        """Whether bodies of an endpoint are sent as they are."""
+
+    def outgoing(self, request: ProviderRequest) -> Outgoing:
+        """What would be sent.
+
+        Raises:
+            ProviderError: the request asks for what this provider cannot be asked.
+        """
+        body = request.body
+        try:
+            if body is None:
+                body = self._translated(_neutral(request), request, "")
+            elif self.speaks(body.endpoint):
+                if body.model != request.model_id:
+                    name = orjson.dumps(request.model_id)
+                    body = body.with_member(("model",), name, "the provider's name of the model")
+            else:
+                call = read_request(body.endpoint.name, body.value)
+                body = self._translated(call, request, f"translated from {body.endpoint.name}")
+        except DialectError as error:
+            raise ProviderError("INVALID_REQUEST", error.message, param=error.param) from error
+        return self._completed(body, request)
+
+    def _translated(self, call: ModelCall, request: ProviderRequest, reason: str) -> Body:
+        largest = request.largest_output or self.max_output_tokens
+        value = write_request(
+            self.home.name, call, model=request.model_id, max_output_tokens=largest
+        )
+        if request.body is None and request.stream:
+            value["stream"] = True
+        changed = [{"path": "", "reason": reason}] if reason else []
+        return Body(self.home, orjson.dumps(value), value, changed)
+
+    def _completed(self, body: Body, request: ProviderRequest) -> Outgoing:
+        """Add what Remit needs, take out what the server cannot take."""
+        value = body.value
+        if not self.send_temperature and "temperature" in value:
+            body = body.without_member(("temperature",), "this server takes no temperature")
+        asks_usage = False
+        if body.stream and body.endpoint in (CHAT, COMPLETIONS):
+            options = value.get("stream_options")
+            given = isinstance(options, dict) and options.get("include_usage") is True
+            if not given and (options is None or isinstance(options, dict)):
+                body = body.with_member(
+                    ("stream_options", "include_usage"), b"true", "usage would stay unknown"
+                )
+                asks_usage = True
+        passed = {
+            name: request.headers[name] for name in self.forward_headers if name in request.headers
+        }
+        return Outgoing(body, passed, body.stream, asks_usage)
+
+
+def _neutral(request: ProviderRequest) -> ModelCall:
+    schema = request.response_schema
+    return ModelCall(
+        model=request.model_id,
+        messages=list(request.messages),
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        tools=tuple(dict(tool) for tool in request.tools),
+        response_format=None if schema is None else ResponseFormat(dict(schema), "answer"),
+    )

@@ -1,0 +1,113 @@
+"""Providers that are reached over HTTP, in OpenAI's dialect or Anthropic's (SPEC 4.0, 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from remit.kernel.exchange import ModelCapabilities, Reply
+from remit.kernel.settings import ProviderSettings
+from remit.providers.outgoing import WireDialect
+from remit.providers.protocol import Outgoing, ProviderReply
+from remit.providers.upstream_errors import error_of
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
+
+__all__ = ["PASSED_ON", "UpstreamProvider"]
+
+PASSED_ON = (
+    "content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms",
+    "x-should-retry", "openai-processing-ms", "openai-version", "openai-organization",
+)  # fmt: skip
+"""Headers of an answer that a client gets, and those that begin with :data:`_LIMITS`."""
+
+_LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
+_NO_SUCH_ENDPOINT = (404, 405, 501)
+
+
+class UpstreamProvider(WireDialect):
+    """One base URL that speaks one dialect.
+
+    A body in that dialect is sent as it is, but for what must be changed; anything else is
+    translated.
+
+    Args:
+        base_url: with the ``/v1`` for ``openai``, without it for ``anthropic``.
+        api_key: as bearer token or ``x-api-key``; empty for servers that want none.
+        settings: dialect, abilities, and what is sent where a request says nothing.
+    """
+
+    def __init__(self, base_url: str, api_key: str, settings: ProviderSettings) -> None:
+        headers: dict[str, str] = {}
+        if settings.kind == "anthropic":
+            if api_key:
+                headers["x-api-key"] = api_key
+        elif api_key:
+            headers["authorization"] = f"Bearer {api_key}"
+        self._http = HttpUpstream(base_url, headers)
+        self._every = {"content-type": "application/json"}
+        if settings.kind == "anthropic":
+            self._every["anthropic-version"] = settings.api_version
+        self._settings = settings
+        self.home = MESSAGES if settings.kind == "anthropic" else CHAT
+        self.max_output_tokens = settings.max_output_tokens
+        self.forward_headers = settings.forward_headers
+        self.send_temperature = settings.send_temperature
+        self._missing: set[str] = set() if settings.responses else {RESPONSES.name}
+
+    def __repr__(self) -> str:
+        return f"UpstreamProvider({self._http!r})"
+
+    def capabilities(self, model_id: str) -> ModelCapabilities:
+        """What its models can do, as configured."""
+        return ModelCapabilities(self._settings.native_tools, self._settings.structured_output)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        await self._http.aclose()
+
+    def speaks(self, endpoint: Endpoint) -> bool:
+        """Whether bodies of an endpoint are sent as they are."""
+        return endpoint.dialect == self._settings.kind and endpoint.name not in self._missing
+
+    async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
+        """Send it; returns when the answer begins.
+
+        Raises:
+            ProviderError: there is no answer, or it is a refusal.
+        """
+        endpoint = outgoing.body.endpoint
+        headers = {**self._every, **outgoing.headers}
+        reply = await self._http.send("POST", endpoint.path, outgoing.body.raw, headers, timeouts)
+        if 200 <= reply.status < 300:
+            return reply
+        try:
+            said = await reply.read()
+        finally:
+            await reply.aclose()
+        error = error_of(reply.status, reply.headers, said, self._http.secrets)
+        error.reply = Reply(endpoint.name, reply.status, passed_on(reply.headers), said)
+        if endpoint is RESPONSES and reply.status in _NO_SUCH_ENDPOINT and _no_endpoint(said):
+            # A server without this endpoint: from now on its calls are translated.
+            self._missing.add(endpoint.name)
+            error.retryable = True
+        raise error
+
+
+def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The headers of an answer that its client gets, lower case."""
+    return tuple(
+        (low, value)
+        for name, value in headers.items()
+        if (low := name.lower()) in PASSED_ON or low.startswith(_LIMITS)
+    )
+
+
+def _no_endpoint(said: bytes) -> bool:
+    """Whether a 404 speaks of the path, and not of a model or an item."""
+    try:
+        error = orjson.loads(said).get("error")
+    except (orjson.JSONDecodeError, AttributeError):
+        return True
+    return not (isinstance(error, dict) and (error.get("code") or error.get("param")))

@@ -1,0 +1,121 @@
+"""What a client gets of a call: the answer, headers about it, errors in its dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptResponse
+from remit.kernel.json_text import load
+from remit.providers import ProviderResponse
+from remit.providers.dialects import DialectError, read_answer, read_request, write_answer
+from remit.providers.wire.body import Body
+from remit.server.refusals import HttpError, status_of
+from remit.server.replies import Headers, Send, reply
+
+_UNREACHABLE = "cannot be reached"
+_CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
+
+
+def call_headers(response: PromptResponse) -> Headers:
+    """What Remit reports of a call beside its answer."""
+    headers = [(b"x-remit-exchange", response.exchange_entry_id.encode())]
+    if response.dispatch_entry_id:
+        headers.append((b"x-remit-dispatch", response.dispatch_entry_id.encode()))
+    if response.decision_entry_id:
+        headers.append((b"x-remit-decision", response.decision_entry_id.encode()))
+    if response.cost_certainty:
+        headers.append((b"x-remit-cost-certainty", response.cost_certainty.encode()))
+        if response.cost_known:
+            headers.append((b"x-remit-cost-usd", b"%.9f" % response.cost_incurred))
+    if response.fallback_from:
+        headers.append((b"x-remit-fallback-from", fallback_text(response).encode()))
+    if response.replayed:
+        headers.append((b"x-remit-replayed", b"true"))
+    return headers
+
+
+def fallback_text(response: PromptResponse) -> str:
+    """The models that were passed over, as ``model=CODE, model=CODE``; printable ASCII."""
+    text = ", ".join(f"{model}={code}" for model, code in response.fallback_from)
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
+
+
+async def reply_upstream(send: Send, response: PromptResponse, headers: Headers) -> None:
+    """The provider's own answer, whatever it is."""
+    came = response.reply
+    assert came is not None
+    kind = b"application/json"
+    more = [*headers]
+    for name, value in came.headers:
+        if name == "content-type":
+            kind = value.encode("latin-1", "replace")
+        else:
+            more.append((name.encode("latin-1", "replace"), value.encode("latin-1", "replace")))
+    if came.status >= 400:
+        more = [*tried(response, more)]
+    await reply(send, came.status, came.body, kind, more)
+
+
+def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Headers:
+    """Have clients not try again what Remit has tried again already."""
+    if response.attempts > 1 and not any(name == b"x-should-retry" for name, _ in headers):
+        headers.append((b"x-should-retry", b"false"))
+    return headers
+
+
+def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
+    """A successful answer in the form of the client's endpoint.
+
+    Raises:
+        HttpError: it cannot be put so.
+    """
+    try:
+        return write_answer(
+            body.endpoint.name,
+            answer_of(response),
+            read_request(body.endpoint.name, body.value),
+            answer_id=response.dispatch_entry_id or response.exchange_entry_id,
+            created=response.created,
+            model=response.model_id,
+        )
+    except (DialectError, InvalidInputError) as error:
+        raise HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE) from error
+
+
+def answer_of(response: PromptResponse) -> ProviderResponse:
+    """The answer in neutral form."""
+    came = response.reply
+    if came is not None:
+        return read_answer(came.endpoint, load(came.body))
+    return ProviderResponse(
+        content=response.content,
+        model=response.model_id,
+        input_tokens=response.input_tokens,
+        output_tokens=response.output_tokens,
+        finish_reason=response.finish_reason,
+        content_blocks=response.content_blocks or (),
+        cached_input_tokens=response.cached_input_tokens or None,
+        reasoning_tokens=response.reasoning_tokens or None,
+    )
+
+
+def failure(response: PromptResponse) -> HttpError:
+    """A call that did not succeed, as an error of the client's dialect."""
+    message = response.error_message or "The call failed."
+    if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
+        message = "The provider cannot be reached."  # where it is, is no business of a client's
+    return HttpError(
+        status_of(response),
+        response.error_code or "error",
+        message,
+        param=response.error_param,
+        retry_after_s=response.retry_after_s,
+        headers=tried(response, list(call_headers(response))),
+    )
+
+
+def end_comment(response: PromptResponse) -> bytes:
+    """What is known of a call only at its end, as an SSE comment."""
+    fields = [b"%s=%s" % (name, value) for name, value in call_headers(response)]
+    return b": %s\n\n" % b" ".join(fields)

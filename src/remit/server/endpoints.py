@@ -1,0 +1,36 @@
+"""The table of endpoints for model calls: which path is answered how (SPEC 4.0)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+
+from remit.providers.wire.endpoint import ENDPOINTS, Endpoint
+from remit.server.calls import ModelCalls
+from remit.server.replies import Receive, Scope, Send
+
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PREFIXES = {
+    "openai": ("/v1", "", "/openai/v1", "/openai"),
+    "anthropic": ("/v1", "", "/anthropic/v1", "/anthropic"),
+}
+
+
+def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
+    """Every path that means one of a dialect's; of both where none is named."""
+    dialects = (dialect,) if dialect else tuple(_PREFIXES)
+    return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
+
+
+def call_routes(calls: ModelCalls) -> dict[tuple[str, str], Handler]:
+    """By method and path, what answers a call whose body is JSON."""
+    return {
+        ("POST", path): functools.partial(calls.serve, endpoint)
+        for endpoint in ENDPOINTS.values()
+        for path in paths_of(_tail(endpoint), endpoint.dialect)
+    }
+
+
+def _tail(endpoint: Endpoint) -> str:
+    return endpoint.path.removeprefix("/v1")
