@@ -488,6 +488,7 @@ async def test_nothing_listens() -> None:
         ("http://no-such-host.invalid/v1", "SERVER_ERROR", True),
         ("localhost:1", "INVALID_REQUEST", False),
         ("ftp://x", "INVALID_REQUEST", False),
+        ("http://a..b", "INVALID_REQUEST", False),
         ("", "INVALID_REQUEST", False),
     ],
 )
@@ -522,13 +523,15 @@ async def test_headers_that_http_cannot_carry(headers: dict[str, str]) -> None:
         await upstream.aclose()
 
 
-async def test_a_connection_that_was_closed_while_it_waited_is_replaced() -> None:
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_connection_that_was_closed_while_it_waited_is_replaced(reset: bool) -> None:
     async def script(connection: Connection) -> None:
         _, body = await connection.request()
         await connection.send(plain(body))
         if connection.number == 0:
             await connection.reader.readexactly(1)  # the second request begins
-            connection.reset()
+            if reset:
+                connection.reset()
         else:
             await keeping(connection)
 
@@ -559,8 +562,9 @@ async def test_only_once_and_what_follows_may_be_billed() -> None:
         await upstream.aclose()
 
 
-@pytest.mark.parametrize("how", ["new connection", "late", "part of an answer"])
-async def test_what_may_have_been_read_is_not_sent_again(how: str) -> None:
+@pytest.mark.parametrize("how", ["new connection", "late", "HTT", "HTTP/1.1 200 OK\r\nx: y\r\n"])
+@pytest.mark.parametrize("reset", [False, True])
+async def test_what_may_have_been_read_is_not_sent_again(how: str, reset: bool) -> None:
     async def script(connection: Connection) -> None:
         if how != "new connection":
             _, body = await connection.request()
@@ -568,10 +572,10 @@ async def test_what_may_have_been_read_is_not_sent_again(how: str) -> None:
         await connection.request()
         if how == "late":
             await asyncio.sleep(0.4)
-        if how == "part of an answer":
-            await connection.send(b"HTTP/1.1 200 OK\r\nx: y\r\n")
-            connection.writer.close()
-        else:
+        if how.startswith("HTT"):
+            await connection.send(how.encode())
+            await asyncio.sleep(0.05)
+        if reset:
             connection.reset()
 
     async with raw_server(script) as server:
@@ -677,4 +681,29 @@ async def test_audio_and_files_come_in_pieces() -> None:
     async with raw_server(answering(plain(sound, kind="audio/mpeg"))) as server:
         upstream = client(server)
         assert b"".join([piece async for piece in (await post(upstream)).chunks()]) == sound
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("framed", [True, False])
+async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> None:
+    async def script(connection: Connection) -> None:
+        if connection.number == 0:
+            await connection.reader.readuntil(b"\r\n\r\n")
+            if framed:
+                await connection.send(plain(b"too large", "413 Payload Too Large"))
+            else:
+                await connection.send(b"HTTP/1.1 413 x\r\nconnection: close\r\n\r\ntoo large")
+                connection.writer.write_eof()
+            await connection.reader.read()
+        else:
+            await keeping(connection)
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        reply = await post(upstream, b"x" * 30_000_000)
+        assert (reply.status, await reply.read()) == (413, b"too large")
+        await reply.aclose()
+        assert await (await post(upstream)).read() == BODY
+        assert server.connections == 2
+        assert [body for _, body in server.requests] == [BODY]
         await upstream.aclose()

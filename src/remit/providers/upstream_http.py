@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import io
 import weakref
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from aiohttp.helpers import get_env_proxy_for_url
 from aiohttp.http import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -47,9 +50,9 @@ _WIRE_ERRORS = (
     EOFError,
     zlib.error,
 )
-_CLOSED = (aiohttp.ServerDisconnectedError, ConnectionResetError, BrokenPipeError)
+_CLOSED = (errno.ECONNRESET, errno.EPIPE)
 
-_connected: ContextVar[bool] = ContextVar("_connected")
+_in_use: ContextVar[_Protocol | None] = ContextVar("_in_use")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class HttpUpstream:
         every.update(self._headers)
         request = _Request(method, path, body, every, timeouts)
         started = loop.time()
-        _connected.set(False)
+        _in_use.set(None)
         response = None
         try:
             response = await self._request(pool.session(), request)
@@ -142,11 +145,16 @@ class HttpUpstream:
             # A connection that had waited in the pool may be closed just as it is written to.
             # Where no byte came back and it failed at once, the server has most likely not read
             # the request; as that is not certain, what follows may be billed.
+            used = _in_use.get()
             again = (
-                isinstance(error, _CLOSED)
-                and not _connected.get()
+                used is not None
+                and used.requests > 1
+                and not used.heard
                 and loop.time() - started < _AT_ONCE_S
-                and isinstance(getattr(error, "message", ""), str)  # else a part of an answer
+                and (
+                    isinstance(error, aiohttp.ServerDisconnectedError)
+                    or getattr(error, "errno", None) in _CLOSED
+                )
             )
             failure = self._failure(error, timeouts)
         if response is None and again:
@@ -155,6 +163,7 @@ class HttpUpstream:
             except _WIRE_ERRORS as error:
                 failure = self._failure(error, timeouts)
                 failure.maybe_billed = True
+        _in_use.set(None)
         # Raised out here: the client's own errors hold the request's headers.
         if response is None:
             raise failure
@@ -215,7 +224,8 @@ class HttpUpstream:
         if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
             said = "what came back is not HTTP; is the base URL right?"
             return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
-        if type(error) in (ValueError, UnicodeEncodeError):  # a header that HTTP cannot carry
+        # A header or a host that HTTP cannot carry.
+        if type(error) is ValueError or isinstance(error, UnicodeError):
             return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
         said = f"the connection broke before an answer came ({type(error).__name__})"
         return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
@@ -420,13 +430,36 @@ class _Request:
     timeouts: Timeouts
 
 
-class _Connector(aiohttp.TCPConnector):
-    """Notes for the running call whether it got a connection of its own."""
+class _Protocol(ResponseHandler):
+    """One connection, and what came of its last request."""
+
+    requests = 0
+    heard = False
 
     @override
-    async def _create_connection(self, *args: Any, **options: Any) -> Any:
-        _connected.set(True)
-        return await super()._create_connection(*args, **options)
+    def data_received(self, data: bytes) -> None:
+        self.heard = True
+        super().data_received(data)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Notes which connection the running call got."""
+
+    def __init__(self, *, keep: bool) -> None:
+        super().__init__(limit=0, force_close=not keep)
+        self._factory = partial(  # type: ignore[assignment]  # of a subclass
+            _Protocol, loop=asyncio.get_running_loop()
+        )
+
+    @override
+    async def connect(self, *args: Any, **options: Any) -> Connection:
+        connection = await super().connect(*args, **options)
+        protocol = connection.protocol
+        if isinstance(protocol, _Protocol):
+            protocol.requests += 1
+            protocol.heard = False
+            _in_use.set(protocol)
+        return connection
 
 
 class _Pool:
@@ -447,7 +480,7 @@ class _Pool:
         session = self._sessions.get(keep)
         if session is None or session.closed:
             session = self._sessions[keep] = aiohttp.ClientSession(
-                connector=_Connector(limit=0, force_close=not keep),
+                connector=_Connector(keep=keep),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
             )
