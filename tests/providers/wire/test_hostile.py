@@ -225,9 +225,31 @@ def test_values_that_are_very_deep(key: str) -> None:
 
 
 def test_a_long_stream_takes_time_in_proportion() -> None:
-    piece = json.dumps({"choices": [{"index": 0, "delta": {"content": "x" * 8}}]}).encode()
+    choice = {
+        "index": 0, "delta": {"content": "x" * 8}, "token_ids": [1, 2],
+        "logprobs": {"content": [{"token": "x"}], "refusal": None},
+    }  # fmt: skip
+    piece = json.dumps({"choices": [choice]}).encode()
     total = stream_sum("openai.chat")
     for _ in range(100_000):
         total.add("", piece)
-    assert total.size == 800_000
-    assert len(total.text) == 800_000
+    assert total.size == len(total.text) == 800_000
+    assert len(total.answer()["choices"][0]["token_ids"]) == 200_000
+    said = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0,
+            "delta": "x" * 8, "logprobs": [{"token": "x"}]}  # fmt: skip
+    total = stream_sum("openai.responses")
+    for _ in range(100_000):
+        total.add("", json.dumps(said).encode())
+    assert total.size == len(total.text) == 800_000
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(STREAMS))
+def test_what_was_read_is_left_as_it_was(
+    stream: tuple[str, list[tuple[str, bytes]]],
+) -> None:
+    endpoint, events = stream
+    total = stream_sum(endpoint)
+    read = [total.add(name, data) for name, data in events]
+    total.answer()
+    assert read == [None if data == b"[DONE]" else json.loads(data) for _, data in events]

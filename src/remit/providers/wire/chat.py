@@ -331,9 +331,15 @@ def _index_of(call: dict[str, Any]) -> int:
 
 
 def _continued(have: Any, more: Any, depth: int = 0) -> Any:
-    """Lists continued, one by one in an object of lists; anything else replaced."""
+    """Lists continued, one by one in an object of lists; anything else replaced.
+
+    What was returned before is changed, ``more`` is not.
+    """
     if type(more) is list:
-        return [*have, *more] if type(have) is list else list(more)
+        if type(have) is not list:
+            return list(more)
+        have.extend(more)
+        return have
     if type(more) is not dict or depth > 2:
         return more
     into = have if type(have) is dict else {}

@@ -186,9 +186,8 @@ class MessageSum:
         elif kind == "citations_delta":
             if "citation" in rest:
                 citation = rest.pop("citation")
-                if type(block.get("citations")) is not list:
-                    block["citations"] = []
-                block["citations"].append(citation)
+                have = block.get("citations")
+                block["citations"] = [*(have if type(have) is list else ()), citation]
         elif kind == "signature_delta" and "signature" in rest:
             block["signature"] = rest.pop("signature")
         elif kind == "compaction_delta":

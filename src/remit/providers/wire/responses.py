@@ -158,13 +158,15 @@ def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
     return plus(usage, made)
 
 
-def _copied(item: dict[str, Any]) -> dict[str, Any]:
-    """An item whose parts can be added to."""
+def _copied(value: dict[str, Any], depth: int = 0) -> dict[str, Any]:
+    """An item or a part whose lists can be added to."""
     return {
-        key: [dict(part) if type(part) is dict else part for part in value]
-        if type(value) is list
-        else value
-        for key, value in item.items()
+        key: [
+            _copied(part, depth + 1) if type(part) is dict and depth < 1 else part for part in each
+        ]
+        if type(each) is list
+        else each
+        for key, each in value.items()
     }
 
 
@@ -265,8 +267,9 @@ class ResponseSum:
         if stem in _PARTS:
             part, member = self._part(stem, event), _PARTS[stem][3]
             if type(logprobs := event.get("logprobs")) is list and logprobs:
-                have = part.get("logprobs")
-                part["logprobs"] = [*have, *logprobs] if type(have) is list else list(logprobs)
+                if type(have := part.get("logprobs")) is not list:
+                    have = part["logprobs"] = []
+                have.extend(logprobs)
         elif stem in _FIELDS:
             part, member = self._item(event, _ITEMS[stem]), _FIELDS[stem]
         else:
@@ -291,8 +294,8 @@ class ResponseSum:
             member = _PARTS[stem][3]
             part = self._part(stem, event)
             for key in (member, "logprobs"):
-                if event.get(key):
-                    part[key] = event[key]
+                if value := event.get(key):
+                    part[key] = list(value) if type(value) is list else value
         elif stem in _FIELDS:
             member = _FIELDS[stem]
             if event.get(member):
@@ -311,8 +314,9 @@ class ResponseSum:
             self._set_part(stem, event)
         elif stem == "response.output_text.annotation":
             part = self._part("response.output_text", event)
-            have = part.get("annotations")
-            part["annotations"] = [*(have if type(have) is list else ()), event.get("annotation")]
+            if type(have := part.get("annotations")) is not list:
+                have = part["annotations"] = []
+            have.append(event.get("annotation"))
 
     def _set_part(self, stem: str, event: dict[str, Any]) -> None:
         given = event.get("part")
@@ -323,7 +327,7 @@ class ResponseSum:
                 kind = "response.reasoning_text"
             part = self._part(kind, event)
             part.clear()
-            part.update(given)
+            part.update(_copied(given, 1))
 
     def _count_item(self, item: Any) -> None:
         """Count what an item says whose deltas never came."""
