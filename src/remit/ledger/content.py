@@ -67,7 +67,7 @@ class Content:
         The caller has made sure that ``text`` is valid JSON in UTF-8: it is not parsed. White
         space around it, escapes of lone surrogates, any number and keys given twice stay.
         """
-        return cls(None, text, EXACT)
+        return cls(None, bytes(text), EXACT)
 
     @classmethod
     def exact_list(cls, texts: Sequence[bytes]) -> Self:
