@@ -261,6 +261,20 @@ def test_only_what_has_a_finish_reason_has_ended() -> None:
     assert not total.is_last()
 
 
+def test_what_is_empty_replaces_nothing() -> None:
+    filters = {"id": "", "object": "", "created": 0, "model": "",
+               "choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {"end": 5},
+                            "content_filter_results": {"hate": {"filtered": False}}}]}  # fmt: skip
+    head = {"id": "c1", "created": 9, "model": "m"}
+    total = _sum({**filters, "choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
+                 {**_delta("stop", content="a"), **head}, filters)  # fmt: skip
+    answer = total.answer()
+    assert {key: answer[key] for key in head} == head
+    assert answer["prompt_filter_results"] == [{"prompt_index": 0}]
+    assert answer["choices"][0]["content_filter_results"] == {"hate": {"filtered": False}}
+    assert (total.text, total.ended) == ("a", True)
+
+
 def test_counts_that_fall_to_zero_are_not_believed() -> None:
     zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     total = _sum(_delta("stop", content="a"), {"choices": [], "usage": USAGE},

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from remit.providers.wire.answers import error_in, facts, stream_sum
 from remit.providers.wire.usage import Usage
@@ -98,6 +100,61 @@ def test_what_is_unreported(missing: Any) -> None:
     assert _chat(missing) is None
     assert _messages(missing) is None
     assert _responses(missing) is None
+
+
+COUNTS = st.none() | st.integers(0, 9) | st.integers(0, 1000)
+
+
+@settings(max_examples=500)
+@given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
+def test_no_count_of_a_chat_is_lost_or_taken_twice(
+    prompt: Any, completion: Any, total: Any, cached: Any, written: Any, reasoning: Any
+) -> None:
+    told = {
+        "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
+    }  # fmt: skip
+    usage = _chat(told)
+    parts, thought = (cached or 0) + (written or 0), reasoning or 0
+    if usage is None:
+        # Nothing of it could be believed: never a reason where all of it agrees.
+        assert not (prompt and completion and total == prompt + completion
+                    and parts <= prompt and thought <= completion)  # fmt: skip
+        return
+    given, made = usage.input_tokens, usage.output_tokens
+    assert given >= max(prompt, parts)
+    assert made >= max(completion or 0, thought)
+    assert given + made >= (total or 0)
+    assert given in (prompt, prompt + parts)
+    most = (completion or 0) + thought
+    assert made <= max(most, (total or 0) - given)
+    if total == prompt + (completion or 0) and thought <= (completion or 0):
+        assert (given, made) == (prompt, completion)
+
+
+@settings(max_examples=500)
+@given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
+def test_no_count_of_a_message_is_lost_or_taken_twice(
+    given: Any, made: Any, cached: Any, written: Any, short: Any, long: Any
+) -> None:
+    usage = _messages(
+        {
+            "input_tokens": given, "output_tokens": made, "cache_read_input_tokens": cached,
+            "cache_creation_input_tokens": written,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long,
+            },
+        }
+    )  # fmt: skip
+    wrote = max(written or 0, (short or 0) + (long or 0))
+    if given is None or not made or not given + (cached or 0) + wrote:
+        assert usage is None
+        return
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (given + (cached or 0) + wrote, made)
+    assert (usage.cache_write_tokens or 0) == wrote
+    assert (usage.cache_write_short_tokens or 0) <= wrote
 
 
 def test_the_largest_counts() -> None:

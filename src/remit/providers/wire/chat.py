@@ -19,7 +19,9 @@ _FINISH = {
 _PLAIN = frozenset(
     {"role", "content", "text", "index", "finish_reason", "logprobs", "content_filter_results"}
 )
-_PLAIN_CHOICE = frozenset({"index", "message", "text", "finish_reason", "content_filter_results"})
+_PLAIN_CHOICE = frozenset(
+    {"index", "message", "text", "finish_reason", "content_filter_results", "logprobs"}
+)
 _PLAIN_ANSWER = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier",
      "prompt_filter_results", "x_groq", "timings", "provider"}
@@ -98,8 +100,10 @@ def _says_more(message: dict[str, Any]) -> bool:
 
 def _has_more(choice: dict[str, Any]) -> bool:
     """Whether a choice holds more than its message."""
+    if choice.get("logprobs") is None and choice.keys() <= _PLAIN_CHOICE:
+        return False
     return any(
-        key not in _PLAIN_CHOICE and value is not None and value != []
+        (key == "logprobs" or key not in _PLAIN_CHOICE) and value is not None and value != []
         for key, value in choice.items()
     )
 
@@ -119,6 +123,8 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
 
 def _has_beside(answer: dict[str, Any]) -> bool:
     """Whether anything stands beside the choices, such as citations."""
+    if answer.keys() <= _PLAIN_ANSWER:
+        return False
     return any(
         key not in _PLAIN_ANSWER and value is not None and value != []
         for key, value in answer.items()
@@ -171,7 +177,8 @@ class ChatSum:
             return chunk
         head = self._head
         for key, value in chunk.items():
-            if key not in _NOT_IN_HEAD and (value is not None or key not in head):
+            # What is empty replaces nothing: some chunks have an id and a model of "".
+            if key not in _NOT_IN_HEAD and (value or key not in head):
                 head[key] = value
         if (usage := chunk.get("usage")) is not None:
             self._take_usage(usage)

@@ -9,6 +9,10 @@ from typing import Any, TypeGuard
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 
+_USUAL = frozenset(
+    {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details",
+     "completion_tokens_details"}
+)  # fmt: skip
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -128,8 +132,11 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | None:
     # Chat and completions speak of prompts and completions, the others of input and output.
-    given = _most(_number(usage, "prompt_tokens"), _number(usage, "input_tokens"))
-    made = _most(_number(usage, "completion_tokens"), _number(usage, "output_tokens"))
+    given, made = _number(usage, "prompt_tokens"), _number(usage, "completion_tokens")
+    usual = usage.keys() <= _USUAL
+    if not usual:
+        given = _most(given, _number(usage, "input_tokens"))
+        made = _most(made, _number(usage, "output_tokens"))
     total = _number(usage, "total_tokens")
     if given is None:
         if generates or total is None:
@@ -139,16 +146,19 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
         if generates and total is None:
             return None
         made = 0
-    of_input = (
-        _part(usage, "prompt_tokens_details")
-        or _part(usage, "input_tokens_details")
-        or _part(usage, "input_token_details")
+    of_input, of_output = (
+        _part(usage, "prompt_tokens_details"),
+        _part(usage, "completion_tokens_details"),
     )
-    of_output = (
-        _part(usage, "completion_tokens_details")
-        or _part(usage, "output_tokens_details")
-        or _part(usage, "output_token_details")
-    )
+    if not usual:
+        of_input = (
+            of_input or _part(usage, "input_tokens_details") or _part(usage, "input_token_details")
+        )
+        of_output = (
+            of_output
+            or _part(usage, "output_tokens_details")
+            or _part(usage, "output_token_details")
+        )
     cached = written = short = None
     if of_input:
         cached = _number(of_input, "cached_tokens")
@@ -156,15 +166,16 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
         if written is None:
             written = _number(of_input, "cache_creation_tokens")
         short = _number(_part(of_input, "cache_write_tokens_details"), "ttl_30m_tokens")
-    if cached is None:  # DeepSeek; gateways that speak for the Messages API
-        cached = _number(usage, "prompt_cache_hit_tokens")
+    reasoning = _number(of_output, "reasoning_tokens")
+    if not usual:
+        if cached is None:  # DeepSeek; gateways that speak for the Messages API
+            cached = _number(usage, "prompt_cache_hit_tokens")
         if cached is None:
             cached = _number(usage, "cache_read_input_tokens")
-    if written is None:
-        written = _number(usage, "cache_creation_input_tokens")
-    reasoning = _number(of_output, "reasoning_tokens")
-    if reasoning is None:
-        reasoning = _number(usage, "reasoning_tokens")
+        if written is None:
+            written = _number(usage, "cache_creation_input_tokens")
+        if reasoning is None:
+            reasoning = _number(usage, "reasoning_tokens")
     parts = (cached or 0) + (written or 0)
     thought = reasoning or 0
     missing = total - given - made if total is not None else 0
@@ -175,7 +186,8 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
         given += parts  # as the Messages API counts
     # Reasoning may be counted beside the output, told or not.
     made = max(made + max(missing, 0), made + thought if thought > made else 0)
-    given += _number(usage, "citation_tokens") or 0  # Perplexity; no total has them
+    if not usual:
+        given += _number(usage, "citation_tokens") or 0  # Perplexity; no total has them
     if parts > given or (generates and not given):
         return None
     if content and not (made if generates else given + made):
@@ -192,7 +204,7 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
             _number(of_output, "audio_tokens"),
             _number(of_input, "image_tokens"),
             _number(of_output, "image_tokens"),
-            _tool_uses(usage),
+            _NOTHING if usual else _tool_uses(usage),
         )
     )
 
