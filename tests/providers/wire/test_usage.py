@@ -275,6 +275,10 @@ def test_tools_that_a_responses_provider_ran() -> None:
     read = _responses(usage, *items, tool_usage=billed)
     assert read is not None
     assert read.server_tool_uses["web_search"] == 3
+    told = {**usage, "server_tool_use": {"web_search_requests": 2}}
+    read = _responses(told, *items)
+    assert read is not None
+    assert read.server_tool_uses["web_search"] == 2
     drawn = {"image_gen": {"input_tokens": 10, "output_tokens": 1000, "total_tokens": 1010}}
     read = _responses(usage, tool_usage=drawn)
     assert _told(read) == (15, 1007)
@@ -399,6 +403,8 @@ def test_what_deep_research_is_billed_for() -> None:
     }
     usage = _chat(used)
     assert _told(usage) == (10_194, 95_803)
+    assert _told(_chat({**used, "total_tokens": 517 + 10_175})) == (10_194, 95_803)
+    assert _told(_chat({**used, "total_tokens": 517 + 10_175 + 95_305})) == (10_194, 95_803)
     assert usage is not None
     assert usage.server_tool_uses == {"web_search": 48}
 

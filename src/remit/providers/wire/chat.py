@@ -195,7 +195,7 @@ class ChatSum:
 
     def _take_usage(self, usage: Any) -> None:
         # Counts never fall: zeros behind a count are a server that counts at one place only.
-        if type(usage) is dict and type(self._usage) is dict and not _counts(usage):
+        if type(self._usage) is dict and (type(usage) is not dict or not _counts(usage)):
             return
         self._usage = usage
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -125,7 +124,7 @@ def _usage_in(answer: dict[str, Any], items: list[Any]) -> Usage | None:
 def _tool_uses(
     answer: dict[str, Any], items: list[Any], told: Mapping[str, int]
 ) -> Mapping[str, int]:
-    uses: Counter[str] = Counter()
+    uses: dict[str, int] = {}
     for item in items:
         kind = item.get("type") if type(item) is dict else None
         name = _HOSTED.get(kind) if type(kind) is str else None
@@ -134,8 +133,8 @@ def _tool_uses(
             if type(action) is dict and action.get("type") not in (None, "search"):
                 continue
         if name:
-            uses[name] += 1
-    uses.update(told)
+            uses[name] = uses.get(name, 0) + 1
+    uses |= told  # not a sum: these are the same uses
     tools = answer.get("tool_usage")
     search = tools.get("web_search") if type(tools) is dict else None
     if type(search) is dict and is_count(billed := search.get("num_requests")):

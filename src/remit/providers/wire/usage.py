@@ -179,15 +179,17 @@ def _openai(usage: dict[str, Any], generates: bool, content: bool) -> Usage | No
     parts = (cached or 0) + (written or 0)
     thought = reasoning or 0
     missing = total - given - made if total is not None else 0
+    citations = 0 if usual else _number(usage, "citation_tokens") or 0  # Perplexity
+    if missing >= citations:
+        missing -= citations
     if missing > 0 and parts and missing in (parts, parts + thought):
         given += parts  # counted beside the input
         missing -= parts
     elif total is None and "prompt_tokens" not in usage and "cache_read_input_tokens" in usage:
         given += parts  # as the Messages API counts
+    given += citations
     # Reasoning may be counted beside the output, told or not.
     made = max(made + max(missing, 0), made + thought if thought > made else 0)
-    if not usual:
-        given += _number(usage, "citation_tokens") or 0  # Perplexity; no total has them
     if parts > given or (generates and not given):
         return None
     if content and not (made if generates else given + made):
