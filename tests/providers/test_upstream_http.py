@@ -707,3 +707,25 @@ async def test_an_answer_that_comes_before_the_request_is_read(framed: bool) -> 
         assert server.connections == 2
         assert [body for _, body in server.requests] == [BODY]
         await upstream.aclose()
+
+
+async def test_credentials_that_a_server_sends_back_do_not_come_through() -> None:
+    stream = b"data: 1\n\ndata: " + KEY.encode() + b"\n\ndata: Bearer " + KEY.encode()
+    for kind in ("application/json", "text/event-stream"):
+        async with raw_server(answering(plain(stream, kind=kind))) as server:
+            upstream = client(server)
+            reply = await post(upstream)
+            if kind == "application/json":
+                assert await reply.read() == stream.replace(KEY.encode(), b"[key]")
+            else:
+                raw, _ = await events_of(reply)
+                assert b"".join(raw) == stream.replace(KEY.encode(), b"[key]")
+            await upstream.aclose()
+
+
+async def test_a_word_for_a_key_changes_no_answer() -> None:
+    async with raw_server(answering(plain(b"I am ollama, at Bearer ollama"))) as server:
+        upstream = HttpUpstream(server.url, {"authorization": "Bearer ollama"})
+        said = await (await post(upstream)).read()
+        assert said == b"I am ollama, at Bearer ollama"
+        await upstream.aclose()

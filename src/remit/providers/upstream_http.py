@@ -40,7 +40,7 @@ _PIECE_BYTES = 256 * 1024  # of a body that is decompressed, at a time
 _MEMBERS = 100  # of one gzip body
 _LARGE_BYTES = 64 * 1024  # a body above it may block while it is sent
 _AT_ONCE_S = 0.25
-_SECRET_CHARS = 4  # a shorter credential cannot be told from other text
+_SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
 _WIRE_ERRORS = (
     TimeoutError,
     aiohttp.ClientError,
@@ -94,7 +94,7 @@ class HttpUpstream:
         self._headers = every
         self._base_url = str(url)
         self.secrets = _secrets(every)
-        self._hidden = tuple(secret.encode() for secret in self.secrets)
+        self._hidden = tuple(secret.encode("utf-8", "surrogatepass") for secret in self.secrets)
         # The environment's proxy is looked up once: the client would do it for each call.
         self._proxy = _proxy_for(url)
         self._url = lru_cache(128)(lambda path: URL(f"{self._base_url}{path}"))
@@ -319,6 +319,13 @@ class UpstreamReply:
                 data = data.replace(secret, b"[key]")
         return data
 
+    def _shown(self, event: SseEvent) -> SseEvent:
+        for secret in self._hidden:
+            if secret in event.raw:
+                event.raw = self._without_secrets(event.raw)
+                event.data = self._without_secrets(event.data)
+        return event
+
     async def events(self) -> AsyncIterator[SseEvent]:
         """The events of an event stream as they come.
 
@@ -345,13 +352,9 @@ class UpstreamReply:
                 if not part:
                     break
                 for event in parser.feed(part):
-                    for secret in self._hidden:
-                        if secret in event.raw:
-                            event.raw = self._without_secrets(event.raw)
-                            event.data = self._without_secrets(event.data)
-                    yield event
+                    yield self._shown(event)
             if (rest := parser.end()) is not None:
-                yield rest
+                yield self._shown(rest)
             if failure is not None:
                 raise failure
         finally:
@@ -537,13 +540,13 @@ def _basic(url: URL) -> str:
 
 
 def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of headers, and what stands in them behind ``Bearer`` or in ``Basic``."""
+    """The values of headers, of ``Bearer`` and ``Basic`` what stands behind."""
     found: set[str] = set()
     for name, value in headers.items():
         if name.lower() == "accept-encoding":
             continue
         scheme, _, key = value.rpartition(" ")
-        found |= {value, key}
+        found.add(key if scheme.lower() in ("bearer", "basic") else value)
         if scheme.lower() == "basic":
             with contextlib.suppress(ValueError):
                 found.add(base64.b64decode(key).decode().partition(":")[2])
