@@ -201,6 +201,17 @@ def spans(text: bytes, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     return found
 
 
+def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
+    """The exact text of the member at ``path``; ``None`` where there is none."""
+    at = _skip(text, 0)
+    end = len(text)
+    for name in path:
+        if text[at : at + 1] != b"{" or (found := member(text, name, at)) is None:
+            return None
+        at, end = found.value, found.end
+    return text[at:end]
+
+
 def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
     """``text`` with the member at ``path`` (names, from the top) set to a JSON text.
 

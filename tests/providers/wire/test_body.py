@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.providers.wire.body import Body, BodyError, join
+from remit.ledger import wire_body
+from remit.providers.wire.body import Body, BodyError, Cut
 from remit.providers.wire.endpoint import CHAT, EMBEDDINGS, MESSAGES, RESPONSES
 
 _VALUES = st.recursive(
@@ -18,6 +19,12 @@ _VALUES = st.recursive(
     ),
     max_leaves=8,
 )
+
+
+def _joined(cut: Cut) -> bytes:
+    return wire_body({"parameters": cut.parameters, **cut.pieces}, cut.places)
+
+
 _MESSAGES = st.lists(_VALUES, min_size=1, max_size=4)
 
 
@@ -32,7 +39,7 @@ def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -
     except BodyError:
         return
     cut = body.cut()
-    assert join(cut.parameters, cut.pieces, cut.places) == raw
+    assert _joined(cut) == raw
     assert len(cut.pieces["prompt"]) == len(messages)
     rest = json.loads(cut.parameters)
     assert rest["messages"] == []
@@ -49,7 +56,7 @@ def test_a_body_cut_and_joined_is_the_same(messages, more, indent, ascii_only) -
 ])  # fmt: skip
 def test_odd_bodies_are_joined_byte_for_byte(raw: bytes) -> None:
     cut = Body.read(RESPONSES, raw).cut()
-    assert join(cut.parameters, cut.pieces, cut.places) == raw
+    assert _joined(cut) == raw
     assert "input" not in json.loads(cut.parameters) or json.loads(cut.parameters)["input"] == []
 
 
@@ -62,6 +69,24 @@ def test_a_change_is_noted_and_leaves_every_other_byte() -> None:
     ]
     assert body.without_member(("nothing",), "") is body
     assert body.without_member(("seed",), "no seeds").changed[1]["path"] == "/seed"
+
+
+@pytest.mark.parametrize(("raw", "path", "was"), [
+    (b'{"model":"m","messages":[1]}', "/stream_options", None),
+    (b'{"stream_options":null,"model":"m","messages":[1]}', "/stream_options", "null"),
+    (b'{"stream_options":{"x":1},"model":"m","messages":[1]}', "/stream_options/include_usage",
+     None),
+    (b'{"stream_options":{"include_usage":false},"model":"m","messages":[1]}',
+     "/stream_options/include_usage", "false"),
+])  # fmt: skip
+def test_a_change_names_the_uppermost_value_that_is_new(
+    raw: bytes, path: str, was: str | None
+) -> None:
+    body = Body.read(CHAT, raw).with_member(("stream_options", "include_usage"), b"true", "why")
+    assert body.value["stream_options"]["include_usage"] is True
+    assert body.changed == [
+        {"path": path, "reason": "why", **({} if was is None else {"was": was})}
+    ]
 
 
 @pytest.mark.parametrize(("raw", "param"), [

@@ -13,6 +13,7 @@ from remit.kernel.json_text import (
     remove_member,
     set_member,
     spans,
+    value_at,
 )
 from remit.providers.wire.endpoint import Endpoint
 
@@ -127,10 +128,17 @@ class Body:
         return self if raw == self.raw else self._changed(raw, path, reason)
 
     def _changed(self, raw: bytes, path: tuple[str, ...], reason: str) -> Body:
+        """The body with another text, and what became of the uppermost value that is new."""
+        inner: Any = self.value
+        for depth, name in enumerate(path):
+            if type(inner) is not dict or name not in inner:
+                path = path[: depth + (type(inner) is dict)]
+                break
+            inner = inner[name]
         change = {"path": "/" + "/".join(path), "reason": reason}
-        before = spans(self.raw, path[:1]).get(path[0]) if len(path) == 1 else None
-        if before is not None and before[1] - before[0] <= _LONGEST_WAS:
-            change["was"] = self.raw[slice(*before)].decode()
+        before = value_at(self.raw, path)
+        if before is not None and len(before) <= _LONGEST_WAS:
+            change["was"] = before.decode()
         return Body(self.endpoint, raw, load(raw), [*self.changed, change])
 
     def cut(self) -> Cut:
@@ -152,17 +160,3 @@ class Body:
             size += 2
             done = end
         return Cut(b"".join((*rest, raw[done:])), pieces, places)
-
-
-def join(
-    parameters: bytes, pieces: dict[str, list[bytes] | bytes], places: dict[str, int]
-) -> bytes:
-    """The body that was cut into these pieces."""
-    parts: list[bytes] = []
-    done = 0
-    for name, place in sorted(places.items(), key=lambda item: item[1]):
-        piece = pieces[name]
-        text = piece if isinstance(piece, bytes) else b"[" + b",".join(piece) + b"]"
-        parts += (parameters[done:place], text)
-        done = place + 2
-    return b"".join((*parts, parameters[done:]))
