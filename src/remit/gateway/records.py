@@ -235,7 +235,7 @@ def _prompts(request: PromptRequest) -> list[str]:
 def _recordable(value: Any) -> Any:
     """``value`` with everything that JCS cannot carry put in words."""
     if isinstance(value, Content):
-        return Content(_recordable(value.value))
+        return value if value.form else Content(_recordable(value.value))
     if isinstance(value, str):
         kept = value.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
         return content(kept) if type(value) is not str else kept
