@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from remit.providers import ProviderError
 from remit.providers.upstream_http import HttpUpstream, Timeouts, UpstreamReply
 from tests.support.raw_http import Connection, RawServer, plain, raw_server
+from tests.support.wire_corpus import CORPUS
 
 KEY = "sk-verysecret0123456789+/="
 BODY = b'{ "a" : 1.0,\t"a":"\\ud800", "n": 12345678901234567890123 }\n'
@@ -728,4 +729,25 @@ async def test_a_word_for_a_key_changes_no_answer() -> None:
         upstream = HttpUpstream(server.url, {"authorization": "Bearer ollama"})
         said = await (await post(upstream)).read()
         assert said == b"I am ollama, at Bearer ollama"
+        await upstream.aclose()
+
+
+async def test_a_corpus_of_answers_comes_through_byte_for_byte() -> None:
+    answers = {exchange.request: exchange for exchange in CORPUS}
+
+    async def script(connection: Connection) -> None:
+        while True:
+            _, body = await connection.request()
+            await connection.send(plain(answers[body].answer, kind=answers[body].content_type))
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        for exchange in CORPUS:
+            reply = await post(upstream, exchange.request)
+            if exchange.streamed:
+                raw, error = await events_of(reply)
+                assert (b"".join(raw), error) == (exchange.answer, None)
+            else:
+                assert await reply.read() == exchange.answer
+        assert server.connections == 1
         await upstream.aclose()

@@ -292,7 +292,7 @@ _STREAMS = (
     ),
     _stream(
         "streamed, data over several lines and a byte order mark",
-        b'{"model":"gpt-4o-mini",' + _ASK + b',"messages":[{"role":"user","content":"hello"}]}',
+        b'{"model":"gpt-4o-mini",' + _ASK + b',"messages":[{"role":"user","content":"lines"}]}',
         b"\xef\xbb\xbfdata: {" + _HEAD + b',\ndata: "choices":[{"index":0,"delta":{"role":'
         b'"assistant","content":"hi"},\ndata: "finish_reason":"stop"}]}\n\n\n'
         b"data: " + _LAST + b"\n\n" + DONE,
