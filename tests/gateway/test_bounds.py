@@ -64,7 +64,7 @@ def test_every_image_counts_for_the_most_that_one_can(
     assert IMAGE_TOKENS < bound < IMAGE_TOKENS + 1_000  # its bytes say nothing of its tokens
 
 
-@pytest.mark.parametrize("kind", ["web_search_20250305", "computer_20250124"])
+@pytest.mark.parametrize("kind", ["web_search_20250305", "bespoke_20250124"])
 def test_a_tool_of_the_providers_own_is_not_bounded_by_having_a_schema(
     ledger: LedgerClient, kind: str
 ) -> None:

@@ -8,9 +8,10 @@ import logging
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
-from remit.gateway.billing import Bill, Billing, estimate, thinks_unseen
+from remit.gateway.billing import Bill, Billing, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
@@ -26,7 +27,7 @@ from remit.gateway.validation import Sent, check_output, response_schema
 from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import LedgerClient, LedgerEntry, utc_now
+from remit.ledger import Content, LedgerClient, LedgerEntry, utc_now
 from remit.providers import (
     CODES,
     ProviderError,
@@ -126,6 +127,8 @@ class Attempts:
             )
             attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(step)
             call.claimed = call.claim is not None
+            if attempt.hold is not None and attempt.hold.output is not None:
+                attempt.to = lowered(to, attempt.hold.output)
         except CancelledAfterWriteError as late:
             # The marker is durable: it needs its exchange, though nothing was sent.
             permit.release()
@@ -236,15 +239,17 @@ class Attempts:
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
         to, tap = attempt.to, call.tap
         provider_id, model_id = to.provider_id, to.model_id
+        held = attempt.hold or to.amount
+        asked = to.outgoing.body.value if to.outgoing is not None else {}
         if isinstance(result, ProviderResponse):
             if result.usage_reported:
-                return self._billing.measured(provider_id, model_id, result)
-            return self._billing.assumed(provider_id, model_id, to.bound, "upper_bound")
+                return self._billing.measured(provider_id, model_id, result, asked)
+            return self._billing.at_bound(model_id, held, to.bound)
         if result.billing == "nothing":
             return self._billing.nothing(model_id)
-        if result.billing == "bound" or thinks_unseen(self._config, to):
+        if result.billing == "bound" or self._billing.thinks_unseen(provider_id, model_id, asked):
             # What was thought and not shown is billed like what arrived.
-            return self._billing.assumed(provider_id, model_id, to.bound, "upper_bound")
+            return self._billing.at_bound(model_id, held, to.bound)
         reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
         tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)
         return self._billing.assumed(provider_id, model_id, tokens, "estimated")
@@ -264,6 +269,8 @@ class Attempts:
         hold = attempt.hold
         if hold is not None:
             entry.metadata.update(hold.overrun(usage))
+            if hold.output is not None and "changed" not in entry.metadata:
+                entry.metadata["changed"] = Content([{"path": "/max_tokens", "reason": LOWERED}])
         answered = None
         if call.claim is not None and isinstance(result, ProviderResponse):
             answered = (call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
@@ -320,6 +327,21 @@ class Attempts:
             reasoning_tokens=result.reasoning_tokens or 0,
             **common,
         )
+
+
+LOWERED = "lowered to what the budget has left"
+
+
+def lowered(to: Candidate, output: int) -> Candidate:
+    """What would be sent, with a lower output limit."""
+    outgoing = to.outgoing
+    if outgoing is None:
+        return replace(to, request=replace(to.request, max_tokens=output))
+    body = outgoing.body
+    names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
+    for name in names or body.endpoint.output_limit[:1]:
+        body = body.with_member((name,), b"%d" % output, LOWERED)
+    return replace(to, outgoing=replace(outgoing, body=body))
 
 
 def neutral_order(

@@ -5,10 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from remit.gateway.budget import Amount, TokenUsage, usd_of
-from remit.gateway.call import Candidate
+from remit.gateway.bounds import (
+    IMAGE_TOKENS,
+    MESSAGE_TOKENS,
+    Media,
+    bound_of,
+    call_bound,
+    media_of,
+    percent_of,
+)
+from remit.gateway.budget import Amount, Hold, TokenUsage, usd_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -20,12 +29,8 @@ from remit.providers.wire.body import Body
 
 __all__ = ["IMAGE_TOKENS", "Bill", "Billing", "estimate", "input_bound"]
 
-IMAGE_TOKENS = 49_152
-"""The most that one image can count for, in the upper bound."""
-
-# What a provider may add to the request by itself, in the upper bound.
-_MESSAGE_OVERHEAD_TOKENS = 16  # for each message
-_TOOLS_OVERHEAD_TOKENS = 1_024  # when tools are offered
+_NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+_TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
 
 
 @dataclass(slots=True)
@@ -72,50 +77,57 @@ class Billing:
         self, request: PromptRequest, sent: Sent, provider_id: str, model_id: str
     ) -> tuple[Amount, tuple[int, int]]:
         """The most that a call can use, and the same as input and output tokens."""
-        price = self._prices.find(provider_id, model_id)
-        tokens_in = input_bound(self._config, request, sent)
-        tokens_out = request.max_tokens
-        if tokens_out is None and price is not None:
-            tokens_out = price.max_output_tokens
-        bounded = tokens_out is not None and sent.bounded and is_bounded(request)
-        tokens_out = tokens_out or 0
-        return (
-            Amount(
-                tokens_in + tokens_out,
-                self._bound_nano(provider_id, price, tokens_in, tokens_out),
-                bounded,
-                model=(provider_id, model_id),
-            ),
-            (tokens_in, tokens_out),
+        media = Media(sent.images)
+        if not sent.bounded:
+            media.other = media_of({"messages": sent.messages}).other or "messages"
+        body = {
+            "messages": sent.messages,
+            "tools": request.tools,
+            "response_format": response_schema(request),
+            "max_tokens": request.max_tokens,
+        }
+        bound = bound_of(
+            "", body, sent.size, media, self._prices.find(provider_id, model_id),
+            self._config.server_tool_uses, (provider_id, model_id),
+            provider_id in self._config.free_providers,
+        )  # fmt: skip
+        return bound.amount, bound.tokens
+
+    def at_bound(self, model_id: str, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
+        """The bill for usage that nobody reported: all that the call holds."""
+        tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
+        return self._bill(
+            held.nano, held.tokens - tokens_out, tokens_out, model_id, "upper_bound", "upper_bound"
         )
 
     def body_bound(
         self, body: Body, provider_id: str, model_id: str
     ) -> tuple[Amount, tuple[int, int]]:
         """:meth:`bound` of a body as it is on the wire."""
-        price = self._prices.find(provider_id, model_id)
-        tokens_in = len(body.raw) + _MESSAGE_OVERHEAD_TOKENS + _TOOLS_OVERHEAD_TOKENS
-        tokens_out = body.output_limit
-        if tokens_out is None and price is not None:
-            tokens_out = price.max_output_tokens
-        bounded = tokens_out is not None and _is_ordinary(body.value)
-        tokens_out = tokens_out or 0
-        return (
-            Amount(
-                tokens_in + tokens_out,
-                self._bound_nano(provider_id, price, tokens_in, tokens_out),
-                bounded,
-            ),
-            (tokens_in, tokens_out),
-        )
+        bound = call_bound(
+            body.endpoint.name, body.value, len(body.raw), self._prices.find(provider_id, model_id),
+            raw=body.raw, uses=self._config.server_tool_uses, model=(provider_id, model_id),
+            free=provider_id in self._config.free_providers,
+        )  # fmt: skip
+        return bound.amount, bound.tokens
 
     def largest_output(self, provider_id: str, model_id: str) -> int | None:
         """Most output tokens that a model can make, where the table knows."""
         price = self._prices.find(provider_id, model_id)
         return None if price is None else price.max_output_tokens
 
-    def measured(self, provider_id: str, model_id: str, answer: ProviderResponse) -> Bill:
-        """The bill for what the provider reported."""
+    def measured(
+        self,
+        provider_id: str,
+        model_id: str,
+        answer: ProviderResponse,
+        asked: Mapping[str, Any] = _NO_FIELDS,
+    ) -> Bill:
+        """The bill for what the provider reported.
+
+        Args:
+            asked: the fields of the call, which may ask for a dearer service.
+        """
         price = self._prices.find(provider_id, model_id)
         nano = None
         if provider_id in self._config.free_providers:
@@ -125,7 +137,10 @@ class Billing:
             if usage is None:  # parts that exceed their total: at the dearest, then
                 tokens = (answer.input_tokens, answer.output_tokens)
                 return self.assumed(provider_id, model_id, tokens, "upper_bound")
-            nano = price.cost_nano(usage)
+            percent = max(100, percent_of(price, asked))
+            nano = -(-price.cost_nano(usage) * percent // 100)
+            for name, times in answer.server_tool_uses.items():
+                nano += price.server_tools.get(name, 0) * times
         return self._bill(
             nano, answer.input_tokens, answer.output_tokens, model_id, "measured", "unpriced"
         )
@@ -137,6 +152,20 @@ class Billing:
         price = self._prices.find(provider_id, model_id)
         nano = self._bound_nano(provider_id, price, *tokens)
         return self._bill(nano, *tokens, model_id, certainty, certainty)
+
+    def thinks_unseen(
+        self, provider_id: str, model_id: str, parameters: Mapping[str, Any] | None
+    ) -> bool:
+        """Whether a model may have been thinking without a word of it in the stream.
+
+        The table of prices says so of its models; the setting ``thinking_models`` of others.
+        """
+        price = self._prices.find(provider_id, model_id)
+        if price is not None and price.thinks:
+            return True
+        if any(map(model_id.startswith, self._config.thinking_models)):
+            return True
+        return any((parameters or {}).get(name) is not None for name in _THINKING)
 
     def nothing(self, model_id: str) -> Bill:
         """The bill for a call that was refused: none."""
@@ -166,10 +195,10 @@ class Billing:
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
     """Most input tokens: no token is shorter than a byte; the rest is what providers add unseen."""
-    bound = sent.size + _MESSAGE_OVERHEAD_TOKENS * (len(sent.messages) + 1)
+    bound = sent.size + MESSAGE_TOKENS * (len(sent.messages) + 1)
     bound += IMAGE_TOKENS * sent.images
     if request.tools or response_schema(request):
-        bound += _TOOLS_OVERHEAD_TOKENS
+        bound += _TOOLS_TOKENS
     return bound
 
 
@@ -181,7 +210,7 @@ def estimate(config: RouterConfig, sent: Sent, reported_in: int | None, text_byt
     has fewer tokens than this says.
     """
     per_token = config.estimated_bytes_per_token
-    tokens_in = int(sent.size / per_token) + _MESSAGE_OVERHEAD_TOKENS * len(sent.messages)
+    tokens_in = int(sent.size / per_token) + MESSAGE_TOKENS * len(sent.messages)
     tokens_in += IMAGE_TOKENS * sent.images
     tokens_out = max(pieces, math.ceil(text_bytes / per_token))
     if reported_in is not None:
@@ -189,50 +218,7 @@ def estimate(config: RouterConfig, sent: Sent, reported_in: int | None, text_byt
     return max(1, min(tokens_in, bound[0])), min(tokens_out, bound[1] or tokens_out)
 
 
-def thinks_unseen(config: RouterConfig, to: Candidate) -> bool:
-    """Whether a model may have been thinking without a word of it in the stream."""
-    if any(map(to.model_id.startswith, config.thinking_models)):
-        return True
-    asked = to.outgoing.body.value if to.outgoing is not None else {}
-    return any(asked.get(name) is not None for name in _THINKING)
-
-
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
-
-
-def is_bounded(request: PromptRequest) -> bool:
-    """Whether the table of prices covers all that the call can be billed for.
-
-    A tool of a kind of its own, or without an ``input_schema``, runs at the provider, which bills
-    it by itself; some parameters buy a dearer service than the table speaks of.
-    """
-    for tool in request.tools or ():
-        if "input_schema" not in tool or tool.get("type") not in (None, "custom", "function"):
-            return False
-    return True
-
-
-def _is_ordinary(body: Mapping[str, Any]) -> bool:
-    return all(body.get(name) in ordinary for name, ordinary in _ORDINARY.items() if name in body)
-
-
-_ORDINARY: dict[str, tuple[Any, ...]] = {
-    "service_tier": (None, "auto", "default", "standard_only", "standard", "flex"),
-    "speed": (None, "standard"),
-    "inference_geo": (None,),
-    "web_search_options": (None,),
-    "modalities": (None, ["text"]),
-    "audio": (None,),
-    "mcp_servers": (None, []),
-    "container": (None,),
-    # Servers that route let a call choose its model by these.
-    "models": (None, []),
-    "provider": (None,),
-    "route": (None,),
-    "plugins": (None, []),
-    "fallbacks": (None, []),
-}
-"""Parameters with a price of their own, and their values that have none."""
 
 
 def _usage(answer: ProviderResponse) -> Usage | None:

@@ -50,8 +50,10 @@ class RouterConfig:
         budget_wait_ms: longest wait for money that other calls only hold.
         free_providers: those whose models cost nothing, such as one's own machine.
         estimated_bytes_per_token: for what arrived of a stream that broke off.
-        thinking_models: name prefixes of models that think unseen: a stream of one that broke off
-            is charged at its bound.
+        server_tool_uses: how often a call may use a tool that the provider runs, where it does
+            not say.
+        thinking_models: name prefixes of models that think unseen, besides those of which the
+            table of prices says so: a stream of one that broke off is charged at its bound.
         idempotency_hours: how long an idempotency key answers from the record.
     """
 
@@ -69,6 +71,7 @@ class RouterConfig:
     budget_wait_ms: int = 30_000
     free_providers: Collection[str] = frozenset({"local"})
     estimated_bytes_per_token: float = 3.0
+    server_tool_uses: int = 10
     thinking_models: Sequence[str] = ()
     idempotency_hours: float = 24.0
     default_models: Mapping[str, str] = field(default_factory=dict)
@@ -101,6 +104,7 @@ class RouterConfig:
             budget_wait_ms=settings.budget.wait_ms,
             free_providers=frozenset(settings.budget.free_providers),
             estimated_bytes_per_token=settings.budget.estimated_bytes_per_token,
+            server_tool_uses=settings.budget.server_tool_uses,
             thinking_models=settings.budget.thinking_models,
             idempotency_hours=gateway.idempotency_hours,
             default_models={

@@ -124,12 +124,15 @@ class BudgetSettings(Section):
     allow_unpriced: bool = Field(
         description="let a limit in US dollars pass models that have no price"
     )
+    server_tool_uses: int = Field(
+        10, ge=1, description="most uses of a tool that the provider runs, where a call names none"
+    )
     estimated_bytes_per_token: float = Field(
         gt=0, description="for what arrived of a stream that broke off"
     )
     thinking_models: list[str] = Field(
-        description="name prefixes of models that think unseen: a stream of one that broke off is "
-        "charged at its bound"
+        description="name prefixes of models that think unseen, besides those of which the prices "
+        "say so: a stream of one that broke off is charged at its bound"
     )
     prices: str = Field(
         description="file of prices over the shipped ones, relative to the root; empty: none"

@@ -21,9 +21,10 @@ _RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", 
 _REQUIRED = ("provider", "date", "input", "output")
 _NAMES = ("aliases", "snapshots")
 _SIZES = ("max_output_tokens", "context_window")
-_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_NAMES, "tiers", "source")
+_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_NAMES, "tiers", "source", "thinks")
 _TIER_KEYS = ("above_input_tokens", *_RATES)
-_TOP_KEYS = ("version", "limits", "same_prices", "models")
+_TOP_KEYS = ("version", "limits", "same_prices", "server_tools", "surcharges", "models")
+_TOOL_KEYS = ("per_use", "date", "source")
 _LIMIT_KEYS = ("lowest", "highest")
 SNAPSHOT_FORMS = {  # how providers date their snapshots; what strptime makes of each
     "YYYY-MM-DD": (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), "%Y-%m-%d"),
@@ -64,6 +65,8 @@ class ParsedTable:
     limits: Limits
     same_prices: Mapping[str, str]
     entries: tuple[Entry, ...]
+    server_tools: Mapping[str, Mapping[str, int]]
+    surcharges: Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 def parse(text: str, name: str, defaults: Limits | None) -> ParsedTable:
@@ -91,6 +94,8 @@ def parse(text: str, name: str, defaults: Limits | None) -> ParsedTable:
         limits=limits,
         same_prices={key: reader.text(same, key, "same_prices.") for key in same},
         entries=tuple(reader.entry(model, models, limits) for model in models),
+        server_tools=reader.server_tools(raw),
+        surcharges=reader.surcharges(raw),
     )
 
 
@@ -134,8 +139,10 @@ class _Reader:
             pass
         raise self.wrong(f"{at}{key}", "must be a day, such as 2026-11-22")
 
-    def size(self, raw: Mapping[str, Any], key: str, at: str) -> int:
-        value = raw[key]
+    def size(self, raw: Mapping[str, Any], key: str, at: str) -> int | None:
+        value = raw.get(key)
+        if value is None:
+            return None
         if type(value) is not int or value <= 0:
             raise self.wrong(f"{at}{key}", f"is {value!r}; it must be a count of tokens above 0")
         return value
@@ -170,6 +177,43 @@ class _Reader:
             raise self.wrong("limits", "must have 0 < lowest <= highest")
         return Limits(low, high)
 
+    def flag(self, raw: Mapping[str, Any], key: str, at: str) -> bool:
+        value = raw.get(key, False)
+        if type(value) is not bool:
+            raise self.wrong(f"{at}{key}", f"is {value!r}; it must be true or false")
+        return value
+
+    def server_tools(self, raw: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+        """Nano-dollars for one use, by provider and the tool's type."""
+        found: dict[str, dict[str, int]] = {}
+        providers = self.table(raw, "server_tools", "")
+        for provider in providers:
+            tools = self.table(providers, provider, "server_tools.")
+            for name in tools:
+                at = f"server_tools.{provider}.{name}."
+                tool = self.table(tools, name, f"server_tools.{provider}.")
+                self.known(tool, _TOOL_KEYS, at)
+                self.day(tool, "date", at)
+                self.text(tool, "source", at, "")
+                nano = self.nano(tool.get("per_use"), f"{at}per_use", None)
+                found.setdefault(provider, {})[name] = nano
+        return found
+
+    def surcharges(self, raw: Mapping[str, Any]) -> dict[str, dict[str, dict[str, int]]]:
+        """What rates are multiplied by, in hundredths: by provider, field and value."""
+        providers = self.table(raw, "surcharges", "")
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for provider in providers:
+            fields = self.table(providers, provider, "surcharges.")
+            for name in fields:
+                at = f"surcharges.{provider}.{name}."
+                values = self.table(fields, name, f"surcharges.{provider}.")
+                found.setdefault(provider, {})[name] = {
+                    value: -(-self.nano(times, f"{at}{value}", None) * 100 // _NANO)
+                    for value, times in values.items()
+                }
+        return found
+
     def names(self, raw: Mapping[str, Any], key: str, at: str) -> tuple[str, ...] | None:
         value = raw.get(key)
         if value is None:
@@ -196,8 +240,10 @@ class _Reader:
             date=self.day(raw, "date", at),
             rates=self.rates(raw, at, limits),
             tiers=self.tiers(raw, at, limits),
-            **{key: self.size(raw, key, at) for key in _SIZES if key in raw},
+            max_output_tokens=self.size(raw, "max_output_tokens", at),
+            context_window=self.size(raw, "context_window", at),
             source=self.text(raw, "source", at, ""),
+            thinks=self.flag(raw, "thinks", at),
         )
         return Entry(price, self.names(raw, "aliases", at), snapshots)
 
@@ -225,7 +271,7 @@ class _Reader:
             for key in ("above_input_tokens", *stated):
                 if key not in tier:  # what is left out would fall back to a dearer or cheaper rate
                     raise self.wrong(f"{here}{key}", "is missing; a tier states every rate again")
-            above = self.size(tier, "above_input_tokens", here)
+            above = self.size(tier, "above_input_tokens", here) or 0
             if tiers and above <= tiers[-1].above_input_tokens:
                 raise self.wrong(f"{here}above_input_tokens", "must rise from tier to tier")
             tiers.append(Tier(above, self.rates(tier, here, limits)))

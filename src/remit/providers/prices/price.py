@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from remit.kernel.errors import InvalidInputError
@@ -68,6 +69,9 @@ class Price:
         max_output_tokens: the most that one answer can hold; None when it is not known.
         context_window: the most tokens that a call can hold; None when it is not known.
         source: where the price was read, and what is peculiar about it; may be empty.
+        thinks: whether it thinks before it answers, without a word of it in the answer.
+        server_tools: what the provider bills for one use of a tool of its own, in nano-dollars.
+        surcharges: by field of a call and its value, what rates are multiplied by, in hundredths.
     """
 
     model: str
@@ -78,6 +82,9 @@ class Price:
     max_output_tokens: int | None = None
     context_window: int | None = None
     source: str = ""
+    thinks: bool = False
+    server_tools: Mapping[str, int] = field(default_factory=dict, hash=False)
+    surcharges: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
 
     def cost_nano(self, usage: Usage) -> int:
         """What a call cost: integer nano-dollars, rounded up once, at the end.

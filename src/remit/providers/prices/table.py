@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from remit.kernel.installed import InstalledFiles, shipped_file
 from remit.providers.prices.errors import PriceError
@@ -17,6 +18,7 @@ from remit.providers.prices.price import Price
 __all__ = ["PriceTable"]
 
 _INSTALLED = "HOT/prices/prices.toml"
+_Value = TypeVar("_Value")
 _Name = tuple[str, str]  # provider, model
 
 
@@ -32,7 +34,18 @@ class PriceTable:
     def __init__(self, parsed: ParsedTable, version: str) -> None:
         """For the class methods; a table comes from `shipped`, `from_file` or `overlaid`."""
         self.version = version
-        self._parsed = parsed
+        entries = tuple(
+            replace(
+                entry,
+                price=replace(
+                    entry.price,
+                    server_tools=parsed.server_tools.get(entry.price.provider, {}),
+                    surcharges=parsed.surcharges.get(entry.price.provider, {}),
+                ),
+            )
+            for entry in parsed.entries
+        )
+        self._parsed = parsed = replace(parsed, entries=entries)
         self._index: dict[_Name, Price] = {}
         self._snapshots: dict[_Name, str] = {}
         self._found: dict[_Name, Price | None] = {}
@@ -112,6 +125,8 @@ class PriceTable:
             self._parsed,
             same_prices={**self._parsed.same_prices, **other._parsed.same_prices},
             entries=(*kept, *above),
+            server_tools=_merged(self._parsed.server_tools, other._parsed.server_tools),
+            surcharges=_merged(self._parsed.surcharges, other._parsed.surcharges),
         )
         return PriceTable(parsed, f"{other.version};{self.version}")
 
@@ -180,6 +195,16 @@ class PriceTable:
         return None
 
 
+def _merged(
+    below: Mapping[str, Mapping[str, _Value]], above: Mapping[str, Mapping[str, _Value]]
+) -> dict[str, dict[str, _Value]]:
+    """By provider, what both say; the upper one counts."""
+    return {
+        provider: {**below.get(provider, {}), **above.get(provider, {})}
+        for provider in {**below, **above}
+    }
+
+
 def _bare(price: Price) -> str:
     """The name that the provider itself knows the model by."""
     return price.model.removeprefix(f"{price.provider}/")
@@ -194,6 +219,7 @@ def _completed(entry: Entry, under: Entry) -> Entry:
         entry.price,
         max_output_tokens=entry.price.max_output_tokens or under.price.max_output_tokens,
         context_window=entry.price.context_window or under.price.context_window,
+        thinks=entry.price.thinks or under.price.thinks,
     )
     return Entry(
         price,

@@ -1,0 +1,393 @@
+"""The most that a call can be billed for, from its body as it is on the wire (SPEC 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.kernel.budget import Amount
+from remit.providers.prices import Price
+
+__all__ = [
+    "IMAGE_TOKENS",
+    "SERVER_TOOL_USES",
+    "Bound",
+    "Media",
+    "bound_of",
+    "call_bound",
+    "media_of",
+]
+
+IMAGE_TOKENS = 49_152
+"""The most that one image can count for."""
+
+SERVER_TOOL_USES = 10
+"""How often a call may use a tool that the provider runs, where neither it nor config says."""
+
+MESSAGE_TOKENS = 16
+"""What a provider may add to each message by itself."""
+
+_TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
+
+_MARKERS = (
+    b"image", b"document", b"file", b"audio", b"video", b"container_upload", b"item_reference",
+    b"fetch_tool_result",
+)  # fmt: skip
+"""One of these is in every body that holds something whose bytes do not say its tokens."""
+
+_IMAGES = frozenset(
+    {"image", "image_url", "input_image", "computer_screenshot", "image_generation_call"}
+)
+_TEXTUAL = frozenset(
+    {
+        None, "text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal",
+        "thinking", "redacted_thinking", "reasoning", "compaction", "search_result",
+        "tool_reference", "tool_use", "server_tool_use", "mcp_tool_use", "function_call",
+        "custom_tool_call", "web_search_call", "file_search_call", "code_interpreter_call",
+        "computer_call", "local_shell_call", "local_shell_call_output", "shell_call",
+        "shell_call_output", "apply_patch_call", "apply_patch_call_output", "mcp_call",
+        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "tool_search_call",
+        "tool_search_output", "web_search_tool_result", "code_execution_tool_result",
+        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result",
+        "tool_search_tool_result", "mcp_tool_result",
+    }
+)  # fmt: skip
+"""Blocks and items whose tokens are bounded by their bytes."""
+
+_INSIDE = {"tool_result": "content", "message": "content", "function_call_output": "output",
+           "custom_tool_call_output": "output", "computer_call_output": "output"}  # fmt: skip
+"""Where such a block or item holds others."""
+
+_CLIENT_TOOLS = frozenset(
+    {
+        None, "function", "custom", "bash", "text_editor", "computer", "memory", "computer_use",
+        "computer_use_preview", "local_shell", "apply_patch",
+    }
+)  # fmt: skip
+"""Types of tools, without their dates, that the client runs: they cost tokens and no more."""
+
+_DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
+
+_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_NO_OUTPUT = frozenset(
+    {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
+)
+_FREE = frozenset({"openai.moderations", "anthropic.count_tokens"})
+_BY_REFERENCE = ("previous_response_id", "conversation", "container", "item_reference")
+_OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks")
+"""By these, servers that route let a call choose another model than the one that is priced."""
+
+_ORDINARY = (None, "auto", "default", "standard", "standard_only")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most that one call can use.
+
+    Attributes:
+        amount: in tokens and money, with what in it is unbounded.
+        tokens: input and output.
+    """
+
+    amount: Amount
+    tokens: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Media:
+    """What of a body is not text.
+
+    Attributes:
+        images: how many.
+        data: bytes of their base64, which say nothing of their tokens.
+        other: the first thing whose tokens only the model's window bounds; empty: there is none.
+    """
+
+    images: int = 0
+    data: int = 0
+    other: str = ""
+
+
+def call_bound(
+    endpoint: str,
+    body: Mapping[str, Any],
+    size: int,
+    price: Price | None,
+    *,
+    raw: bytes | None = None,
+    uses: int = SERVER_TOOL_USES,
+    model: tuple[str, str] | None = None,
+    free: bool = False,
+) -> Bound:
+    """The most that a call can be billed for.
+
+    The input is at most its bytes, as no token is shorter than one, with what providers add
+    unseen; and where bytes say nothing (documents, sound, files by reference, what the provider's
+    own tools bring in) the model's context window, which it can never exceed. The output is the
+    limit that the call names, for each answer, or the model's largest. Money is all of it at the
+    dearest, and the provider's tools as often as the call allows.
+
+    Args:
+        endpoint: its name, such as ``openai.chat``.
+        body: the parsed body, in the dialect of the endpoint.
+        size: bytes of the body.
+        price: of the model; ``None``: it has none.
+        raw: the body's bytes, where they are at hand: then content that holds text alone is not
+            walked through.
+        uses: how often a tool of the provider's may be used where the call does not say.
+        model: provider and model, for bounds that were raised.
+        free: whether the provider bills nothing.
+    """
+    media = Media()
+    if raw is None or any(marker in raw for marker in _MARKERS):
+        media = media_of(body)
+    return bound_of(endpoint, body, size - media.data, media, price, uses, model, free)
+
+
+def bound_of(
+    endpoint: str,
+    body: Mapping[str, Any],
+    size: int,
+    media: Media,
+    price: Price | None,
+    uses: int,
+    model: tuple[str, str] | None,
+    free: bool,
+) -> Bound:
+    """:func:`call_bound` for who knows already what of the body is not text.
+
+    Args:
+        size: bytes of the body without the data of images.
+    """
+    asked = body.get("messages") or body.get("input")
+    pieces = len(asked) if isinstance(asked, (list, tuple)) else 1
+    tokens_in = size + MESSAGE_TOKENS * (pieces + 1) + IMAGE_TOKENS * media.images
+    tools = _tools(body, price, uses)
+    tokens_in += tools.tokens
+    window = None if price is None else price.context_window
+    unbounded = tools.unbounded or _unpriced(body)
+    other = media.other or tools.fills or next((n for n in _BY_REFERENCE if body.get(n)), "")
+    if not other and isinstance(body.get("prompt"), Mapping):
+        other = "prompt"  # a template that the provider keeps
+    if endpoint not in _NO_OUTPUT:
+        if other and window is None:
+            unbounded = unbounded or other
+        elif window is not None:
+            tokens_in = window if other else min(tokens_in, window)
+    elif other:
+        unbounded = unbounded or other
+    percent = 100
+    if price is not None and not free:
+        percent, odd = _percent(body, price)
+        unbounded = unbounded or odd
+    limit, answers, more = 0, 1, 0
+    if endpoint not in _NO_OUTPUT:
+        limit, answers, more = _limit(body), _answers(endpoint, body), _predicted(body)
+        limit = limit or _largest(price)
+        if not limit:
+            unbounded = unbounded or "max_tokens, which it does not name"
+    nothing = free or endpoint in _FREE
+
+    def amount(output: int) -> Amount:
+        tokens_out = (output + more) * answers
+        nano: int | None = 0
+        if not nothing:
+            nano = None
+            if price is not None:
+                nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100) + tools.nano
+        return Amount(
+            tokens_in + tokens_out, nano, not unbounded, unbounded, model, output,
+            amount if output > 1 else None,
+        )  # fmt: skip
+
+    return Bound(amount(limit), (tokens_in, (limit + more) * answers))
+
+
+def percent_of(price: Price, told: Mapping[str, Any]) -> int:
+    """What a price is multiplied by, in hundredths, for the service that an answer, or its usage,
+    says it was given."""
+    percent = 100
+    for name, dearer in price.surcharges.items():
+        value = told.get(name)
+        if isinstance(value, str):
+            percent = -(-percent * dearer.get(value, 100) // 100)
+    return percent
+
+
+def media_of(body: Mapping[str, Any]) -> Media:
+    """What of a body's conversation is not text, in any dialect."""
+    found = Media()
+    for name in ("messages", "input", "system"):
+        value = body.get(name)
+        if isinstance(value, (list, tuple)):
+            _look(value, name, found)
+    return found
+
+
+def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
+    for number, block in enumerate(blocks):
+        if not isinstance(block, Mapping):
+            continue
+        kind = block.get("type")
+        kind = kind if isinstance(kind, str) else None
+        inside = _INSIDE.get(kind or "message")
+        if kind in _IMAGES:
+            found.images += 1
+            found.data += _inline(block)
+        elif inside is not None:
+            if block.get("audio") is not None:
+                found.other = found.other or f"{at}[{number}].audio"
+            value = block.get(inside)
+            if isinstance(value, Mapping):
+                value = [value]
+            if isinstance(value, (list, tuple)):
+                _look(value, f"{at}[{number}].{inside}", found)
+        elif kind == "document" and _source(block) in ("text", "content"):
+            value = block["source"].get("content")
+            if isinstance(value, (list, tuple)):
+                _look(value, f"{at}[{number}].source.content", found)
+        elif kind not in _TEXTUAL:
+            found.other = found.other or f'{at}[{number}] (type "{str(kind)[:40]}")'
+
+
+def _source(block: Mapping[str, Any]) -> Any:
+    source = block.get("source")
+    return source.get("type") if isinstance(source, Mapping) else None
+
+
+def _inline(block: Mapping[str, Any]) -> int:
+    """Bytes of an image that is in the body itself."""
+    source, url = block.get("source"), block.get("image_url") or block.get("result")
+    if isinstance(url, Mapping):
+        url = url.get("url")
+    data = source.get("data") if isinstance(source, Mapping) else None
+    if data is None and (block.get("result") or (isinstance(url, str) and url[:5] == "data:")):
+        data = url
+    return len(data) if isinstance(data, str) else 0
+
+
+@dataclass(slots=True)
+class _Tools:
+    """What the tools of a call add to its bound: tokens, and money for the provider's own.
+
+    ``fills`` names the first that can bring in as much text as the window holds.
+    """
+
+    tokens: int = 0
+    nano: int = 0
+    fills: str = ""
+    unbounded: str = ""
+
+
+def _tools(body: Mapping[str, Any], price: Price | None, uses: int) -> _Tools:
+    found = _Tools()
+    prices: list[tuple[int, int]] = []
+    _offered(body.get("tools"), "tools", price, uses, found, prices)
+    for name, times in (("web_search_options", 1), ("mcp_servers", 1)):
+        if body.get(name):
+            _server_tool(name, name, times, price, found, prices)
+    schema = body.get("functions") or body.get("response_format") or body.get("output_config")
+    if body.get("tools") or schema or body.get("text") or body.get("output_format"):
+        found.tokens += _TOOLS_TOKENS
+    most = body.get("max_tool_calls")
+    if prices and type(most) is int and most >= 0:
+        found.nano = max(per_use for per_use, _ in prices) * most
+    else:
+        found.nano = sum(per_use * times for per_use, times in prices)
+    return found
+
+
+def _offered(
+    tools: Any, at: str, price: Price | None, uses: int, found: _Tools,
+    prices: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    if not isinstance(tools, (list, tuple)):
+        return
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            continue
+        kind = tool.get("type")
+        if kind is None or kind in ("function", "custom"):
+            continue
+        where = f"{at}[{number}]"
+        if isinstance(tool.get("tools"), (list, tuple)):  # a group of them
+            _offered(tool["tools"], f"{where}.tools", price, uses, found, prices)
+            continue
+        name = _DATED.sub("", kind) if isinstance(kind, str) else str(kind)
+        if name in _CLIENT_TOOLS:
+            found.tokens += _TOOLS_TOKENS
+            continue
+        times = tool.get("max_uses")
+        container = tool.get("container")
+        if isinstance(container, Mapping) and container.get("memory_limit") not in (None, "1g"):
+            name = f"{name}_{container['memory_limit']}"
+        _server_tool(
+            name, f'{where} (type "{str(kind)[:60]}")',
+            times if type(times) is int and times >= 0 else uses, price, found, prices,
+        )  # fmt: skip
+
+
+def _server_tool(
+    name: str, where: str, times: int, price: Price | None, found: _Tools,
+    prices: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    per_use = None if price is None else price.server_tools.get(name)
+    if per_use is None:
+        found.unbounded = found.unbounded or where
+        return
+    prices.append((per_use, times))
+    found.fills = found.fills or where
+
+
+def _unpriced(body: Mapping[str, Any]) -> str:
+    """The first field that buys what the table of prices does not speak of."""
+    if body.get("modalities") not in (None, ["text"]):
+        return "modalities"
+    if body.get("audio") is not None:
+        return "audio"
+    return next((name for name in _OTHER_MODELS if body.get(name)), "")
+
+
+def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
+    """What the service that a call asks for multiplies the price by; a field without a price."""
+    percent = 100
+    for name in ("service_tier", "speed", "inference_geo"):
+        value = body.get(name)
+        if value in _ORDINARY:
+            continue
+        dearer = price.surcharges.get(name, {}).get(value) if isinstance(value, str) else None
+        if dearer is None:
+            return percent, f'{name} "{str(value)[:40]}"'
+        # A discount may not be given, so it lowers no bound.
+        percent = -(-percent * max(dearer, 100) // 100)
+    return percent, ""
+
+
+def _limit(body: Mapping[str, Any]) -> int:
+    """The longest answer that a call asks for; 0: it does not say."""
+    limits = [value for name in _LIMITS if type(value := body.get(name)) is int]
+    return max([0, *limits])
+
+
+def _largest(price: Price | None) -> int:
+    return 0 if price is None else price.max_output_tokens or price.context_window or 0
+
+
+def _answers(endpoint: str, body: Mapping[str, Any]) -> int:
+    counts = [value for name in ("n", "best_of") if type(value := body.get(name)) is int]
+    answers = max([1, *counts])
+    prompts = body.get("prompt")
+    if endpoint != "openai.completions" or not isinstance(prompts, (list, tuple)):
+        return answers
+    return answers * (1 if isinstance(next(iter(prompts), 0), int) else len(prompts))
+
+
+def _predicted(body: Mapping[str, Any]) -> int:
+    """Bytes of a prediction: what of it is not taken is billed as output."""
+    prediction = body.get("prediction")
+    content = prediction.get("content") if isinstance(prediction, Mapping) else None
+    parts = content if isinstance(content, (list, tuple)) else [content]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    return sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))

@@ -1,0 +1,267 @@
+"""The bound of a call from its body on the wire, in each dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.gateway.bounds import IMAGE_TOKENS, Bound, call_bound, media_of
+from remit.providers.prices import Price, PriceTable
+
+TABLE = PriceTable.shipped()
+PDF = {
+    "type": "document",
+    "source": {"type": "base64", "media_type": "application/pdf", "data": "A"},
+}
+
+
+def _price(model: str) -> Price:
+    for provider in ("anthropic", "openai"):
+        if (price := TABLE.find(provider, model)) is not None:
+            return price
+    raise AssertionError(model)
+
+
+CLAUDE, GPT = _price("claude-sonnet-4-5"), _price("gpt-4o-mini")
+
+
+def _bound(endpoint: str, body: dict[str, Any], price: Price | None = None, **more: Any) -> Bound:
+    raw = orjson.dumps(body)
+    fast = call_bound(endpoint, body, len(raw), price, raw=raw, **more)
+    slow = call_bound(endpoint, body, len(raw), price, **more)
+    assert (fast.amount, fast.tokens) == (slow.amount, slow.tokens)
+    return fast
+
+
+def _messages(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]} | more
+
+
+def _said(*blocks: Any) -> dict[str, Any]:
+    return _messages(messages=[{"role": "user", "content": list(blocks)}])
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "f", "input_schema": {}},
+        {"type": "custom", "name": "f", "input_schema": {}},
+        {"type": "function", "function": {"name": "f"}},
+        {"type": "custom", "custom": {"name": "f"}},
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+        {
+            "type": "computer_20250124",
+            "name": "computer",
+            "display_width_px": 1,
+            "display_height_px": 1,
+        },
+        {"type": "memory_20250818", "name": "memory"},
+        {"type": "local_shell"},
+        {"type": "computer_use_preview"},
+        {"type": "apply_patch"},
+        {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
+    ],
+)
+def test_tools_that_the_client_runs_cost_tokens_and_no_more(tool: dict[str, Any]) -> None:
+    plain = _bound("anthropic.messages", _messages(), CLAUDE)
+    found = _bound("anthropic.messages", _messages(tools=[tool]), CLAUDE)
+    assert found.amount.bounded, found.amount.unbounded
+    assert plain.tokens[0] < found.tokens[0] < plain.tokens[0] + 2_300
+    assert found.amount.nano is not None
+    assert found.amount.nano <= CLAUDE.bound_nano(*found.tokens)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "price", "more", "nano"),
+    [
+        ("anthropic.messages", CLAUDE,
+         {"tools": [{"type": "web_search_20250305", "name": "w", "max_uses": 3}]}, 30_000_000),
+        ("anthropic.messages", CLAUDE, {"tools": [{"type": "web_search_20250305"}]}, 40_000_000),
+        ("anthropic.messages", CLAUDE, {"tools": [{"type": "web_fetch_20250910"}]}, 0),
+        ("anthropic.messages", CLAUDE, {"mcp_servers": [{"url": "u"}]}, 0),
+        ("openai.responses", GPT, {"tools": [{"type": "web_search"}], "max_tool_calls": 7},
+         70_000_000),
+        ("openai.responses", GPT, {"tools": [{"type": "web_search_preview_2025_03_11"}]},
+         100_000_000),
+        ("openai.responses", GPT,
+         {"tools": [{"type": "file_search"}, {"type": "web_search"}], "max_tool_calls": 2},
+         20_000_000),
+        ("openai.responses", GPT,
+         {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, 120_000_000),
+        ("openai.responses", GPT,
+         {"tools": [{"type": "code_interpreter", "container": {"memory_limit": "4g"}}]},
+         480_000_000),
+        ("openai.chat", GPT, {"web_search_options": {"search_context_size": "low"}}, 25_000_000),
+    ],
+)  # fmt: skip
+def test_tools_of_the_provider_cost_their_price_as_often_as_the_call_allows(
+    endpoint: str, price: Price, more: dict[str, Any], nano: int
+) -> None:
+    found = _bound(endpoint, _messages(**more), price, uses=4)
+    assert found.amount.bounded, found.amount.unbounded
+    # What they bring in fills the window at most.
+    assert found.tokens == (price.context_window, 100)
+    assert found.amount.nano == price.bound_nano(*found.tokens) + nano
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        PDF,
+        {"type": "file", "file": {"file_id": "f"}},
+        {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        {"type": "container_upload", "file_id": "f"},
+        {"type": "item_reference", "id": "i"},
+        {"type": "tool_result", "tool_use_id": "t", "content": [PDF]},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_file"}]},
+    ],
+)
+def test_where_bytes_say_nothing_the_window_does(block: dict[str, Any]) -> None:
+    for price in (CLAUDE, GPT):
+        assert _bound("anthropic.messages", _said(block), price).tokens[0] == price.context_window
+    unknown = _bound("anthropic.messages", _said(block), None).amount
+    assert not unknown.bounded
+    assert unknown.unbounded.startswith("messages[0].content[0]")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+        {"type": "image", "source": {"type": "file", "file_id": "f"}},
+        {"type": "image", "source": {"type": "base64", "data": "A" * 90_000}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 90_000}},
+        {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 90_000},
+        {"type": "input_image", "file_id": "f"},
+        {"type": "computer_call_output", "output": {"type": "computer_screenshot", "file_id": "f"}},
+    ],
+)
+def test_an_image_counts_for_the_most_that_one_can(image: dict[str, Any]) -> None:
+    tokens_in, _ = _bound("openai.chat", _said(image), None).tokens
+    assert IMAGE_TOKENS < tokens_in < IMAGE_TOKENS + 1_000
+
+
+def test_a_long_text_is_bounded_by_the_window() -> None:
+    body = _messages(messages=[{"role": "user", "content": "x" * 5_000_000}])
+    assert _bound("openai.chat", body, GPT).tokens == (GPT.context_window, 100)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "most"),
+    [
+        ("openai.chat", {"max_tokens": 50, "n": 3}, 150),
+        ("openai.chat", {"max_tokens": 50, "max_completion_tokens": 70}, 70),
+        ("openai.chat", {}, GPT.max_output_tokens),
+        ("openai.chat", {"max_tokens": 0}, GPT.max_output_tokens),
+        ("openai.chat", {"max_tokens": "many", "n": True}, GPT.max_output_tokens),
+        ("openai.chat", {"max_tokens": 50, "prediction": {"content": "abcd"}}, 54),
+        ("openai.chat", {"max_tokens": 5, "n": 2,
+                         "prediction": {"content": [{"type": "text", "text": "é"}, 5]}}, 14),
+        ("openai.responses", {"max_output_tokens": 60}, 60),
+        ("anthropic.messages", {"max_tokens": 60, "thinking": {"budget_tokens": 50}}, 60),
+        ("openai.completions", {"max_tokens": 10, "n": 2, "best_of": 4, "prompt": ["a", "b"]}, 80),
+        ("openai.completions", {"max_tokens": 10, "prompt": [1, 2, 3]}, 10),
+        ("openai.embeddings", {"input": ["a", "b"]}, 0),
+        ("openai.moderations", {"input": "a"}, 0),
+    ],
+)  # fmt: skip
+def test_the_output_is_what_the_call_names_for_each_answer(
+    endpoint: str, body: dict[str, Any], most: int
+) -> None:
+    found = _bound(endpoint, body, GPT)
+    assert found.tokens[1] == most
+    assert found.amount.bounded
+
+
+def test_moderation_and_counting_cost_nothing_also_without_a_price() -> None:
+    for endpoint in ("openai.moderations", "anthropic.count_tokens"):
+        amount = _bound(endpoint, {"input": "x", "messages": []}).amount
+        assert (amount.nano, amount.bounded) == (0, True)
+    assert _bound("openai.embeddings", {"input": "x"}).amount.nano is None
+
+
+@pytest.mark.parametrize(
+    ("more", "percent"),
+    [
+        ({}, 100),
+        ({"service_tier": "auto"}, 100),
+        ({"service_tier": None}, 100),
+        ({"service_tier": "priority"}, 200),
+        ({"service_tier": "flex"}, 100),  # it may not be given
+    ],
+)
+def test_a_dearer_service_is_in_the_bound(more: dict[str, Any], percent: int) -> None:
+    found = _bound("openai.chat", _messages(**more), GPT)
+    assert found.amount.nano == -(-GPT.bound_nano(*found.tokens) * percent // 100)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        (
+            {"tools": [{"type": "function"}, {}, {"type": "bespoke_20270101"}]},
+            "tools[2] (type",
+        ),
+        ({"tools": [{"type": ["odd"]}]}, "tools[0]"),
+        ({"tools": [{"type": "namespace", "tools": [{"type": "odd"}]}]}, "tools[0].tools[0]"),
+        ({"service_tier": "scale"}, 'service_tier "scale"'),
+        ({"service_tier": 5}, 'service_tier "5"'),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "v"}}, "modalities"),
+        ({"models": ["a", "b"]}, "models"),
+        ({"plugins": [{"id": "web"}]}, "plugins"),
+    ],
+)
+def test_what_has_no_price_is_named(more: dict[str, Any], field: str) -> None:
+    amount = _bound("openai.chat", _messages(**more), GPT).amount
+    assert not amount.bounded
+    assert amount.unbounded.startswith(field)
+
+
+@given(most=st.integers(1, 5_000), output=st.integers(2, 5_000), answers=st.integers(1, 3))
+def test_a_lowered_call_is_one_with_a_lower_limit(most: int, output: int, answers: int) -> None:
+    body = _messages(max_tokens=output, n=answers)
+    asked = call_bound("openai.chat", body, 500, CLAUDE).amount
+    assert asked.lowered is not None
+    lower = call_bound("openai.chat", body | {"max_tokens": most}, 500, CLAUDE).amount
+    assert asked.lowered(most) == lower
+    assert (lower.nano or 0) <= (asked.nano or 0) or most > output
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(
+        st.sampled_from(
+            ["type", "role", "content", "source", "image_url", "tools", "output", "data", "text",
+             "container", "memory_limit", "max_uses", "audio", "result", "url"]
+        ), inner, max_size=5,
+    ),
+    max_leaves=15,
+)  # fmt: skip
+
+
+@given(
+    body=st.dictionaries(
+        st.sampled_from(
+            ["messages", "input", "tools", "prompt", "n", "best_of", "max_tokens", "prediction",
+             "service_tier", "max_tool_calls", "system", "mcp_servers", "models", "speed",
+             "previous_response_id", "modalities", "web_search_options"]
+        ), _json,
+    ),
+    endpoint=st.sampled_from(["openai.chat", "openai.completions", "openai.embeddings", "x.new"]),
+    priced=st.booleans(),
+)  # fmt: skip
+def test_any_shape_of_body_has_a_bound_or_names_a_field(
+    body: dict[str, Any], endpoint: str, priced: bool
+) -> None:
+    bound = call_bound(endpoint, body, 10_000, GPT if priced else None)
+    assert bound.amount.bounded == (not bound.amount.unbounded)
+    assert min(bound.tokens) >= 0
+    assert bound.amount.tokens == sum(bound.tokens)
+    assert media_of(body).images >= 0
