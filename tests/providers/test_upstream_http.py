@@ -751,3 +751,24 @@ async def test_a_corpus_of_answers_comes_through_byte_for_byte() -> None:
                 assert await reply.read() == exchange.answer
         assert server.connections == 1
         await upstream.aclose()
+
+
+async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> None:
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+            await connection.send(head + b"transfer-encoding: chunked\r\n\r\n")
+            await connection.send(b"7\r\ndata:1\n\r\n1\r\n\n\r\n")
+            await asyncio.sleep(0)
+            await connection.send(b"0\r\n\r\n")
+
+    async with raw_server(script) as server:
+        upstream = client(server)
+        for _ in range(5):
+            async with await post(upstream) as reply:
+                async for event in reply.events():
+                    assert event.data == b"1"
+                    break
+        assert server.connections == 1
+        await upstream.aclose()

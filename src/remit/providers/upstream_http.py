@@ -40,6 +40,7 @@ _PIECE_BYTES = 256 * 1024  # of a body that is decompressed, at a time
 _MEMBERS = 100  # of one gzip body
 _LARGE_BYTES = 64 * 1024  # a body above it may block while it is sent
 _AT_ONCE_S = 0.25
+_END_S = 0.01
 _SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
 _WIRE_ERRORS = (
     TimeoutError,
@@ -374,10 +375,20 @@ class UpstreamReply:
 
     async def aclose(self) -> None:
         """Give the connection back where the body was read to its end, close it otherwise."""
-        if self._response.content.at_eof():
-            self._response.release()
-        else:
-            self._response.close()
+        content = self._response.content
+        try:
+            if self._response.connection is not None and not content.at_eof():
+                # Behind a stream's last event its end is on the way: with it the connection
+                # can be kept.
+                async with asyncio.timeout(_END_S):
+                    await content.readany()
+        except _WIRE_ERRORS:
+            pass
+        finally:
+            if content.at_eof():
+                self._response.release()
+            else:
+                self._response.close()
 
     async def _piece(self) -> bytes:
         """What has come; empty at the end. Closes the connection where it cannot go on."""
