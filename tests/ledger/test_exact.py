@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 import rfc8785
 from hypothesis import HealthCheck, given, settings
@@ -354,12 +355,21 @@ def test_exports_carry_exact_texts(target: str, tmp_path: Path) -> None:
         for text in ODD:
             client.write(entry(session_id="A", answer=Content.exact(text),
                                prompt=Content.exact_list([text, text])))  # fmt: skip
-        client.erase("LED-00000000", reason="r")
-        client.export(tmp_path / "all.jsonl")
         client.export(tmp_path / "tiles", format="tiles")
+        client.write(LedgerEntry("E", "S", "D", marked("a \udc80"), metadata={}))
         client.export(tmp_path / "all.parquet", format="parquet")
+        rows = pyarrow.parquet.read_table(tmp_path / "all.parquet").to_pylist()
+        assert rows[-1]["reason"] == "a \\udc80"
+        shown = [json.loads(row["metadata"]).get("answer") for row in rows]
+        assert shown[:2] == ["\ud800", {"a": [2]}]
+        assert shown[4:6] == [None, 2**53 + 1]
+        client.erase("LED-00000000", reason="r")
+        client.export(tmp_path / "all.parquet", format="parquet")
+        (row, *_) = pyarrow.parquet.read_table(tmp_path / "all.parquet").to_pylist()
+        assert json.loads(row["metadata"])["answer"] == {"$erased": f"LED-{len(rows):08x}"}
+        client.export(tmp_path / "all.jsonl")
     told = [json.loads(line) for line in (tmp_path / "all.jsonl").read_bytes().splitlines()]
-    assert [line["contents"][0]["json"].encode() for line in told[2:-1]] == ODD[1:]
+    assert [line["contents"][0]["json"].encode() for line in told[2:-2]] == ODD[1:]
     run = [sys.executable, str(STANDALONE), str(tmp_path / "all.jsonl"), "--key", key]
     assert subprocess.run(run, check=False, capture_output=True).returncode == 0
     told[2]["contents"][0]["json"] += " "

@@ -240,8 +240,8 @@ def test_any_shape_is_shown(prompt: Any, system: Any, answer: Any) -> None:
             "notes": [], "started_at": None}  # fmt: skip
     journey = {"session_id": SESSION, "turns": [turn], "totals": {}}
     asked(call)
-    assert list(journey_text(journey, colour=False, width=100, full=True))
-    assert journey_page(journey)
+    assert "\n".join(journey_text(journey, colour=False, width=100, full=True)).encode()
+    assert journey_page(journey).encode()
 
 
 def test_an_answer_nested_deep_is_shown(client: LedgerClient) -> None:

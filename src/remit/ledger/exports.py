@@ -6,7 +6,6 @@ The format of the JSON lines is specified in ``docs/ledger-format.md``.
 from __future__ import annotations
 
 import base64
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import IO, Any, Literal
 
 import orjson
 
+from remit.kernel.json_text import dump
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.content import NO_STEP, StoredValue, commitments_in
 from remit.ledger.entry import entry_id
@@ -194,7 +194,7 @@ class Exporter:
                     {
                         **dict(zip(names, values, strict=False)),
                         "decision": entry.decision,
-                        "reason": entry.reason,
+                        "reason": entry.reason.encode("utf-8", "backslashreplace").decode(),
                         "prompts_used": _json(entry.prompts_used),
                         "metadata": _json(entry.metadata),
                         "record": row.record.decode(),
@@ -330,7 +330,8 @@ class _Lines:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=lambda item: {"$erased": item.erasure_id})
+    option = orjson.OPT_PASSTHROUGH_DATACLASS
+    return dump(value, lambda item: {"$erased": item.erasure_id}, option).decode()
 
 
 def _write(path: Path, data: bytes) -> None:
