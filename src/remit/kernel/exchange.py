@@ -277,13 +277,35 @@ class ThinkingDelta:
     Attributes:
         text: may be empty where only the signature comes.
         signature: the provider's signature of the thinking so far; ends this piece of thinking.
+        raw: it is the thinking itself, not a summary of it.
     """
 
     text: str
     signature: str = ""
+    raw: bool = False
 
 
-StreamEvent = TextDelta | ToolUseStart | ToolInputDelta | ThinkingDelta
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """The next piece of what the model says in the place of an answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEnd:
+    """A block of the answer has ended, or came as a whole.
+
+    Attributes:
+        block: all of it, with what only its end tells: citations, signatures, the call's input.
+        index: the ``index`` of a call's :class:`ToolUseStart`; ``None`` for other blocks.
+    """
+
+    block: dict[str, Any]
+    index: int | None = None
+
+
+StreamEvent = TextDelta | ToolUseStart | ToolInputDelta | ThinkingDelta | RefusalDelta | BlockEnd
 """One piece of a streamed answer."""
 
 

@@ -6,15 +6,17 @@ Anthropic's Messages API (``anthropic.messages``). Pure functions.
 
 from remit.providers.dialects.call import ClientCall, Dialect, DialectError
 from remit.providers.dialects.endpoints import (
+    StreamReader,
     read_answer,
     read_request,
+    stream_writer,
     write_answer,
     write_request,
 )
 from remit.providers.dialects.errors import error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
 from remit.providers.dialects.parameters import translate_parameters
-from remit.providers.dialects.streams import StreamReader, stream_events, stream_writer
+from remit.providers.dialects.streaming import StreamWriter, stream_events
 
 __all__ = [
     "ClientCall",
@@ -24,6 +26,7 @@ __all__ = [
     "Reasoning",
     "ResponseFormat",
     "StreamReader",
+    "StreamWriter",
     "error_body",
     "read_answer",
     "read_request",

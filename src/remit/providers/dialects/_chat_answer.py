@@ -9,10 +9,11 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import (
+    BlockEnd,
     PromptResponse,
+    RefusalDelta,
     StreamEvent,
     TextDelta,
-    ThinkingDelta,
     ToolInputDelta,
     ToolUseStart,
     text_of,
@@ -173,7 +174,9 @@ class ChatStream:
             function = {"name": event.name, "arguments": ""}
             begun = {"index": number, "id": event.id, "type": "function", "function": function}
             return self._chunk({"tool_calls": [begun]})
-        if isinstance(event, ThinkingDelta) and not event.text:
+        if isinstance(event, (RefusalDelta, BlockEnd)):
+            return b""
+        if not event.text:
             return b""  # a signature, which this dialect does not have
         return self._chunk({"reasoning_content": event.text})
 

@@ -9,7 +9,9 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import (
+    BlockEnd,
     PromptResponse,
+    RefusalDelta,
     StreamEvent,
     TextDelta,
     ToolInputDelta,
@@ -140,6 +142,8 @@ class MessagesStream:
             self._calls.add(event.index)
             block = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
             return self._begin(event.index, block)
+        if isinstance(event, (RefusalDelta, BlockEnd)):
+            return b""
         wire = b""
         if event.text or not event.signature:
             delta = {"type": "thinking_delta", "thinking": event.text}

@@ -6,21 +6,46 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.call import DialectError
 from remit.providers.dialects.chat import answer as chat_answer
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
+from remit.providers.dialects.chat.stream_reader import ChatReader
+from remit.providers.dialects.chat.stream_writer import ChatWriter
 from remit.providers.dialects.messages import answer as messages_answer
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer
+from remit.providers.dialects.messages.stream_reader import MessagesReader
+from remit.providers.dialects.messages.stream_writer import MessagesWriter
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.responses import answer as responses_answer
 from remit.providers.dialects.responses import request_reader as responses_reader
 from remit.providers.dialects.responses import request_writer as responses_writer
+from remit.providers.dialects.responses.stream_reader import ResponsesReader
+from remit.providers.dialects.responses.stream_writer import ResponsesWriter
+from remit.providers.dialects.streaming import StreamWriter
 from remit.providers.dialects.unreadable import unreadable
 from remit.providers.protocol import ProviderResponse
 
-__all__ = ["read_answer", "read_request", "write_answer", "write_request"]
+__all__ = [
+    "StreamReader",
+    "read_answer",
+    "read_request",
+    "stream_writer",
+    "write_answer",
+    "write_request",
+]
+
+
+class _StreamReader(Protocol):
+    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]: ...
+
+
+class _StreamWriterType(Protocol):
+    def __call__(
+        self, call: ModelCall, *, answer_id: str, created: int, model: str
+    ) -> StreamWriter: ...
 
 
 class _RequestWriter(Protocol):
@@ -41,6 +66,8 @@ class _Dialect:
     write_request: _RequestWriter
     read_answer: Callable[[Mapping[str, Any]], ProviderResponse]
     write_answer: _AnswerWriter
+    reader: Callable[[], _StreamReader]
+    writer: _StreamWriterType
 
 
 _DIALECTS = {
@@ -49,18 +76,24 @@ _DIALECTS = {
         chat_writer.write_request,
         chat_answer.read_answer,
         chat_answer.write_answer,
+        ChatReader,
+        ChatWriter,
     ),
     "openai.responses": _Dialect(
         responses_reader.read_request,
         responses_writer.write_request,
         responses_answer.read_answer,
         responses_answer.write_answer,
+        ResponsesReader,
+        ResponsesWriter,
     ),
     "anthropic.messages": _Dialect(
         messages_reader.read_request,
         messages_writer.write_request,
         messages_answer.read_answer,
         messages_answer.write_answer,
+        MessagesReader,
+        MessagesWriter,
     ),
 }
 
@@ -134,3 +167,41 @@ def write_answer(
     """
     write = _dialect(endpoint).write_answer
     return write(answer, call, answer_id=answer_id, created=created, model=model)
+
+
+class StreamReader:
+    """Reads a provider's stream into neutral events.
+
+    Args:
+        endpoint: the provider's.
+
+    Raises:
+        DialectError: streams of ``endpoint`` cannot be translated.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._reader = _dialect(endpoint).reader()
+
+    def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
+        """The neutral events of one event of the provider; often one, sometimes none.
+
+        Args:
+            data: the event's data, read from its JSON; ``None`` for ``[DONE]``.
+
+        Raises:
+            DialectError: it does not have the API's form.
+            ProviderError: it reports an error.
+        """
+        if data is None:
+            return []
+        if not isinstance(data, Mapping):
+            raise unreadable("an event")
+        return self._reader.feed(data)
+
+
+def stream_writer(
+    endpoint: str, call: ModelCall, *, answer_id: str, created: int, model: str
+) -> StreamWriter:
+    """What writes one answer as a stream of ``endpoint``; arguments as :func:`write_answer`."""
+    writer = _dialect(endpoint).writer
+    return writer(call, answer_id=answer_id, created=created, model=model)

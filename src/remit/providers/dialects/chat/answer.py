@@ -15,6 +15,7 @@ from remit.providers.dialects.usage import chat_usage, openai_counts
 from remit.providers.protocol import ProviderResponse
 
 __all__ = [
+    "citations_in",
     "finish_of",
     "finish_word",
     "read_answer",
@@ -69,7 +70,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         shaped(text, str, "choices[0].message.content")
     if text:
         block: dict[str, Any] = {"type": "text", "text": text}
-        if cited := _citations(message.get("annotations")):
+        if cited := citations_in(message.get("annotations")):
             block["citations"] = cited
         blocks.append(block)
     refusal = message.get("refusal")
@@ -88,7 +89,8 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
     )
 
 
-def _citations(noted: Any) -> list[dict[str, Any]]:
+def citations_in(noted: Any) -> list[dict[str, Any]]:
+    """A message's ``annotations`` as citations of its text."""
     if not isinstance(noted, list):
         return []
     return [
@@ -142,13 +144,11 @@ def write_answer(
         for kind, key in (("text", "text"), ("refusal", "refusal"), ("thinking", "thinking"))
     )
     calls = [_call(block, names) for block in blocks if block["type"] == "tool_use"]
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": text if text or not (calls or refusal) else None,
-        "refusal": refusal or None,
-    }
+    message: dict[str, Any] = {"role": "assistant"}
     if thought:
         message["reasoning_content"] = thought
+    message["content"] = text if text or not (calls or refusal) else None
+    message["refusal"] = refusal or None
     if noted := web_annotations(blocks):
         message["annotations"] = noted
     if calls:

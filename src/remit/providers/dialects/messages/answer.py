@@ -139,11 +139,7 @@ def write_answer(
     neutral = answer.content_blocks
     if not neutral and answer.content:
         neutral = ({"type": "text", "text": answer.content},)
-    content = [
-        wire
-        for index, block in enumerate(neutral)
-        for wire in write_block(block, names, f"{answer_id}_{index}")
-    ]
+    content = [wire for block in neutral for wire in write_block(block, names, answer_id)]
     return {
         "id": answer_id,
         "type": "message",

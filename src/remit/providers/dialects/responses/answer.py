@@ -17,7 +17,14 @@ from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import openai_counts, responses_usage
 from remit.providers.protocol import ProviderResponse
 
-__all__ = ["finish_of", "read_answer", "response_object", "write_answer"]
+__all__ = [
+    "ended",
+    "finish_of",
+    "read_answer",
+    "read_output_item",
+    "response_object",
+    "write_answer",
+]
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _ECHOED = (
@@ -47,14 +54,9 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
     for index, item in enumerate(shaped(answer.get("output"), list, "output")):
         where = f"output[{index}]"
         try:
-            role, content = read_item(item, where)
+            blocks += read_output_item(item, where)
         except DialectError as error:
             raise unreadable(where) from error
-        if role == "assistant":
-            blocks += [block for block in content if block["type"] != "other"]
-    for block in blocks:
-        if block["type"] == "server_tool":
-            del block["endpoint"], block["value"], block["at"]
     return ProviderResponse(
         content=text_of(blocks),
         model=str(answer.get("model") or ""),
@@ -63,6 +65,22 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         content_blocks=tuple(blocks),
         **openai_counts(answer.get("usage"), "input", "output"),
     )
+
+
+def read_output_item(item: Any, where: str) -> list[dict[str, Any]]:
+    """An item's blocks; none for what says nothing to another dialect's client.
+
+    Raises:
+        DialectError: it does not have the API's form.
+    """
+    role, content = read_item(item, where)
+    if role != "assistant":
+        return []
+    blocks = [block for block in content if block["type"] != "other"]
+    for block in blocks:
+        if block["type"] == "server_tool":
+            del block["endpoint"], block["value"], block["at"]
+    return blocks
 
 
 def write_answer(

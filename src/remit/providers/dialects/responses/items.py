@@ -163,8 +163,10 @@ def _search(item: dict[str, Any], where: str) -> dict[str, Any]:
         for source in (sources if isinstance(sources, list) else [])
         if isinstance(source, dict) and isinstance(source.get("url"), str)
     ]
+    identity = item.get("id")
     return {
         "type": "server_tool",
+        "id": identity if isinstance(identity, str) else "",
         "endpoint": ENDPOINT,
         "value": item,
         "at": where,

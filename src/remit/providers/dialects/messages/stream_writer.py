@@ -1,0 +1,172 @@
+"""Neutral events as events of the Messages API, whose blocks come one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remit.kernel.exchange import (
+    BlockEnd,
+    RefusalDelta,
+    StreamEvent,
+    TextDelta,
+    ToolInputDelta,
+    ToolUseStart,
+)
+from remit.providers.dialects.arguments import json_text
+from remit.providers.dialects.errors import error_body
+from remit.providers.dialects.messages.answer import finish_word, write_block
+from remit.providers.dialects.model_call import ModelCall
+from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.streaming import sse
+from remit.providers.dialects.unreadable import unreadable
+from remit.providers.dialects.usage import messages_usage
+from remit.providers.protocol import ProviderResponse
+
+__all__ = ["MessagesWriter"]
+
+_TEXT = {"type": "text", "text": ""}
+_THINKING = {"type": "thinking", "thinking": "", "signature": ""}
+_TEXTS = ("text", "refusal")
+
+
+class MessagesWriter:
+    """Writes one stream; see :class:`~remit.providers.dialects.StreamWriter`.
+
+    What belongs to a block other than the one that is open waits until that one has ended.
+
+    Args:
+        call: what the client asked for.
+        answer_id: the message's ``id``.
+        created: of no use here.
+        model: the name that the client knows the model by.
+    """
+
+    def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
+        self._names = ToolNames(call)
+        self._answer_id = answer_id
+        self._message: dict[str, Any] = {
+            "id": answer_id,
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+        self._blocks = 0
+        self._open: str | int | None = None  # a call's index, or a kind of block
+        self._has_input = False
+        self._waiting: list[StreamEvent] = []
+        self._kinds: set[str] = set()
+
+    def start(self) -> bytes:
+        """The ``message_start`` event."""
+        return sse("message_start", {"message": self._message})
+
+    def event(self, event: StreamEvent) -> bytes:
+        """The events of one piece."""
+        if isinstance(self._open, int) and getattr(event, "index", None) != self._open:
+            self._waiting.append(event)
+            return b""
+        if isinstance(event, TextDelta):
+            return self._piece("text", _TEXT, {"type": "text_delta", "text": event.text})
+        if isinstance(event, ToolInputDelta):
+            return self._input(event)
+        if isinstance(event, ToolUseStart):
+            name = self._names.own(event.name)
+            self._has_input = False
+            return self._begin(
+                event.index, {"type": "tool_use", "id": event.id, "name": name, "input": {}}
+            )
+        if isinstance(event, BlockEnd):
+            return self._end(event)
+        if isinstance(event, RefusalDelta):
+            return self._piece("refusal", _TEXT, {"type": "text_delta", "text": event.text})
+        if not event.text:
+            return b""
+        return self._piece(
+            "thinking", _THINKING, {"type": "thinking_delta", "thinking": event.text}
+        )
+
+    def end(self, answer: ProviderResponse) -> bytes:
+        """The last events."""
+        last = self._stop()
+        while self._waiting:
+            last += self._replay() + self._stop()
+        reason = finish_word(answer.finish_reason, self._kinds)
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        last += sse("message_delta", {"delta": delta, "usage": messages_usage(answer)})
+        return last + sse("message_stop", {})
+
+    def error(self, status: int, code: str, message: str) -> bytes:
+        """An error in the midst of the stream, which ends it."""
+        return sse("error", error_body("anthropic.messages", status, code, message))
+
+    def _input(self, event: ToolInputDelta) -> bytes:
+        if self._open != event.index:
+            raise unreadable("the input of a tool that has not been called")
+        if not event.partial_json:
+            return b""
+        self._has_input = True
+        return self._delta({"type": "input_json_delta", "partial_json": event.partial_json})
+
+    def _end(self, event: BlockEnd) -> bytes:
+        block = event.block
+        kind = block["type"]
+        self._kinds.add(kind)
+        if event.index is not None:
+            if self._open != event.index:
+                raise unreadable("the end of a tool that has not been called")
+            rest = b""
+            if block["input"] and not self._has_input:
+                piece = json_text(block["input"])
+                rest = self._delta({"type": "input_json_delta", "partial_json": piece})
+            return rest + self._stop() + self._replay()
+        wire = b""
+        for whole in write_block(block, self._names, self._answer_id):
+            wire += self._whole(kind, whole)
+        return wire
+
+    def _whole(self, kind: str, whole: dict[str, Any]) -> bytes:
+        """The end of a block whose pieces came before, or all of one that comes at once."""
+        if kind in _TEXTS:
+            wire = b"" if self._open == kind else self._begin(kind, _TEXT)
+            for citation in whole.get("citations", ()):
+                wire += self._delta({"type": "citations_delta", "citation": citation})
+        elif kind == "thinking":
+            wire = b"" if self._open == kind else self._begin(kind, _THINKING)
+            if whole["signature"]:
+                seal = {"type": "signature_delta", "signature": whole["signature"]}
+                wire += self._delta(seal)
+        elif whole["type"] == "server_tool_use":
+            wire = self._begin(kind, {**whole, "input": {}})
+            piece = json_text(whole["input"])
+            wire += self._delta({"type": "input_json_delta", "partial_json": piece})
+        else:
+            wire = self._begin(kind, whole)
+        return wire + self._stop()
+
+    def _replay(self) -> bytes:
+        waiting, self._waiting = self._waiting, []
+        return b"".join([self.event(event) for event in waiting])
+
+    def _begin(self, what: str | int, block: dict[str, Any]) -> bytes:
+        before = self._stop()
+        self._open = what
+        return before + sse("content_block_start", {"index": self._blocks, "content_block": block})
+
+    def _piece(self, what: str, block: dict[str, Any], delta: dict[str, Any]) -> bytes:
+        begun = b"" if self._open == what else self._begin(what, block)
+        return begun + self._delta(delta)
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return sse("content_block_delta", {"index": self._blocks, "delta": delta})
+
+    def _stop(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        ended = sse("content_block_stop", {"index": self._blocks})
+        self._blocks += 1
+        return ended

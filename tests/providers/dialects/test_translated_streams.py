@@ -1,0 +1,319 @@
+"""Streams from each dialect to the others: as the whole answer, and as the SDKs read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from anthropic.lib.streaming._messages import accumulate_event
+from anthropic.types import RawMessageStreamEvent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai import omit
+from openai._models import construct_type_unchecked
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from remit.kernel.exchange import BlockEnd, TextDelta, ToolInputDelta, ToolUseStart
+from remit.providers.dialects import (
+    DialectError,
+    ModelCall,
+    StreamReader,
+    read_answer,
+    read_request,
+    stream_events,
+    stream_writer,
+    write_answer,
+)
+from remit.providers.protocol import ProviderError, ProviderResponse
+from remit.providers.wire.answers import stream_sum
+from tests.providers.dialects.bodies import ANSWERS, ENDPOINTS, ODD, REQUESTS, places, with_at
+from tests.providers.wire.streams import chat_chunks, message_events, response_events
+
+CALLS = {endpoint: read_request(endpoint, REQUESTS[endpoint]) for endpoint in ENDPOINTS}
+IDS: dict[str, Any] = {"answer_id": "resp_7", "created": 5, "model": "mine"}
+_MESSAGE_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+_RESPONSE_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+def provider_stream(endpoint: str, whole: dict[str, Any], width: int) -> list[dict[str, Any]]:
+    """The parsed events that a provider could have sent for a whole answer."""
+    if endpoint == "openai.chat":
+        return [orjson.loads(data) for data in chat_chunks(whole, width)[:-1]]
+    cut = message_events if endpoint == "anthropic.messages" else response_events
+    return [orjson.loads(data) for _, data in cut(whole, width)]
+
+
+def parsed(wire: bytes) -> list[tuple[str, bytes]]:
+    """Name and data of each server-sent event."""
+    events = []
+    for event in wire.split(b"\n\n")[:-1]:
+        lines = dict(line.split(b": ", 1) for line in event.split(b"\n"))
+        events.append((lines.get(b"event", b"").decode(), lines[b"data"]))
+    return events
+
+
+def added(endpoint: str, wire: bytes) -> dict[str, Any]:
+    """What a stream adds up to by the dialect's own rules."""
+    total = stream_sum(endpoint)
+    for name, data in parsed(wire):
+        total.add(name, data)
+    assert total.ended
+    return total.answer()
+
+
+def translated(provider: str, client: str, whole: dict[str, Any], width: int) -> bytes:
+    reader, writer = StreamReader(provider), stream_writer(client, CALLS[client], **IDS)
+    wire = writer.start()
+    for data in provider_stream(provider, whole, width):
+        for event in reader.feed(data):
+            wire += writer.event(event)
+    return wire + writer.end(read_answer(provider, whole))
+
+
+def as_sent(endpoint: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """A whole answer without the nulls that a stream leaves out."""
+    if endpoint == "openai.chat":
+        message = answer["choices"][0]["message"]
+        kept = {key: value for key, value in message.items() if value is not None}
+        kept["content"] = kept.get("content", "")
+        return answer | {"choices": [answer["choices"][0] | {"message": kept}]}
+    return answer
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def check_with_sdk(client: str, wire: bytes, whole: dict[str, Any]) -> None:
+    """The SDK's types hold every event, and its accumulator gives the whole answer."""
+    events = parsed(wire)
+    if client == "openai.chat":
+        assert events.pop()[1] == b"[DONE]"
+        if b'"custom"' in wire:
+            return  # the SDK's chunks have no custom tools
+        state: Any = ChatCompletionStreamState()
+        for _, data in events:
+            state.handle_chunk(ChatCompletionChunk.model_validate_json(data))
+        message = whole["choices"][0]["message"]
+        final = state.current_completion_snapshot.choices[0]
+        assert (final.message.content or None) == (message["content"] or None)
+        assert (final.message.refusal or None) == message["refusal"]
+        assert final.finish_reason == whole["choices"][0]["finish_reason"]
+    elif client == "anthropic.messages":
+        snapshot: Any = None
+        inputs: dict[int, bytes] = {}
+        for name, data in events:
+            event = _MESSAGE_EVENT.validate_json(data)
+            assert event.type == name
+            snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=inputs)
+        content = snapshot.to_dict(exclude_unset=False)["content"]
+        assert [block["type"] for block in content] == [block["type"] for block in whole["content"]]
+        for block, expected in zip(content, whole["content"], strict=True):
+            held = _without_nulls({key: block[key] for key in expected})
+            assert held == _without_nulls(expected)
+        assert snapshot.stop_reason == whole["stop_reason"]
+        assert snapshot.usage.output_tokens == whole["usage"]["output_tokens"]
+    else:
+        responses: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+        for number, (name, data) in enumerate(events):
+            event = _RESPONSE_EVENT.validate_json(data)
+            assert (event.type, event.sequence_number) == (name, number)
+            raw = construct_type_unchecked(type_=ResponseStreamEvent, value=orjson.loads(data))
+            responses.handle_event(raw)
+        if whole["status"] == "completed":
+            final = responses._completed_response
+            assert [item.type for item in final.output] == [
+                item["type"] for item in whole["output"]
+            ]
+
+
+@pytest.mark.parametrize("client", ENDPOINTS)
+@pytest.mark.parametrize("provider", ENDPOINTS)
+@pytest.mark.parametrize("width", [1, 4, 1000])
+def test_a_stream_is_the_whole_answer(provider: str, client: str, width: int) -> None:
+    wire = translated(provider, client, ANSWERS[provider], width)
+    whole = write_answer(client, read_answer(provider, ANSWERS[provider]), CALLS[client], **IDS)
+    assert _essence(client, added(client, wire)) == _essence(client, whole)
+    check_with_sdk(client, wire, whole)
+
+
+_texts = st.text('aé\U0001f600"\\\n ', min_size=1, max_size=8)
+_inputs = st.dictionaries(st.sampled_from(["a", "b"]), _texts | st.integers(0, 9), max_size=2)
+
+
+def _blocks(thinking: dict[str, Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
+    calls = st.lists(st.tuples(st.sampled_from(["answer", "patch"]), _inputs, _texts), max_size=3)
+
+    def build(thought: str, text: str, refusal: str, called: Any) -> list[dict[str, Any]]:
+        blocks: list[dict[str, Any]] = []
+        if thought:
+            blocks.append({"type": "thinking", "thinking": thought, **thinking})
+        if text:
+            blocks.append({"type": "text", "text": text})
+        if refusal and not called:
+            blocks.append({"type": "refusal", "refusal": refusal})
+        for number, (name, given_input, free) in enumerate(called):
+            block = {"type": "tool_use", "id": f"c{number}", "name": name, "input": given_input}
+            if name == "patch":
+                block |= {"input": {"input": free}, "custom": True}
+            blocks.append(block)
+        return blocks
+
+    maybe = _texts | st.just("")
+    return st.builds(build, maybe, maybe, maybe, calls)
+
+
+_ANSWERS = {
+    "openai.chat": _blocks({"raw": True}),
+    "openai.responses": _blocks({"encrypted": "sealed", "item_id": "rs_1"}),
+    "anthropic.messages": _blocks({"signature": "sig"}),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from(ENDPOINTS), st.sampled_from(ENDPOINTS), st.integers(1, 6))
+def test_any_stream_is_the_whole_answer(
+    data: st.DataObject, provider: str, client: str, width: int
+) -> None:
+    blocks = data.draw(_ANSWERS[provider])
+    called = any(block["type"] == "tool_use" for block in blocks)
+    reason = "tool_use" if called else data.draw(st.sampled_from(["stop", "length"]))
+    answer = ProviderResponse("", "m", 7, 5, reason, content_blocks=tuple(blocks))
+    sent = write_answer(provider, answer, CALLS["openai.chat"], **IDS)
+    wire = translated(provider, client, sent, width)
+    whole = write_answer(client, read_answer(provider, sent), CALLS[client], **IDS)
+    assert _essence(client, added(client, wire)) == _essence(client, whole)
+    check_with_sdk(client, wire, whole)
+
+
+def _essence(endpoint: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer with its calls' arguments read: white space in them says nothing."""
+    answer = as_sent(endpoint, answer)
+    if endpoint == "openai.chat":
+        for call in answer["choices"][0]["message"].get("tool_calls", ()):
+            if "function" in call:
+                call["function"]["arguments"] = orjson.loads(call["function"]["arguments"])
+    elif endpoint == "openai.responses":
+        for item in answer["output"]:
+            if item["type"] == "function_call":
+                item["arguments"] = orjson.loads(item["arguments"])
+    return answer
+
+
+@pytest.mark.parametrize("client", ENDPOINTS)
+def test_a_whole_answer_can_be_streamed(client: str) -> None:
+    answer = read_answer("anthropic.messages", ANSWERS["anthropic.messages"])
+    writer = stream_writer(client, CALLS[client], **IDS)
+    wire = writer.start() + b"".join(map(writer.event, stream_events(answer)))
+    wire += writer.end(answer)
+    whole = write_answer(client, answer, CALLS[client], **IDS)
+    assert as_sent(client, added(client, wire)) == as_sent(client, whole)
+
+
+def test_calls_that_come_mixed_are_put_in_order_for_the_messages_api() -> None:
+    pieces = [(0, "a", '{"x":'), (1, "b", '{"y":'), (0, None, "1}"), (1, None, "2}")]
+    reader = StreamReader("openai.chat")
+    writer = stream_writer("anthropic.messages", ModelCall("m", []), **IDS)
+    wire = writer.start()
+    for index, name, arguments in pieces:
+        call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
+        if name is not None:
+            call |= {"id": f"call_{name}", "function": {"name": name, "arguments": arguments}}
+        for event in reader.feed({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}):
+            wire += writer.event(event)
+    for event in reader.feed({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}):
+        wire += writer.event(event)
+    wire += writer.end(ProviderResponse("", "m", 1, 1, "tool_use"))
+    content = added("anthropic.messages", wire)["content"]
+    assert [(block["name"], block["input"]) for block in content] == [
+        ("a", {"x": 1}),
+        ("b", {"y": 2}),
+    ]
+
+
+def test_the_first_call_is_passed_on_while_it_comes() -> None:
+    reader = StreamReader("openai.chat")
+    call = {"index": 0, "id": "c", "function": {"name": "a", "arguments": '{"x"'}}
+    delta = {"content": "Hm", "tool_calls": [call]}
+    assert reader.feed({"choices": [{"index": 0, "delta": delta}]}) == [
+        TextDelta("Hm"),
+        BlockEnd({"type": "text", "text": "Hm"}),
+        ToolUseStart(0, "c", "a"),
+        ToolInputDelta(0, '{"x"'),
+    ]
+
+
+@pytest.mark.parametrize("provider", ENDPOINTS)
+def test_a_server_that_answers_whole_where_a_stream_was_asked(provider: str) -> None:
+    whole = ANSWERS[provider]
+    data = {"type": "response.completed", "response": whole}
+    events = StreamReader(provider).feed(data if provider == "openai.responses" else whole)
+    assert events == stream_events(read_answer(provider, whole))
+
+
+@pytest.mark.parametrize("client", ENDPOINTS)
+def test_an_error_in_the_midst(client: str) -> None:
+    writer = stream_writer(client, CALLS[client], **IDS)
+    wire = writer.start() + writer.event(TextDelta("a")) + writer.error(429, "slow", "Slow down.")
+    assert b"Slow down." in wire
+    events = parsed(wire)
+    if client == "openai.responses":
+        last = _RESPONSE_EVENT.validate_json(events[-1][1])
+        assert (last.type, last.response.status) == ("response.failed", "failed")
+    for name, data in events[-2:]:
+        if client == "anthropic.messages" and name == "error":
+            assert orjson.loads(data)["error"]["type"] == "rate_limit_error"
+
+
+@pytest.mark.parametrize(
+    ("provider", "event"),
+    [
+        ("openai.chat", {"error": {"message": "down"}}),
+        ("anthropic.messages", {"type": "error", "error": {"message": "down"}}),
+        ("openai.responses", {"type": "error", "message": "down"}),
+        (
+            "openai.responses",
+            {"type": "response.failed", "response": {"error": {"message": "down"}}},
+        ),
+    ],
+)
+def test_a_providers_error_in_its_stream(provider: str, event: dict[str, Any]) -> None:
+    with pytest.raises(ProviderError, match="down"):
+        StreamReader(provider).feed(event)
+
+
+@pytest.mark.parametrize("provider", ENDPOINTS)
+def test_a_stream_of_any_shape_is_translated_or_refused(provider: str) -> None:
+    events = provider_stream(provider, ANSWERS[provider], 1000)
+    outcomes = {"translated": 0, "refused": 0}
+    for position, event in enumerate(events):
+        for path in places(event):
+            if "response" in path[:1] and position:
+                continue
+            for odd in ODD[::4]:
+                changed = [*events[:position], with_at(event, path, odd), *events[position + 1 :]]
+                outcomes[_fed(provider, changed)] += 1
+        outcomes[_fed(provider, [*events[:position], *events[position + 1 :]])] += 1
+    assert min(outcomes.values()) > 10
+
+
+def _fed(provider: str, events: list[dict[str, Any]]) -> str:
+    reader = StreamReader(provider)
+    writers = [stream_writer(client, CALLS[client], **IDS) for client in ENDPOINTS]
+    try:
+        for data in events:
+            for event in reader.feed(data):
+                for writer in writers:
+                    assert isinstance(writer.event(event), bytes)
+    except (DialectError, ProviderError):
+        return "refused"
+    for writer in writers:
+        assert writer.end(ProviderResponse("", "m", 1, 1))
+    return "translated"
