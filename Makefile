@@ -12,7 +12,7 @@ WORKERS ?= 3
 # Set, it would make every process of every test compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-live lint bench bench-gateways bench-agents packages lock clean
+.PHONY: run test test-clients test-live lint bench bench-gateways bench-agents packages lock clean
 
 run: $(VENV)/.run  ## a conversation through the whole stack
 	@$(BIN)/remit model pull --if-needed --root $(ROOT)
@@ -25,6 +25,12 @@ test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	$(BIN)/python -m pytest -p tests.support.measuring -n $(WORKERS) --dist worksteal || status=$$?; \
 	$(BIN)/python -m slipcover --merge .coverage.*.json --out .coverage.json --skip-covered || status=$$(( status ? status : 1 )); \
 	exit $$status
+
+# Other people's clients, each against a strict provider and through Remit (tests/clients).
+CLIENTS := current openai2 aider node
+
+test-clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## other people's clients, directly and through Remit
+	@$(BIN)/python -m tests.clients
 
 test-live: $(VENV)/.dev  ## the acceptance conversation against the real Anthropic API
 	@if [ -n "$$ANTHROPIC_API_KEY" ]; then $(BIN)/python -m pytest -m live tests/live; \
@@ -72,4 +78,18 @@ $(VENV)/.dev: pyproject.toml requirements.lock | $(VENV)/bin/python
 $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
 	@$(PYTHON) -m venv $(VENV)/oracles
 	@$(VENV)/oracles/bin/python -m pip --disable-pip-version-check --quiet install --ignore-requires-python -r $< || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
+	@touch $@
+
+# Other people's clients, which only tests use: three environments, since their needs contradict
+# each other, and Node's where there is npm. What cannot be installed is skipped.
+$(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/package-lock.json | $(VENV)/.dev
+	@mkdir -p $(VENV)/clients/node && cp $^ $(VENV)/clients/node
+	@{ command -v npm >/dev/null && npm install --prefix $(VENV)/clients/node --no-audit --no-fund --silent; } || { \
+	rm -rf $(VENV)/clients/node/node_modules; echo "Node's clients could not be installed; their tests will be skipped."; }
+	@touch $@
+
+$(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
+	@$(PYTHON) -m venv $(VENV)/clients/$*
+	@$(VENV)/clients/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r $< || { \
+	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
 	@touch $@

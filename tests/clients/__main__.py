@@ -1,0 +1,133 @@
+"""``python -m tests.clients``: start both sides, run every client, print who passes where.
+
+Names of groups or clients as arguments run only these: ``python -m tests.clients current`` or
+``python -m tests.clients current/test_openai.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.server.running import serving
+
+_HERE = Path(__file__).parent
+_TREE = _HERE.parents[1]
+_ENVIRONMENTS = _TREE / ".venv" / "clients"
+_GROUPS = {
+    "current": _ENVIRONMENTS / "current" / "bin" / "python",
+    "openai2": _ENVIRONMENTS / "openai2" / "bin" / "python",
+    "programs": Path(sys.executable),
+}
+_BUDGET_NANO_USD = 500 * 10**9
+_TOML = """
+[gateway]
+retry_base_ms = 5
+retry_max_ms = 50
+"""
+_QUIET = {"LANGSMITH_TRACING": "false", "OTEL_SDK_DISABLED": "true", "DO_NOT_TRACK": "1",
+          "CREWAI_DISABLE_TELEMETRY": "true", "OPENAI_AGENTS_DISABLE_TRACING": "1",
+          "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
+_OTHERS = ("REMIT_", "OPENAI_", "ANTHROPIC_", "LANGCHAIN_", "CLAUDE", "CODEX_", "OPENCODE_")
+
+
+@contextmanager
+def _strict() -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.support.strict"]
+    with subprocess.Popen(
+        command, cwd=_TREE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+
+
+def _run(group: str, chosen: list[str], sides: dict[str, object], log: Path) -> int:
+    python = _GROUPS[group]
+    if not python.exists():
+        print(f"{group}: no environment ({python.parent.parent.name}); its tests are skipped.")
+        return 0
+    places = chosen or [str(_HERE / group)]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
+    return subprocess.run(
+        [python, "-m", "pytest", "-q", "-rfExX", "--tb=short", "-c", _HERE / "pytest.ini",
+         f"--rootdir={_TREE}", f"--confcutdir={_HERE}", f"--junitxml={log / group}.xml",
+         f"--basetemp={log / group}-tmp", *places],
+        cwd=_TREE, check=False,
+        env={**kept, **_QUIET, "REMIT_CLIENT_SIDES": json.dumps(sides), "PYTHONPATH": str(_TREE),
+             "REMIT_CLIENT_LOG": str(log)},
+    ).returncode  # fmt: skip
+
+
+def _table(log: Path) -> None:
+    """Clients, and how many tasks of each pass directly and through Remit."""
+    counts: dict[str, dict[str, Counter[str]]] = {}
+    for file in sorted(log.glob("*.xml")):
+        for case in ElementTree.parse(file).iter("testcase"):
+            names = case.attrib["classname"].split(".")
+            client = next((n for n in names if n.startswith("test_")), "?").removeprefix("test_")
+            where = "remit" if "remit" in f"{names[-1]} {case.attrib['name']}".lower() else "direct"
+            skipped = case.find("skipped")
+            if case.find("failure") is not None or case.find("error") is not None:
+                outcome = "failed"
+            elif skipped is not None:
+                outcome = "known" if skipped.attrib.get("type") == "pytest.xfail" else "skipped"
+            else:
+                outcome = "passed"
+            sides = counts.setdefault(client, {"direct": Counter(), "remit": Counter()})
+            sides[where][outcome] += 1
+    print(f"\n{'client':24}{'direct':>12}{'Remit':>12}")
+    for client, sides in sorted(counts.items()):
+        told = []
+        for where in ("direct", "remit"):
+            count = sides[where]
+            asked = count.total() - count["skipped"]
+            told.append(f"{count['passed']}/{asked}" if asked else "skipped")
+        known = sides["remit"]["known"]
+        print(f"{client:24}{told[0]:>12}{told[1]:>12}" + (f"  ({known} known)" if known else ""))
+
+
+def main() -> int:
+    """Run it; 1 when a group failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("chosen", nargs="*")
+    parser.add_argument("--keep", type=Path, help="a directory for what reached the provider")
+    given = parser.parse_args()
+    chosen: dict[str, list[str]] = {}
+    for one in given.chosen or _GROUPS:
+        group, _, file = one.partition("/")
+        chosen.setdefault(group, []).extend([str(_HERE / one)] if file else [])
+    began = time.monotonic()
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch, _strict() as url:
+        log = given.keep or Path(scratch)
+        log.mkdir(exist_ok=True)
+        with serving(Path(scratch, "root"), url, toml=_TOML, checked=False) as served:
+            key = served.key(usd_nano=_BUDGET_NANO_USD).key
+            sides = {"direct": {"url": url, "key": "sk-direct"},
+                     "remit": {"url": served.url, "key": key}}  # fmt: skip
+            for group, files in chosen.items():
+                failed += _run(group, files, sides, log) not in (0, 5)
+            said = served.errors.read_text()
+            if "Traceback" in said:
+                failed += 1
+                print(said)
+        _table(log)
+    print(f"\n{time.monotonic() - began:.0f} s")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Both sides of every task, and what reached the provider from each.
+
+Runs in the clients' own environments too, so nothing here imports Remit or its dependencies.
+A task is a function that takes ``side`` and returns what the client got, as JSON; it runs directly
+and then through Remit, and all three must agree: it passes, what the provider received is the same
+byte for byte, and what the client got is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import json
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.known import KNOWN
+
+_GIVEN = json.loads(os.environ.get("REMIT_CLIENT_SIDES", "null"))
+collect_ignore_glob = [] if _GIVEN else ["*"]  # only ``python -m tests.clients`` brings servers
+
+_SIDES = ("direct", "remit")
+_IDS = re.compile(
+    r"(chatcmpl|cmpl|modr|call|toolu|msg|resp|rs|fc|ctc|file|batch|msgbatch|req|in|audio|gAAAAAB)"
+    r"([-_]?)[0-9a-f]{8,}(==)?"
+)
+_UUIDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_USAGE = re.compile(r',?\s*"stream_options":\s*\{\s*"include_usage":\s*true\s*\}')
+_USAGE_TOO = re.compile(r',\s*"include_usage":\s*true')
+_BOUNDARY = re.compile(r"boundary=([^;\s]+)")
+_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
+_MEASURES = ("test_stream_time",)  # other people's tests of how fast the machine is
+_RESULTS: dict[str, Any] = {}
+_SEEN: dict[str, list[dict[str, Any]]] = {}
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where a client is pointed: the URL without ``/v1``, and the key."""
+
+    name: str
+    url: str
+    key: str
+
+    @property
+    def openai(self) -> dict[str, str]:
+        """What OpenAI's clients are given."""
+        return {"base_url": f"{self.url}/v1", "api_key": self.key}
+
+    @property
+    def anthropic(self) -> dict[str, str]:
+        """What Anthropic's clients are given."""
+        return {"base_url": self.url, "api_key": self.key}
+
+    def variables(self) -> dict[str, str]:
+        """The same as environment variables, for clients that read these."""
+        return {"OPENAI_API_KEY": self.key, "OPENAI_BASE_URL": f"{self.url}/v1",
+                "OPENAI_API_BASE": f"{self.url}/v1", "ANTHROPIC_API_KEY": self.key,
+                "ANTHROPIC_BASE_URL": self.url, "ANTHROPIC_API_BASE": self.url}  # fmt: skip
+
+
+def make_side(name: str) -> Side:
+    """Of ``direct`` or ``remit``."""
+    return Side(name, _GIVEN[name]["url"], _GIVEN[name]["key"])
+
+
+@pytest.fixture(params=_SIDES)
+def side(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Side:
+    """One side after the other; the environment names it too."""
+    given = make_side(request.param)
+    for name, value in given.variables().items():
+        monkeypatch.setenv(name, value)
+    return given
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Directly first; what is known to fail through Remit must fail."""
+    items[:] = [item for item in items if item.name not in _MEASURES]
+    items.sort(key=lambda item: (item.path, _side(item) == "remit"))
+    for item in items:
+        name = f"{item.path.parent.name}/{item.path.stem}::{item.nodeid.partition('::')[2]}"
+        if name in KNOWN:
+            item.add_marker(pytest.mark.xfail(reason=KNOWN[name], strict=True))
+
+
+def _side(item: pytest.Item) -> str:
+    return "remit" if "remit" in item.nodeid.lower().partition("::")[2] else "direct"
+
+
+def _task(item: pytest.Item) -> str:
+    return re.sub("remit", "direct", item.nodeid, flags=re.IGNORECASE).lower()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Keep what reached the provider and what came back; compare Remit's with the direct one."""
+    before, got = _count(), None
+    try:
+        if "side" in pyfuncitem.fixturenames:
+            got = _call(pyfuncitem)
+            result = True
+            # The task has run: pytest's own call finds nothing left to do.
+            pyfuncitem.obj = lambda **_: None
+            yield
+        else:
+            result = yield
+    finally:
+        seen = [_told(each) for each in _since(before)]
+        if _side(pyfuncitem) == "direct":
+            _SEEN[_task(pyfuncitem)] = seen
+            _RESULTS[_task(pyfuncitem)] = got
+    if _side(pyfuncitem) == "remit":
+        _compare(_SEEN.get(_task(pyfuncitem)), seen)
+        if got is not None:
+            assert _plain(got) == _plain(_RESULTS.get(_task(pyfuncitem)))
+    return result
+
+
+def _call(item: pytest.Function) -> Any:
+    wanted = inspect.signature(item.function).parameters
+    given = {name: item.funcargs[name] for name in wanted if name in item.funcargs}
+    got = item.function(**given)
+    return asyncio.run(got) if inspect.isawaitable(got) else got
+
+
+def _plain(value: Any) -> Any:
+    """JSON without the ids that the provider counts up."""
+    text = json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
+    return json.loads(_scrub(text))
+
+
+def _scrub(text: str) -> str:
+    return _UUIDS.sub("UUID", _IDS.sub(r"\1\2N", text))
+
+
+def _ask(path: str) -> Any:
+    with urllib.request.urlopen(_GIVEN["direct"]["url"] + path, timeout=30) as answer:
+        return json.load(answer)
+
+
+def _count() -> int:
+    return int(_ask("/count"))
+
+
+def _since(count: int) -> list[dict[str, Any]]:
+    found = _ask(f"/seen?after={count}")
+    if directory := os.environ.get("REMIT_CLIENT_LOG"):
+        with Path(directory, "seen.jsonl").open("a") as file:
+            file.writelines(json.dumps(each) + "\n" for each in found)
+    return list(found)
+
+
+def _told(seen: dict[str, Any]) -> dict[str, Any]:
+    """A request as it is compared."""
+    headers = dict(seen["headers"])
+    text = base64.b64decode(seen["body"]).decode("utf-8", "surrogateescape")
+    if found := _BOUNDARY.search(headers.get("content-type", "")):
+        text = text.replace(found[1].strip('"'), "BOUNDARY")
+    told = {name: headers[name] for name in _HEADERS if name in headers}
+    query = seen["query"].replace("beta=true", "")
+    return {"request": f"{seen['method']} {seen['path']}?{query}", "headers": told,
+            "body": _scrub(text), "status": seen["status"]}  # fmt: skip
+
+
+def _compare(direct: list[dict[str, Any]] | None, remit: list[dict[str, Any]]) -> None:
+    if direct is None:
+        return
+    ours = [{**each, "body": each["body"]} for each in remit]
+    for one, other in zip(ours, direct, strict=False):
+        if one["body"] != other["body"] and '"include_usage":' not in other["body"]:
+            # The one addition that is Remit's to make.
+            one["body"] = _USAGE_TOO.sub("", _USAGE.sub("", one["body"]))
+    # Clients that ask at the same time are answered in any order.
+    key = json.dumps
+    assert sorted(ours, key=key) == sorted(direct, key=key)
