@@ -256,6 +256,7 @@ class UpstreamReply:
     """
 
     __slots__ = (
+        "_closing",
         "_failure",
         "_hidden",
         "_idle_s",
@@ -278,6 +279,7 @@ class UpstreamReply:
         self.content_type: str = kind.partition(";")[0].strip().lower()
         self._inflate = _Inflate() if "content-encoding" in self.headers else None
         self._failure: ProviderError | None = None
+        self._closing = False
 
     def __repr__(self) -> str:
         return f"UpstreamReply({self.status}, {self.content_type!r})"
@@ -375,6 +377,9 @@ class UpstreamReply:
 
     async def aclose(self) -> None:
         """Give the connection back where the body was read to its end, close it otherwise."""
+        if self._closing:
+            return
+        self._closing = True
         content = self._response.content
         try:
             if self._response.connection is not None and not content.at_eof():
