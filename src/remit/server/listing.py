@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from remit.providers.dialects.openai import model_list
 from remit.runtime import Runtime
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
@@ -23,16 +22,17 @@ class ModelListing:
         """All of them."""
         known = self._known(await self._authenticator.authenticate(scope["headers"]))
         if shape_of(scope) == "openai":
-            await reply_json(send, model_list(known))
+            data = [_openai(name, owner) for name, owner in known]
+            await reply_json(send, {"object": "list", "data": data})
             return
-        data = [_anthropic(name) for name, _ in known]
+        models = [_anthropic(name) for name, _ in known]
         await reply_json(
             send,
             {
-                "data": data,
+                "data": models,
                 "has_more": False,
-                "first_id": data[0]["id"] if data else None,
-                "last_id": data[-1]["id"] if data else None,
+                "first_id": models[0]["id"] if models else None,
+                "last_id": models[-1]["id"] if models else None,
             },
         )
 
@@ -43,7 +43,7 @@ class ModelListing:
         if wanted not in known:
             raise HttpError(404, "model_not_found", "There is no such model here.")
         if shape_of(scope) == "openai":
-            await reply_json(send, model_list([(wanted, known[wanted])])["data"][0])
+            await reply_json(send, _openai(wanted, known[wanted]))
         else:
             await reply_json(send, _anthropic(wanted))
 
@@ -59,6 +59,10 @@ class ModelListing:
             if caller.identity.may_use_model(model)
             or (router.knows(model) and router.may_use(model, caller.identity))
         ]
+
+
+def _openai(name: str, owner: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
 def _anthropic(name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses (``openai.respon
 Anthropic's Messages API (``anthropic.messages``). Pure functions.
 """
 
-from remit.providers.dialects.call import ClientCall, Dialect, DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.endpoints import (
     StreamReader,
     read_answer,
@@ -15,12 +15,9 @@ from remit.providers.dialects.endpoints import (
 )
 from remit.providers.dialects.errors import error_body
 from remit.providers.dialects.model_call import ModelCall, Reasoning, ResponseFormat
-from remit.providers.dialects.parameters import translate_parameters
 from remit.providers.dialects.streaming import StreamWriter, stream_events
 
 __all__ = [
-    "ClientCall",
-    "Dialect",
     "DialectError",
     "ModelCall",
     "Reasoning",
@@ -32,7 +29,6 @@ __all__ = [
     "read_request",
     "stream_events",
     "stream_writer",
-    "translate_parameters",
     "write_answer",
     "write_request",
 ]

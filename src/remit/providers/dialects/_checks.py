@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 
 __all__ = [
     "checked_body",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from remit.kernel.exchange import StreamEvent
-from remit.providers.dialects.call import DialectError
 from remit.providers.dialects.chat import answer as chat_answer
 from remit.providers.dialects.chat import request_reader as chat_reader
 from remit.providers.dialects.chat import request_writer as chat_writer
 from remit.providers.dialects.chat.stream_reader import ChatReader
 from remit.providers.dialects.chat.stream_writer import ChatWriter
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.messages import answer as messages_answer
 from remit.providers.dialects.messages import request_reader as messages_reader
 from remit.providers.dialects.messages import request_writer as messages_writer

@@ -21,10 +21,11 @@ class ToolNames:
 
     A name of up to 64 letters, digits, ``_`` and ``-`` stays. Any other one, which a provider
     would refuse, is cut and marked by its hash; which depends on nothing but the name and the
-    other tools, so that the answer finds the way back.
+    other tools, so that the answer finds the way back. Without a call all names stay.
     """
 
     def __init__(self, call: ModelCall | None) -> None:
+        self._maps = call is not None
         self._back: dict[str, str] = {}
         self._sent: dict[str, str] = {}
         self._custom: set[str] = set()
@@ -45,7 +46,7 @@ class ToolNames:
 
     def sent(self, name: str) -> str:
         """What ``name`` is on the wire."""
-        if _PLAIN.fullmatch(name) is not None:
+        if not self._maps or _PLAIN.fullmatch(name) is not None:
             return name
         return self._sent.get(name) or _marked(name, _KEPT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.protocol import ProviderError
 
 __all__ = ["failed", "shaped", "unreadable"]

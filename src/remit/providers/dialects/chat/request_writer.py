@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.providers.dialects.arguments import arguments_text, free_text
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.effort import openai_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.arguments import free_text
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.effort import messages_thinking, said_thinking, takes_sampling
 from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.messages.tools import tool_fields
@@ -15,7 +15,6 @@ from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
 from remit.providers.dialects.refusing import refuse_promises
 from remit.providers.dialects.schemas import messages_schema
-from remit.providers.dialects.seals import signature_of
 
 __all__ = ["write_request"]
 
@@ -44,12 +43,14 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     body: dict[str, Any] = {"model": model, "max_tokens": limit}
     if system := _system(call):
         body["system"] = system
-    body["messages"] = _messages(call, names, own)
+    # The neutral form is near this API's: what callers in Python add to it may be the API's own.
+    native = own or not call.endpoint
+    body["messages"] = _messages(call, names, native)
     if call.stop:
         if not own and not all(text.strip() for text in call.stop):
             raise DialectError("stop holds a text of white space alone.", param="stop")
         body["stop_sequences"] = list(call.stop)
-    body |= tool_fields(call, names, own)
+    body |= tool_fields(call, names, own=own, native=native)
     if own or takes_sampling(model):
         _add_sampling(call, body, own)
     config = _thinking(call, body, model, limit, own)
@@ -140,7 +141,7 @@ def _system(call: ModelCall) -> str | list[dict[str, Any]]:
     return "\n\n".join([block["text"] for block in blocks])
 
 
-def _messages(call: ModelCall, names: ToolNames, own: bool) -> list[dict[str, Any]]:
+def _messages(call: ModelCall, names: ToolNames, native: bool) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(call.messages):
         role, content = message["role"], message["content"]
@@ -149,7 +150,7 @@ def _messages(call: ModelCall, names: ToolNames, own: bool) -> list[dict[str, An
         if not isinstance(content, str):
             where = f"messages[{index}]"
             read = (
-                _block(block, f"{where}.content[{at}]", names, own)
+                _block(block, f"{where}.content[{at}]", names, native)
                 for at, block in enumerate(content)
             )
             content = [block for block in read if block is not None]
@@ -181,27 +182,27 @@ def _hint(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _block(
-    block: Mapping[str, Any], where: str, names: ToolNames, own: bool
+    block: Mapping[str, Any], where: str, names: ToolNames, native: bool
 ) -> dict[str, Any] | None:
     kind = block["type"]
     if kind == "text":
         if not block["text"]:
             return None
         wire = _text(block)
-        if own and "citations" in block:
+        if native and "citations" in block:
             wire["citations"] = block["citations"]
         return wire
     if kind == "refusal":
         return {"type": "text", "text": block["refusal"]} if block["refusal"] else None
     if kind == "thinking":
-        sealed = signature_of(block) if own else block.get("signature")
+        sealed = block.get("signature")
         if not sealed:
             return None  # not Anthropic's: it would be refused
         return {"type": kind, "thinking": block["thinking"], "signature": sealed}
     if kind == "redacted_thinking":
         return {"type": kind, "data": block["data"]}
     if kind in ("image", "document"):
-        source = block["source"] if own else messages_source(block)
+        source = block["source"] if native else messages_source(block)
         extra = ("title", "context", "citations") if kind == "document" else ()
         more = {key: block[key] for key in extra if key in block}
         return {"type": kind, "source": source, **more, **_hint(block)}
@@ -212,11 +213,14 @@ def _block(
         head = {"type": kind, "id": wire_id(block["id"]), "name": name, "input": value}
         return {**head, **_hint(block)}
     if kind == "tool_result":
-        return _result(block, where, names, own)
-    if own and kind in ("other", "server_tool") and block.get("endpoint") == ENDPOINT:
-        return dict(block["value"])
-    if kind == "server_tool":
-        return None  # a search that another provider made: only it can read it
+        return _result(block, where, names, native)
+    if kind in ("other", "server_tool"):
+        if block.get("endpoint") == ENDPOINT:
+            return dict(block["value"])
+        if kind == "server_tool":
+            return None  # a search that another provider made: only it can read it
+    elif native:
+        return dict(block)
     at = str(block.get("at", where))
     raise DialectError(
         f"{at} is a part that the Messages API does not have.",
@@ -225,11 +229,11 @@ def _block(
     )
 
 
-def _result(block: Mapping[str, Any], where: str, names: ToolNames, own: bool) -> dict[str, Any]:
+def _result(block: Mapping[str, Any], where: str, names: ToolNames, native: bool) -> dict[str, Any]:
     content = block["content"]
     if not isinstance(content, str):
         read = (
-            _block(part, f"{where}.content[{at}]", names, own) for at, part in enumerate(content)
+            _block(part, f"{where}.content[{at}]", names, native) for at, part in enumerate(content)
         )
         content = [part for part in read if part is not None]
     result = {

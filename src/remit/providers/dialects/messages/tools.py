@@ -16,8 +16,14 @@ _SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses")
 
 
-def tool_fields(call: ModelCall, names: ToolNames, own: bool) -> dict[str, Any]:
+def tool_fields(call: ModelCall, names: ToolNames, *, own: bool, native: bool) -> dict[str, Any]:
     """``tools`` and ``tool_choice``, where there are tools: the API takes no choice alone.
+
+    Args:
+        call: the request.
+        names: of its tools.
+        own: whether the client speaks this API.
+        native: whether tools that the neutral form does not know may be the API's own.
 
     Raises:
         DialectError: a tool is one that only another provider has.
@@ -31,7 +37,7 @@ def tool_fields(call: ModelCall, names: ToolNames, own: bool) -> dict[str, Any]:
     wire = [
         written
         for index, tool in enumerate(tools)
-        if (written := _tool(tool, f"tools[{index}]", names, own)) is not None
+        if (written := _tool(tool, f"tools[{index}]", names, own, native)) is not None
     ]
     if not wire:
         return {}
@@ -59,7 +65,9 @@ def _hosted_choice(choice: dict[str, Any]) -> dict[str, Any]:
     raise cannot("tool_choice", "a tool that only its own provider has")
 
 
-def _tool(tool: dict[str, Any], where: str, names: ToolNames, own: bool) -> dict[str, Any] | None:
+def _tool(
+    tool: dict[str, Any], where: str, names: ToolNames, own: bool, native: bool
+) -> dict[str, Any] | None:
     kind, where = tool.get("type"), str(tool.get("at", where))
     if own and kind == "other":
         return dict(tool["value"])
@@ -71,6 +79,8 @@ def _tool(tool: dict[str, Any], where: str, names: ToolNames, own: bool) -> dict
         description, schema = custom_schema(tool)
     elif "input_schema" in tool:
         description, schema = tool.get("description", ""), tool["input_schema"]
+    elif native and kind != "other":
+        return dict(tool)
     else:
         raise cannot(where, "a tool that only its own provider has")
     if not own:

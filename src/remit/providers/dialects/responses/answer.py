@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.kernel.exchange import text_of
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.responses.items import read_item

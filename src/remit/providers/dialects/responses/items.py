@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.providers.dialects import _checks as checks
 from remit.providers.dialects.arguments import read_arguments
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.media import document_block, source_of_url
 from remit.providers.dialects.seals import read_encrypted
 

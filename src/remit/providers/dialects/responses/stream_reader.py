@@ -15,7 +15,7 @@ from remit.kernel.exchange import (
     ToolUseStart,
 )
 from remit.providers.dialects.arguments import arguments_text
-from remit.providers.dialects.call import DialectError
+from remit.providers.dialects.dialect_error import DialectError
 from remit.providers.dialects.responses.answer import read_answer, read_output_item
 from remit.providers.dialects.streaming import FreeInput, stream_events
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
