@@ -86,8 +86,10 @@ class GatewaySettings(Section):
     """``[gateway]``: limits of a call."""
 
     timeout_ms: int = Field(gt=0, description="longest wait for an answer to begin")
-    connect_timeout_ms: int = Field(gt=0, description="longest wait for a connection")
-    idle_timeout_ms: int = Field(gt=0, description="longest wait between bytes of an answer")
+    connect_timeout_ms: int = Field(10_000, gt=0, description="longest wait for a connection")
+    idle_timeout_ms: int = Field(
+        300_000, gt=0, description="longest wait between bytes of an answer"
+    )
     max_retries: int = Field(ge=0, description="attempts after the first, retryable failures only")
     retry_base_ms: int = Field(ge=0, description="first wait between attempts")
     retry_max_ms: int = Field(ge=0, description="longest wait between attempts")
