@@ -402,8 +402,19 @@ def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:
         "spent_usd": 0, "reserved_usd": 0, "limit_usd": 12.5, "spent_tokens": 0,
     }  # fmt: skip
     assert len(_json(remit, "budget", "show", "--key", "k")["scopes"]) == 1
+    daily = _json(remit, "budget", "set", "--key", "k", "--usd", "1", "--window", "day",
+                  "--time-zone", "Europe/Berlin", "--on-short", "clamp")["scope"]  # fmt: skip
+    assert (daily["window"], daily["time_zone"], daily["on_short"]) == (
+        "day", "Europe/Berlin", "clamp",
+    )  # fmt: skip
+    assert "this day, until" in remit("budget", "show", "--key", "k").stdout
+    remit("key", "create", "--name", "w", "--budget-usd", "5", "--window", "week")
+    assert _json(remit, "budget", "show", "--key", "w")["scopes"][0]["window"] == "week"
     assert _json(remit, "budget", "check")["equal"] is True
-    for wrong in (("show", "--user", "u"), ("set",), ("set", "--user", "u", "--team", "t")):
+    for wrong in (
+        ("show", "--user", "u"), ("set",), ("set", "--user", "u", "--team", "t"),
+        ("set", "--user", "u", "--window", "year"),
+    ):  # fmt: skip
         assert remit("budget", *wrong).returncode == 2
 
 

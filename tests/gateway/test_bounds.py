@@ -214,3 +214,21 @@ async def test_an_idempotency_key_is_kept_while_its_call_is_tried_again(
     assert second.error_code == "IDEMPOTENCY_CONFLICT"
     assert (await first).content == "at last"
     assert calls <= 4
+
+
+@pytest.mark.parametrize(("model", "takes"), [("gpt-5-mini", True), ("gpt-4o-mini", False)])
+def test_a_model_that_thinks_gets_its_limit_by_the_name_it_takes(
+    ledger: LedgerClient, model: str, takes: bool
+) -> None:
+    answer = {
+        "id": "1", "model": model, "choices": [{"message": {"content": "x"}}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
+    }  # fmt: skip
+    with serve(answer) as server:
+        gateway = _gateway(ledger, MockProvider())
+        gateway.register_provider("openai", openai_provider(server.url))
+        request = prompt_request(provider_id="openai", model_id=model, max_tokens=50)
+        assert gateway.route(request).outcome is RouteOutcome.SUCCESS
+    sent = server.calls[0].body
+    assert ("max_completion_tokens" in sent, "max_tokens" in sent) == (takes, not takes)
+    assert ("temperature" in sent) == (not takes)

@@ -244,6 +244,8 @@ WRONG_REQUESTS: list[tuple[str, bytes, int, str, str | None]] = [
     ("DELETE /api/keys/nobody", b"", 404, "not_found", None),
     ("POST /api/keys/nobody/rotate", b"", 404, "not_found", None),
     ("PUT /api/budgets", b'{"key": "nobody"}', 404, "not_found", None),
+    ("PUT /api/budgets", b'{"user": "u", "window": "year"}', 400, "invalid_input", "window"),
+    ("PUT /api/budgets", b'{"user": "u", "time_zone": "UTC"}', 400, "invalid_input", None),
     ("PUT /api/budgets", b"", 400, "invalid_input", "body"),
     ("PUT /api/budgets", b"{", 400, "invalid_input", "body"),
     ("PUT /api/budgets", b'{"user": "\xff"}', 400, "invalid_input", None),

@@ -111,6 +111,11 @@ class Billing:
         )  # fmt: skip
         return bound.amount, bound.tokens
 
+    def takes_max_completion_tokens(self, provider_id: str, model_id: str) -> bool:
+        """Whether Chat Completions takes a model's output limit by this name alone."""
+        price = self._prices.find(provider_id, model_id)
+        return price is not None and price.max_completion_tokens
+
     def largest_output(self, provider_id: str, model_id: str) -> int | None:
         """Most output tokens that a model can make, where the table knows."""
         price = self._prices.find(provider_id, model_id)

@@ -407,6 +407,9 @@ class LLMGateway:
                     body=request.body,
                     headers=request.headers or {},
                     largest_output=billing.largest_output(provider_id, model_id),
+                    max_completion_tokens=billing.takes_max_completion_tokens(
+                        provider_id, model_id
+                    ),
                 )
             )
         except (DialectError, ProviderError) as error:

@@ -29,12 +29,15 @@ class WireDialect(ABC):
         max_output_tokens: sent where the API demands an end, and nothing else is known.
         forward_headers: of a client's headers, those that are passed on.
         send_temperature: whether the server takes one.
+        max_completion_tokens_models: name prefixes of models that take this limit and no
+            temperature, besides those of which the table of prices says so.
     """
 
     home: Endpoint
     max_output_tokens: int = _DEFAULT_OUTPUT_TOKENS
     forward_headers: Sequence[str] = ()
     send_temperature: bool = True
+    max_completion_tokens_models: Sequence[str] = ()
 
     @abstractmethod
     def speaks(self, endpoint: Endpoint) -> bool:
@@ -66,6 +69,12 @@ class WireDialect(ABC):
         value = write_request(
             self.home.name, call, model=request.model_id, max_output_tokens=largest
         )
+        named = any(map(request.model_id.startswith, self.max_completion_tokens_models))
+        if self.home is CHAT and (request.max_completion_tokens or named):
+            if (limit := value.pop("max_tokens", None)) is not None:
+                value["max_completion_tokens"] = limit
+            if request.body is None:  # a client that names a temperature knows its model
+                value.pop("temperature", None)
         if request.body is None and request.stream:
             value["stream"] = True
         changed = [{"path": "", "reason": reason}] if reason else []

@@ -55,6 +55,8 @@ class ProviderRequest:
         body: what a client sent, as it is on the wire; then nothing of the neutral form counts.
         headers: of the client's, which the provider may pass on.
         largest_output: most output tokens that the model can make, where that is known.
+        max_completion_tokens: whether Chat Completions takes the limit by this name alone for the
+            model, and no temperature.
     """
 
     model_id: str
@@ -68,6 +70,7 @@ class ProviderRequest:
     body: Body | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     largest_output: int | None = None
+    max_completion_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class UpstreamProvider(WireDialect):
         self.max_output_tokens = settings.max_output_tokens
         self.forward_headers = settings.forward_headers
         self.send_temperature = settings.send_temperature
+        self.max_completion_tokens_models = settings.max_completion_tokens_models
         self._missing: set[str] = set() if settings.responses else {RESPONSES.name}
 
     def __repr__(self) -> str:

@@ -67,7 +67,8 @@ class ProviderSettings(Section):
     )
     max_completion_tokens_models: list[str] = Field(
         default_factory=list,
-        description="model name prefixes that take max_completion_tokens and no temperature",
+        description="name prefixes of models that take max_completion_tokens and no temperature, "
+        "besides those of which the prices say so",
     )
 
 

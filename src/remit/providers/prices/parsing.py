@@ -21,7 +21,8 @@ _RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", 
 _REQUIRED = ("provider", "date", "input", "output")
 _NAMES = ("aliases", "snapshots")
 _SIZES = ("max_output_tokens", "context_window")
-_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_NAMES, "tiers", "source", "thinks")
+_FLAGS = ("thinks", "max_completion_tokens")
+_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_NAMES, *_FLAGS, "tiers", "source")
 _TIER_KEYS = ("above_input_tokens", *_RATES)
 _TOP_KEYS = ("version", "limits", "same_prices", "server_tools", "surcharges", "models")
 _TOOL_KEYS = ("per_use", "date", "source")
@@ -244,6 +245,7 @@ class _Reader:
             context_window=self.size(raw, "context_window", at),
             source=self.text(raw, "source", at, ""),
             thinks=self.flag(raw, "thinks", at),
+            max_completion_tokens=self.flag(raw, "max_completion_tokens", at),
         )
         return Entry(price, self.names(raw, "aliases", at), snapshots)
 

@@ -70,6 +70,8 @@ class Price:
         context_window: the most tokens that a call can hold; None when it is not known.
         source: where the price was read, and what is peculiar about it; may be empty.
         thinks: whether it thinks before it answers, without a word of it in the answer.
+        max_completion_tokens: whether Chat Completions takes its output limit by this name alone,
+            and no temperature.
         server_tools: what the provider bills for one use of a tool of its own, in nano-dollars.
         surcharges: by field of a call and its value, what rates are multiplied by, in hundredths.
     """
@@ -83,6 +85,7 @@ class Price:
     context_window: int | None = None
     source: str = ""
     thinks: bool = False
+    max_completion_tokens: bool = False
     server_tools: Mapping[str, int] = field(default_factory=dict, hash=False)
     surcharges: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
 

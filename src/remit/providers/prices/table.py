@@ -220,6 +220,9 @@ def _completed(entry: Entry, under: Entry) -> Entry:
         max_output_tokens=entry.price.max_output_tokens or under.price.max_output_tokens,
         context_window=entry.price.context_window or under.price.context_window,
         thinks=entry.price.thinks or under.price.thinks,
+        max_completion_tokens=(
+            entry.price.max_completion_tokens or under.price.max_completion_tokens
+        ),
     )
     return Entry(
         price,
