@@ -37,7 +37,7 @@ def error_body(
         status: the HTTP status.
         code: what went wrong, for programs; Anthropic's shape has no field for it. One that
             speaks of a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which
-            clients do not try again.
+            clients do not try again; ``BUDGET_BUSY`` passes, and does not.
         message: what went wrong, for people.
         param: the field at fault.
     """
@@ -48,6 +48,10 @@ def error_body(
             "error": {"type": _ANTHROPIC.get(status, other), "message": message},
         }
     kind = _OPENAI.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    if status == 429 and any(word in code.lower() for word in _SPENT):
+    if (
+        status == 429
+        and any(word in code.lower() for word in _SPENT)
+        and "busy" not in code.lower()
+    ):
         kind = "insufficient_quota"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
