@@ -41,6 +41,15 @@ def fallback_text(response: PromptResponse) -> str:
     return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
+def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
+    """Whether the provider's own answer is the client's, as it came.
+
+    Not where it refuses Remit's credentials: that says nothing of the client's key.
+    """
+    came = response.reply
+    return came is not None and came.endpoint == endpoint and came.status != 401
+
+
 async def reply_upstream(send: Send, response: PromptResponse, headers: Headers) -> None:
     """The provider's own answer, whatever it is."""
     came = response.reply

@@ -12,7 +12,13 @@ from remit.kernel.settings import ServerSettings
 from remit.providers.dialects import DialectError
 from remit.providers.wire.body import Body, BodyError
 from remit.providers.wire.endpoint import COUNT_TOKENS, Endpoint
-from remit.server.answers import call_headers, failure, reply_upstream, translated
+from remit.server.answers import (
+    call_headers,
+    failure,
+    is_own_answer,
+    reply_upstream,
+    translated,
+)
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.relay import Relay
@@ -90,7 +96,7 @@ class ModelCalls:
         with _Watch(receive, _WATCH_AFTER_S):
             response = await self._gateway.aroute(request, identity=caller.identity)
         headers = call_headers(response)
-        if response.reply is not None and response.reply.endpoint == body.endpoint.name:
+        if is_own_answer(response, body.endpoint.name):
             await reply_upstream(send, response, headers)
         elif response.outcome is not RouteOutcome.SUCCESS:
             raise failure(response)
@@ -115,7 +121,7 @@ class ModelCalls:
                     await relay.finish(response)
                 elif response.outcome is RouteOutcome.SUCCESS:
                     await relay.all_at_once(response)
-                elif response.reply is not None and response.reply.endpoint == body.endpoint.name:
+                elif is_own_answer(response, body.endpoint.name):
                     await reply_upstream(send, response, call_headers(response))
                 else:
                     raise failure(response)
