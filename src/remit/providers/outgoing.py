@@ -94,8 +94,13 @@ class WireDialect(ABC):
                     ("stream_options", "include_usage"), b"true", "usage would stay unknown"
                 )
                 asks_usage = True
+        came = request.body
+        # A client's headers speak to its own dialect's servers: another's would take them amiss.
+        alike = came is not None and came.endpoint.dialect == body.endpoint.dialect
         passed = {
-            name: request.headers[name] for name in self.forward_headers if name in request.headers
+            name: request.headers[name]
+            for name in self.forward_headers
+            if alike and name in request.headers
         }
         return Outgoing(body, passed, body.stream, asks_usage)
 
