@@ -88,14 +88,18 @@ class Attempts:
         if call.last is not None:
             attempt.retry_of = call.last.exchange_entry_id
         if (routed := call.routed) is not None:
-            attempt.number, attempt.retry_of = routed.number, routed.retry_of
+            attempt.number += routed.number - 1
+            attempt.retry_of = attempt.retry_of or routed.retry_of
             attempt.decision_id = routed.decision_id
             attempt.fallback_from = routed.fallback_from
-        await self._dispatch(call, attempt, permit)
-        call.attempts += 1
-        await call.tap.dispatched(attempt.dispatch_entry_id)
-        result, error = await self._send(call, attempt, permit)
-        response = call.last = await self._record(call, attempt, result)
+        try:
+            await self._dispatch(call, attempt, permit)
+            call.attempts += 1
+            await call.tap.dispatched(attempt.dispatch_entry_id)
+            result, error = await self._send(call, attempt, permit)
+            response = call.last = await self._record(call, attempt, result)
+        finally:
+            self._in_flight.ended(attempt.dispatch_entry_id)
         if call.routed is not None and call.routed.on_record is not None:
             call.routed.on_record(response)
         if isinstance(error, asyncio.CancelledError):
@@ -196,7 +200,10 @@ class Attempts:
             failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
             cause = error
         except ProviderError as error:
-            (permit.fail if error.speaks_of_health else permit.succeed)()
+            if error.stale:
+                permit.release()
+            else:
+                (permit.fail if error.speaks_of_health else permit.succeed)()
             timed_out = error.code == "TIMEOUT"
             billing = "nothing"
             if error.maybe_billed or timed_out:

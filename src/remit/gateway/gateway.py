@@ -427,7 +427,8 @@ class LLMGateway:
         """One candidate: the last answer, if it was asked; else why it was not."""
         answered: PromptResponse | None = None
         most_retries = 0 if call.routed else self._config.max_retries
-        for tried in range(1, most_retries + 2):
+        sent, tried = to.sent, 0
+        while True:
             permit = await self._breakers.acquire(to.provider_id, to.model_id)
             if permit is None:
                 barred = (
@@ -440,16 +441,18 @@ class LLMGateway:
                 if answered is None:
                     raise
                 return answered, ""
-            if (
-                not isinstance(failure, ProviderError)
-                or not failure.retryable
-                or call.tap.began
-                or tried > most_retries
-            ):
+            if not isinstance(failure, ProviderError) or call.tap.began:
+                break
+            if failure.stale and to.outgoing is not None and not to.outgoing.anew:
+                # Nothing is wrong with the provider: another pair, at once.
+                to.outgoing = replace(to.outgoing, anew=True)
+                continue
+            tried += 1
+            if not failure.retryable or tried > most_retries:
                 break
             await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
             if isinstance(to.provider, WireProvider):  # it may have learnt what it must be sent
-                to = self._candidate(call, to.sent, to.provider_id, to.model_id)
+                to = self._candidate(call, sent, to.provider_id, to.model_id)
         return answered, ""
 
     # -- the steps ---------------------------------------------------------------------

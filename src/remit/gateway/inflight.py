@@ -20,7 +20,8 @@ from remit.gateway.budget import (
 from remit.gateway.budget.errors import busy
 from remit.gateway.budget.waiting import WaitingRoom
 from remit.gateway.leases import Owner
-from remit.gateway.writes import finish_write
+from remit.gateway.renewal import Renewal
+from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Stage, Transaction
 
@@ -141,6 +142,7 @@ class InFlightCalls:
         self.charging = charging
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
+        self._renewal = Renewal(ledger, self.owner)
 
     async def begin(self, step: StartCall) -> tuple[str, Hold | None]:
         """Do a :class:`StartCall`, also when the caller is cancelled meanwhile; wait for its turn
@@ -154,12 +156,23 @@ class InFlightCalls:
 
         async def reserve(ahead: bool) -> tuple[str, Hold | None]:
             step.ahead = ahead
-            begun: tuple[str, Hold | None] = await finish_write(self._ledger.step(self.stage, step))
+            try:
+                begun: tuple[str, Hold | None] = await finish_write(
+                    self._ledger.step(self.stage, step)
+                )
+            except CancelledAfterWriteError as late:
+                self._renewal.began(late.result[0], step.lease_ms)
+                raise
+            self._renewal.began(begun[0], step.lease_ms)
             return begun
 
         if not (self.charging and step.enforce):
             return await reserve(False)
         return await self.waiting_room.admit(step.path, reserve)
+
+    def ended(self, dispatch_entry_id: str) -> None:
+        """A call that was begun is on record, or given up: its lease is not renewed any more."""
+        self._renewal.ended(dispatch_entry_id)
 
     def stage(self, tx: Transaction, steps: Sequence[StartCall | FinishCall]) -> Stage:
         """The stage for :meth:`~remit.ledger.LedgerClient.step` of both kinds of step.
@@ -185,31 +198,45 @@ class InFlightCalls:
         return int(self._ledger.select("SELECT count(*) FROM in_flight")[0][0])
 
     def recover(self, policy: Literal["charge", "release"]) -> list[str]:
-        """Settle every call whose process is dead or whose lease has run out.
+        """Settle every call whose process is dead, or that nobody is known to wait for any more.
+
+        The lease decides only where it cannot be seen whether the process lives, and of calls
+        that this process has given up.
 
         Returns the ``EXCHANGE_ORPHANED`` ids.
         """
+        self._renewal.renew()
         now = _now_ms()
         owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
         owners += self._ledger.select(
             "SELECT DISTINCT owner FROM idempotency WHERE exchange_entry_id = ''"
         )
-        dead = sorted({text for (text,) in owners if _is_dead(text)} - {self.owner})
-        overdue = self._ledger.select(
-            "SELECT 1 FROM in_flight WHERE lease_until_ms < ? LIMIT 1", (now,)
+        others = {text for (text,) in owners} - {self.owner}
+        dead = sorted(text for text in others if _is_dead(text))
+        late = self._ledger.select(
+            "SELECT DISTINCT owner FROM in_flight WHERE lease_until_ms < ?", (now,)
         )
+        overdue = sorted(text for (text,) in late if not _is_at_work(text))
         stale = self._ledger.select("SELECT 1 FROM idempotency WHERE until_ms < ? LIMIT 1", (now,))
         if not (dead or overdue or stale):
             return []
-        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead))
+        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead, overdue))
 
     def _recover(
-        self, tx: Transaction, policy: Literal["charge", "release"], dead: list[str]
+        self,
+        tx: Transaction,
+        policy: Literal["charge", "release"],
+        dead: list[str],
+        overdue: list[str],
     ) -> list[str]:
         fields = ", ".join(_FIELDS)
-        rows = tx.execute(
-            f"DELETE FROM in_flight WHERE lease_until_ms < ? RETURNING {fields}", (_now_ms(),)
-        )
+        rows: list[tuple[Any, ...]] = []
+        for owner in overdue:
+            rows += tx.execute(
+                "DELETE FROM in_flight WHERE owner = ? AND lease_until_ms < ? "
+                f"RETURNING {fields}",
+                (owner, _now_ms()),
+            )
         for owner in dead:
             rows += tx.execute(
                 f"DELETE FROM in_flight WHERE owner = ? RETURNING {fields}", (owner,)
@@ -415,6 +442,12 @@ def _select_claims(tx: Transaction, claims: Sequence[tuple[str, str]]) -> list[t
 def _is_dead(text: str) -> bool:
     owner = Owner.parse(text)
     return owner is not None and owner.is_surely_dead()
+
+
+def _is_at_work(text: str) -> bool:
+    """Whether a process lives that renews its leases as soon as it can: suspended, say."""
+    owner = Owner.parse(text)
+    return owner is not None and owner.is_surely_alive() and not owner.is_current_process()
 
 
 def _now_ms() -> int:

@@ -156,12 +156,14 @@ class Outgoing:
         headers: beside the provider's own.
         stream: whether the answer is asked for as a stream.
         asks_usage: whether Remit asked for the stream's usage, and the client did not.
+        anew: whether it has to go over a new connection.
     """
 
     body: Body
     headers: Mapping[str, str]
     stream: bool
     asks_usage: bool = False
+    anew: bool = False
 
 
 class ProviderReply(Protocol):
@@ -207,6 +209,9 @@ class ProviderError(RemitError):
         status: the HTTP status it answered with, where it answered with one.
         param: the request's field that it refused, as the provider names it.
         reply: the answer as it came, where there was one.
+        stale: the connection had been kept open, and was closed just as the request went out:
+            nothing is wrong, and the request is to be sent again on a new one.
+        healthy: the provider is in good health though the code speaks against it.
     """
 
     def __init__(
@@ -220,6 +225,8 @@ class ProviderError(RemitError):
         status: int | None = None,
         param: str | None = None,
         reply: Reply | None = None,
+        stale: bool = False,
+        healthy: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -229,6 +236,8 @@ class ProviderError(RemitError):
         self.status = status
         self.param = param
         self.reply = reply
+        self.stale = stale
+        self.healthy = healthy
 
     @property
     def speaks_of_health(self) -> bool:
@@ -237,7 +246,7 @@ class ProviderError(RemitError):
         A refusal of one request does not; nor does being asked to come later, which a provider
         in the best of health does.
         """
-        return self.code in ("TIMEOUT", "SERVER_ERROR")
+        return self.code in ("TIMEOUT", "SERVER_ERROR") and not self.healthy
 
 
 @runtime_checkable

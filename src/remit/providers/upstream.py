@@ -80,7 +80,9 @@ class UpstreamProvider(WireDialect):
         """
         endpoint = outgoing.body.endpoint
         headers = {**self._every, **outgoing.headers}
-        reply = await self._http.send("POST", endpoint.path, outgoing.body.raw, headers, timeouts)
+        reply = await self._http.send(
+            "POST", endpoint.path, outgoing.body.raw, headers, timeouts, anew=outgoing.anew
+        )
         if 200 <= reply.status < 300:
             return reply
         try:

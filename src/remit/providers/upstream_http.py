@@ -119,16 +119,20 @@ class HttpUpstream:
         body: bytes,
         headers: Mapping[str, str],
         timeouts: Timeouts,
+        *,
+        anew: bool = False,
     ) -> UpstreamReply:
-        """Send a request; the reply comes with its headers, its body is still to be read.
+        """Send a request, once; the reply comes with its headers, its body is still to be read.
 
         Args:
             path: behind the base URL, with its query.
             body: sent as it is.
             headers: further ones; they do not replace credentials.
+            anew: over a new connection, not one that was kept.
 
         Raises:
-            ProviderError: there is no answer, or a redirect. A status of 400 and above is a reply.
+            ProviderError: there is no answer, or a redirect; ``stale`` where a connection that was
+                kept has been closed meanwhile. A status of 400 and above is a reply.
         """
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
@@ -141,13 +145,12 @@ class HttpUpstream:
         _in_use.set(None)
         response = None
         try:
-            response = await self._request(pool.session(), request)
+            response = await self._request(pool.session(keep=not anew), request)
         except _WIRE_ERRORS as error:
             # A connection that had waited in the pool may be closed just as it is written to.
-            # Where no byte came back and it failed at once, the server has most likely not read
-            # the request; as that is not certain, what follows may be billed.
+            # Where no byte came back and it failed at once, the server has not read the request.
             used = _in_use.get()
-            again = (
+            stale = (
                 used is not None
                 and used.requests > 1
                 and not used.heard
@@ -157,13 +160,11 @@ class HttpUpstream:
                     or getattr(error, "errno", None) in _CLOSED
                 )
             )
-            failure = self._failure(error, timeouts)
-        if response is None and again:
-            try:
-                response = await self._request(pool.new_connections(), request)
-            except _WIRE_ERRORS as error:
+            if stale:
+                said = "the connection had been closed while it waited"
+                failure = ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
+            else:
                 failure = self._failure(error, timeouts)
-                failure.maybe_billed = True
         _in_use.set(None)
         # Raised out here: the client's own errors hold the request's headers.
         if response is None:
@@ -311,7 +312,9 @@ class UpstreamReply:
             if size > most:
                 self._response.close()
                 said = f"the answer is longer than {most} bytes"
-                raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
+                raise ProviderError(
+                    "SERVER_ERROR", said, maybe_billed=True, status=self.status, healthy=True
+                )
             parts.append(part)
         return self._without_secrets(parts[0] if len(parts) == 1 else b"".join(parts))
 
@@ -487,15 +490,8 @@ class _Pool:
     def __init__(self) -> None:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
-    def session(self) -> aiohttp.ClientSession:
-        """Uses a connection that waits, or a new one."""
-        return self._session(keep=True)
-
-    def new_connections(self) -> aiohttp.ClientSession:
-        """Uses a new connection for each request."""
-        return self._session(keep=False)
-
-    def _session(self, *, keep: bool) -> aiohttp.ClientSession:
+    def session(self, *, keep: bool) -> aiohttp.ClientSession:
+        """Uses connections that wait, or a new one for each request."""
         session = self._sessions.get(keep)
         if session is None or session.closed:
             session = self._sessions[keep] = aiohttp.ClientSession(

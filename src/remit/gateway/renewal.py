@@ -1,0 +1,87 @@
+"""Keeps the leases of calls that are out, for as long as they are (SPEC 4.6)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerClient, Transaction
+
+__all__ = ["Renewal"]
+
+_log = logging.getLogger("remit.gateway")
+
+_SHORTEST_WAIT_S = 0.02
+_RENEW = "UPDATE in_flight SET lease_until_ms = ? WHERE dispatch_entry_id = ?"
+_RENEW_CLAIMS = (
+    "UPDATE idempotency SET until_ms = ? WHERE owner = ? AND exchange_entry_id = '' "
+    "AND until_ms < ?"
+)
+
+
+class Renewal:
+    """Renews the leases of one gateway's calls that take long, from a thread of its own.
+
+    The thread lives only while calls are out. A call that is over before a third of its lease
+    costs nothing but its place in a table.
+
+    Args:
+        ledger: in whose database the rows in flight lie.
+        owner: the rows' owner.
+    """
+
+    def __init__(self, ledger: LedgerClient, owner: str) -> None:
+        self._ledger = ledger
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._running = False
+        self._lease_ms = 0
+        self._renewed: dict[str, float] = {}  # dispatch id -> when, by the monotonic clock
+
+    def began(self, dispatch_entry_id: str, lease_ms: int) -> None:
+        """A call is out, and has its first lease."""
+        if lease_ms <= 0:
+            return
+        self._renewed[dispatch_entry_id] = time.monotonic()
+        self._lease_ms = lease_ms
+        if not self._running:
+            with self._lock:
+                if not self._running:
+                    self._running = True
+                    threading.Thread(target=self._run, name="remit-leases", daemon=True).start()
+
+    def ended(self, dispatch_entry_id: str) -> None:
+        """A call is on record, or given up."""
+        self._renewed.pop(dispatch_entry_id, None)
+
+    def renew(self) -> None:
+        """Renew every lease that is a third over; one that cannot be renewed now is tried again."""
+        now = time.monotonic()
+        due = now - self._lease_ms / 3000
+        ids = [name for name, renewed in self._renewed.copy().items() if renewed < due]
+        if not ids:
+            return
+        try:
+            self._ledger.transact(lambda tx: self._write(tx, ids))
+        except RemitError as error:
+            _log.warning("leases of calls cannot be renewed: %s", error.message)
+            return
+        for name in ids:
+            if name in self._renewed:
+                self._renewed[name] = now
+
+    def _write(self, tx: Transaction, ids: list[str]) -> None:
+        until = int(time.time() * 1000) + self._lease_ms
+        tx.execute_many(_RENEW, [(until, name) for name in ids])
+        tx.execute(_RENEW_CLAIMS, (until, self._owner, until))
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(max(_SHORTEST_WAIT_S, self._lease_ms / 3000))
+            with self._lock:
+                if not self._renewed:
+                    self._running = False
+                    return
+            self.renew()
