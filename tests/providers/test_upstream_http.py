@@ -38,9 +38,9 @@ def client(server: RawServer | str) -> HttpUpstream:
 
 
 async def post(
-    upstream: HttpUpstream, body: bytes = BODY, timeouts: Timeouts = PATIENT
+    upstream: HttpUpstream, body: bytes = BODY, timeouts: Timeouts = PATIENT, *, anew: bool = False
 ) -> UpstreamReply:
-    return await upstream.send("POST", "/chat/completions", body, JSON, timeouts)
+    return await upstream.send("POST", "/chat/completions", body, JSON, timeouts, anew=anew)
 
 
 async def failure(
@@ -525,12 +525,12 @@ async def test_headers_that_http_cannot_carry(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_connection_that_was_closed_while_it_waited_is_replaced(reset: bool) -> None:
+async def test_a_connection_that_was_closed_while_it_waited(reset: bool) -> None:
     async def script(connection: Connection) -> None:
         _, body = await connection.request()
         await connection.send(plain(body))
-        if connection.number == 0:
-            await connection.reader.readexactly(1)  # the second request begins
+        if connection.number < 2:
+            await connection.reader.readexactly(1)  # the next request begins
             if reset:
                 connection.reset()
         else:
@@ -539,27 +539,33 @@ async def test_a_connection_that_was_closed_while_it_waited_is_replaced(reset: b
     async with raw_server(script) as server:
         upstream = client(server)
         assert await (await post(upstream, b"1")).read() == b"1"
-        assert await (await post(upstream, b"2")).read() == b"2"
+        with pytest.raises(ProviderError) as caught:
+            await post(upstream, b"2")
+        error = caught.value
+        assert (error.stale, error.retryable, error.maybe_billed) == (True, True, False)
+        assert not error.speaks_of_health
+        assert await (await post(upstream, b"2", anew=True)).read() == b"2"
         assert [body for _, body in server.requests] == [b"1", b"2"]
         assert server.connections == 2
         await upstream.aclose()
 
 
-async def test_only_once_and_what_follows_may_be_billed() -> None:
+async def test_a_new_connection_that_breaks_is_not_one_that_waited() -> None:
     async def script(connection: Connection) -> None:
         _, body = await connection.request()
         if connection.number == 0:
             await connection.send(plain(body))
-            await connection.request()
+            await connection.reader.read()
         connection.reset()
 
     async with raw_server(script) as server:
         upstream = client(server)
         assert await (await post(upstream, b"1")).read() == b"1"
         with pytest.raises(ProviderError) as caught:
-            await post(upstream, b"2")
-        assert (caught.value.retryable, caught.value.maybe_billed) == (True, True)
-        assert server.connections == 2
+            await post(upstream, b"2", anew=True)
+        error = caught.value
+        assert (error.stale, error.retryable, error.maybe_billed) == (False, True, True)
+        assert error.speaks_of_health
         await upstream.aclose()
 
 

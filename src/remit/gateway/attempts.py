@@ -227,7 +227,8 @@ class Attempts:
                 "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
             )
             _log.debug("where it broke:\n%s", "".join(traceback.format_tb(error.__traceback__)))
-            permit.fail()
+            # Of a provider that speaks a dialect it is our own fault, not its own.
+            (permit.fail if attempt.to.outgoing is None else permit.release)()
             message = f"the provider object raised {type(error).__name__}"
             billing = "arrived" if tap.pieces else unknown
             failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, billing)

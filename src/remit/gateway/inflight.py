@@ -233,8 +233,7 @@ class InFlightCalls:
         rows: list[tuple[Any, ...]] = []
         for owner in overdue:
             rows += tx.execute(
-                "DELETE FROM in_flight WHERE owner = ? AND lease_until_ms < ? "
-                f"RETURNING {fields}",
+                f"DELETE FROM in_flight WHERE owner = ? AND lease_until_ms < ? RETURNING {fields}",
                 (owner, _now_ms()),
             )
         for owner in dead:

@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import (
     Reply,
     TextDelta,
@@ -110,16 +111,19 @@ class StreamTap:
         """An attempt is about to be sent."""
         await self._pass(Dispatched(entry_id))
 
-    async def chunk(self, chunk: WireChunk) -> None:
-        """One event of a stream as it came."""
-        if not self.began and chunk.value is not None:
+    async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
+        """One event of a stream as it came; an error does not begin an answer."""
+        if begins and not self.began:
             self._mark()
         if self._on_text is not None:
-            if self._reader is None:
-                self._reader = StreamReader(chunk.endpoint)
-            for event in self._reader.feed(chunk.value):
-                if type(event) is TextDelta:
-                    self._tell_text(event.text)
+            try:
+                if self._reader is None:
+                    self._reader = StreamReader(chunk.endpoint)
+                for event in self._reader.feed(chunk.value):
+                    if type(event) is TextDelta:
+                        self._tell_text(event.text)
+            except RemitError as error:
+                self._fell_silent(error)
         await self._pass(chunk)
 
     async def event(self, event: Any) -> None:
@@ -217,21 +221,39 @@ async def _streamed(
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     tap.sum = total = stream_sum(endpoint)
+    unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
     async for event in reply.events():
         value = total.add(event.name, event.data)
         error = error_of_event(value) if value is not None else None
         last = error is not None or total.is_last()
+        raw = event.raw
+        if not event.complete:
+            if not last:
+                continue  # cut within an event: nobody can read it
+            raw += b"\n\n"
+        if unread is not None:
+            if value is None and not last:
+                unread.append(raw)
+            else:
+                unread = None
         asked = (
             outgoing.asks_usage
             and type(value) is dict
             and value.get("choices") == []
             and value.get("usage") is not None
         )
-        await tap.chunk(WireChunk(endpoint, event.raw, event.name, value, last, asked))
+        await tap.chunk(
+            WireChunk(endpoint, raw, event.name, value, last, asked),
+            begins=value is not None and error is None,
+        )
         if error is not None:
             raise error
         if last:
             break
+    if unread and any(not raw.startswith(b":") for raw in unread):
+        # Whole, and none of this API: it is the client's to judge.
+        tap.sum = None
+        return _answer(outgoing, reply, None, b"".join(unread), neutral)
     if not total.ended:
         raise ProviderError(
             "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
@@ -250,13 +272,6 @@ def _whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) 
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
         raise error
-    if neutral and (value is None or error_in(endpoint, value)):
-        kind = reply.content_type or "no content type"
-        raise ProviderError(
-            "PROVIDER_ERROR",
-            f"the answer is none of this API ({kind}, {len(raw)} bytes); is the base URL right?",
-            maybe_billed=True,
-        )
     # A client gets what came, also what Remit cannot read: then nothing is known of its usage.
     return _answer(outgoing, reply, value, raw, neutral)
 
@@ -270,7 +285,12 @@ def _answer(
     usage = found.usage
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral:
-        blocks = read_answer(endpoint, value).content_blocks
+        if value is None or error_in(endpoint, value):
+            raise _not_this_api(reply, raw)
+        try:
+            blocks = read_answer(endpoint, value).content_blocks
+        except RemitError as error:
+            raise _not_this_api(reply, raw) from error
     return ProviderResponse(
         content=found.text,
         model=found.model[:MAX_ID_CHARS],
@@ -287,6 +307,15 @@ def _answer(
         server_tool_uses=usage.server_tool_uses if usage else {},
         reply=came,
         more_than_text=found.more_than_text,
+    )
+
+
+def _not_this_api(reply: ProviderReply, raw: bytes) -> ProviderError:
+    kind = reply.content_type or "no content type"
+    return ProviderError(
+        "PROVIDER_ERROR",
+        f"the answer is none of this API ({kind}, {len(raw)} bytes); is the base URL right?",
+        maybe_billed=True,
     )
 
 

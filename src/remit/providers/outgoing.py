@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import orjson
-
+from remit.kernel.json_text import dump
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -55,7 +54,7 @@ class WireDialect(ABC):
                 body = self._translated(_neutral(request), request, "")
             elif self.speaks(body.endpoint):
                 if body.model != request.model_id:
-                    name = orjson.dumps(request.model_id)
+                    name = dump(request.model_id)
                     body = body.with_member(("model",), name, "the provider's name of the model")
             else:
                 call = read_request(body.endpoint.name, body.value)
@@ -78,7 +77,7 @@ class WireDialect(ABC):
         if request.body is None and request.stream:
             value["stream"] = True
         changed = [{"path": "", "reason": reason}] if reason else []
-        return Body(self.home, orjson.dumps(value), value, changed)
+        return Body(self.home, dump(value), value, changed)
 
     def _completed(self, body: Body, request: ProviderRequest) -> Outgoing:
         """Add what Remit needs, take out what the server cannot take."""

@@ -117,12 +117,13 @@ class ModelCalls:
                 response = await self._gateway.aroute(
                     request, sink=relay.take, identity=caller.identity
                 )
-                if relay.started:
+                own = is_own_answer(response, body.endpoint.name)
+                if relay.started or relay.holds:
                     await relay.finish(response)
+                elif own and not response.replayed:
+                    await reply_upstream(send, response, call_headers(response))
                 elif response.outcome is RouteOutcome.SUCCESS:
                     await relay.all_at_once(response)
-                elif is_own_answer(response, body.endpoint.name):
-                    await reply_upstream(send, response, call_headers(response))
                 else:
                     raise failure(response)
         except (DialectError, InvalidInputError) as error:  # the answer is on record

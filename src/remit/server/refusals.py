@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import orjson
-
 from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.kernel.json_text import dump
 from remit.providers.dialects import error_body
 
 Shape = Literal["openai", "anthropic"]
@@ -96,7 +95,7 @@ def refusal_body(
 
 def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
     """An error in the midst of a stream, as a server-sent event of the endpoint's dialect."""
-    body = orjson.dumps(refusal_body(endpoint, status, code, message))
+    body = dump(refusal_body(endpoint, status, code, message))
     if endpoint == "openai.chat":
         return b"data: %s\n\n" % body
     return b"event: error\ndata: %s\n\n" % body

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from remit.gateway import Dispatched
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.providers import WireChunk
 from remit.providers.dialects import StreamReader, read_request, stream_events, stream_writer
@@ -42,9 +43,22 @@ class Relay:
         self._held = b""
         self._reader: StreamReader | None = None
         self._writer: Any = None
+        self._problem: RemitError | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the provider has said how its stream ends."""
+        return bool(self._held)
 
     async def take(self, event: Any) -> None:
         """One event; returns when the client's connection takes more."""
+        if self._problem is None:
+            try:
+                await self._take(event)
+            except RemitError as error:  # it cannot be translated
+                self._problem = error
+
+    async def _take(self, event: Any) -> None:
         kind = type(event)
         if kind is WireChunk and event.endpoint == self._endpoint:
             if event.is_asked:
@@ -59,6 +73,7 @@ class Relay:
             await self._translate(self._reader.feed(event.value))
         elif kind is Dispatched:
             self._dispatch = event.dispatch_entry_id
+            self._held = b""
         else:
             await self._translate([event])
 
@@ -89,7 +104,13 @@ class Relay:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def finish(self, response: PromptResponse) -> None:
-        """The end, once the exchange is on record."""
+        """The end, once the exchange is on record.
+
+        Raises:
+            RemitError: it cannot be translated.
+        """
+        if self._problem is not None:
+            raise self._problem
         comment = end_comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""

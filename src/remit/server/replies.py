@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
-import orjson
-
+from remit.kernel.json_text import dump
 from remit.server.refusals import HttpError, Shape, refusal_body
 
 Scope = MutableMapping[str, Any]
@@ -69,23 +68,16 @@ async def reply(
     send: Send, status: int, body: bytes, content_type: bytes, headers: Headers = ()
 ) -> None:
     """One whole answer."""
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [
-                (b"content-type", content_type),
-                (b"content-length", b"%d" % len(body)),
-                *headers,
-            ],
-        }
-    )
+    about = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    if status == 204:
+        about = []
+    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
     """One whole answer in JSON."""
-    body = value if isinstance(value, bytes) else orjson.dumps(value)
+    body = value if isinstance(value, bytes) else dump(value)
     await reply(send, status, body, _JSON[1], headers)
 
 

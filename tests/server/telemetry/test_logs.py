@@ -255,3 +255,9 @@ def test_an_unpriced_call_has_no_cost() -> None:
     assert line["cost_usd"] is None
     assert line["replayed"] is True
     assert line["key_id"] == "KEY-1"
+
+
+def test_a_fallback_is_told() -> None:
+    stream = _logged("json")
+    CallLog()(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
+    assert _read(stream)[0]["fallback_from"] == {"gpt-9": "TIMEOUT"}

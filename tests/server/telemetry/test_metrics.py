@@ -317,3 +317,12 @@ def test_counting_is_cheap() -> None:
             metrics(report)
         best = min(best, (time.perf_counter() - begun) / 200)
     assert best < 200e-6  # some 8 µs where nobody else is at work
+
+
+def test_models_that_were_passed_over() -> None:
+    metrics = CallMetrics()
+    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"), ("gpt-8", "CIRCUIT_OPEN"))))
+    metrics(call_report(fallback_from=(("gpt-9", "TIMEOUT"),)))
+    got, who = _samples(metrics), {"provider": "openai", "model": "gpt-4o-mini"}
+    assert _get(got, "remit_fallbacks_total", **who, error_code="TIMEOUT") == 2
+    assert _get(got, "remit_fallbacks_total", **who, error_code="CIRCUIT_OPEN") == 1

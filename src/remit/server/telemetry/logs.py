@@ -150,6 +150,10 @@ class CallLog:
         }
         if response.replayed:
             fields["replayed"] = True
+        if response.fallback_from:
+            fields["fallback_from"] = {
+                name_of(model): code for model, code in response.fallback_from
+            }
         word = "ended" if response.outcome is RouteOutcome.SUCCESS else "failed"
         logger.info("call %s", word, extra=fields)
 

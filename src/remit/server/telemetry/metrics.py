@@ -104,6 +104,10 @@ class CallMetrics:
             "remit_attempts_total", "Requests sent to providers, retries and fallbacks included.",
             registry=registry,
         )  # fmt: skip
+        self._passed_over = labelled(
+            Counter, "remit_fallbacks_total",
+            "Models that were passed over for this one, and why.", "error_code",
+        )  # fmt: skip
         self._rejections = Counter(
             "remit_rejections_total", "Calls that were refused before anything was sent.",
             ("code",), registry=registry,
@@ -141,6 +145,8 @@ class CallMetrics:
             self._calls(*model, "replayed", "").inc()
             return
         self._calls(*model, outcome.value, code).inc()
+        for _, why in response.fallback_from:
+            self._passed_over(*model, self._bounded_code(why)).inc()
         self._attempts.inc(report.attempts)
         self._duration(*model).observe(max(0, time.time_ns() - report.started_ns) / 1e9)
         if report.first_after_ms is not None:
