@@ -80,12 +80,9 @@ class Billing:
         media = Media(sent.images)
         if not sent.bounded:
             media.other = media_of({"messages": sent.messages}).other or "messages"
-        body = {
-            "messages": sent.messages,
-            "tools": request.tools,
-            "response_format": response_schema(request),
-            "max_tokens": request.max_tokens,
-        }
+        body: dict[str, Any] = {"messages": sent.messages, "max_tokens": request.max_tokens}
+        if request.tools or response_schema(request):
+            body |= {"tools": request.tools, "response_format": response_schema(request)}
         bound = bound_of(
             "", body, sent.size, media, self._prices.find(provider_id, model_id),
             self._config.server_tool_uses, (provider_id, model_id),
@@ -106,7 +103,7 @@ class Billing:
         """:meth:`bound` of a body as it is on the wire."""
         bound = call_bound(
             body.endpoint.name, body.value, len(body.raw), self._prices.find(provider_id, model_id),
-            raw=body.raw, uses=self._config.server_tool_uses, model=(provider_id, model_id),
+            uses=self._config.server_tool_uses, model=(provider_id, model_id),
             free=provider_id in self._config.free_providers,
         )  # fmt: skip
         return bound.amount, bound.tokens

@@ -31,12 +31,6 @@ MESSAGE_TOKENS = 16
 
 _TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
 
-_MARKERS = (
-    b"image", b"document", b"file", b"audio", b"video", b"container_upload", b"item_reference",
-    b"fetch_tool_result",
-)  # fmt: skip
-"""One of these is in every body that holds something whose bytes do not say its tokens."""
-
 _IMAGES = frozenset(
     {"image", "image_url", "input_image", "computer_screenshot", "image_generation_call"}
 )
@@ -75,9 +69,19 @@ _NO_OUTPUT = frozenset(
     {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
 )
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens"})
-_BY_REFERENCE = ("previous_response_id", "conversation", "container", "item_reference")
+_BY_REFERENCE = ("previous_response_id", "conversation", "container")
 _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks")
 """By these, servers that route let a call choose another model than the one that is priced."""
+
+_DEARER = ("service_tier", "speed", "inference_geo")
+_SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text")
+_SPECIAL = frozenset(
+    {
+        "tools", "web_search_options", "mcp_servers", "max_tool_calls", "modalities", "audio", "n",
+        "best_of", "prediction", "prompt", *_SCHEMAS, *_OTHER_MODELS, *_DEARER, *_BY_REFERENCE,
+    }
+)  # fmt: skip
+"""Fields that change a bound; most calls have none of them."""
 
 _ORDINARY = (None, "auto", "default", "standard", "standard_only")
 
@@ -116,7 +120,6 @@ def call_bound(
     size: int,
     price: Price | None,
     *,
-    raw: bytes | None = None,
     uses: int = SERVER_TOOL_USES,
     model: tuple[str, str] | None = None,
     free: bool = False,
@@ -134,15 +137,11 @@ def call_bound(
         body: the parsed body, in the dialect of the endpoint.
         size: bytes of the body.
         price: of the model; ``None``: it has none.
-        raw: the body's bytes, where they are at hand: then content that holds text alone is not
-            walked through.
         uses: how often a tool of the provider's may be used where the call does not say.
         model: provider and model, for bounds that were raised.
         free: whether the provider bills nothing.
     """
-    media = Media()
-    if raw is None or any(marker in raw for marker in _MARKERS):
-        media = media_of(body)
+    media = media_of(body)
     return bound_of(endpoint, body, size - media.data, media, price, uses, model, free)
 
 
@@ -164,28 +163,30 @@ def bound_of(
     asked = body.get("messages") or body.get("input")
     pieces = len(asked) if isinstance(asked, (list, tuple)) else 1
     tokens_in = size + MESSAGE_TOKENS * (pieces + 1) + IMAGE_TOKENS * media.images
-    tools = _tools(body, price, uses)
-    tokens_in += tools.tokens
-    window = None if price is None else price.context_window
-    unbounded = tools.unbounded or _unpriced(body)
-    other = media.other or tools.fills or next((n for n in _BY_REFERENCE if body.get(n)), "")
-    if not other and isinstance(body.get("prompt"), Mapping):
-        other = "prompt"  # a template that the provider keeps
-    if endpoint not in _NO_OUTPUT:
-        if other and window is None:
-            unbounded = unbounded or other
-        elif window is not None:
-            tokens_in = window if other else min(tokens_in, window)
+    writes = endpoint not in _NO_OUTPUT
+    unbounded, other, nano_tools = "", media.other, 0
+    percent, answers, more = 100, 1, 0
+    if not _SPECIAL.isdisjoint(body):
+        tools = _tools(body, price, uses)
+        tokens_in += tools.tokens
+        nano_tools = tools.nano
+        unbounded = tools.unbounded or _unpriced(body)
+        other = other or tools.fills or next((n for n in _BY_REFERENCE if body.get(n)), "")
+        if not other and isinstance(body.get("prompt"), Mapping):
+            other = "prompt"  # a template that the provider keeps
+        if price is not None and not free:
+            percent, odd = _percent(body, price)
+            unbounded = unbounded or odd
+        if writes:
+            answers, more = _answers(endpoint, body), _predicted(body)
+    window = price.context_window if price is not None and writes else None
+    if window is not None:
+        tokens_in = window if other else min(tokens_in, window)
     elif other:
         unbounded = unbounded or other
-    percent = 100
-    if price is not None and not free:
-        percent, odd = _percent(body, price)
-        unbounded = unbounded or odd
-    limit, answers, more = 0, 1, 0
-    if endpoint not in _NO_OUTPUT:
-        limit, answers, more = _limit(body), _answers(endpoint, body), _predicted(body)
-        limit = limit or _largest(price)
+    limit = 0
+    if writes:
+        limit = _limit(body) or _largest(price)
         if not limit:
             unbounded = unbounded or "max_tokens, which it does not name"
     nothing = free or endpoint in _FREE
@@ -196,7 +197,7 @@ def bound_of(
         if not nothing:
             nano = None
             if price is not None:
-                nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100) + tools.nano
+                nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100) + nano_tools
         return Amount(
             tokens_in + tokens_out, nano, not unbounded, unbounded, model, output,
             amount if output > 1 else None,
@@ -230,6 +231,8 @@ def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
     for number, block in enumerate(blocks):
         if not isinstance(block, Mapping):
             continue
+        if type(block.get("content")) is str and "audio" not in block and "type" not in block:
+            continue  # a message of text
         kind = block.get("type")
         kind = kind if isinstance(kind, str) else None
         inside = _INSIDE.get(kind or "message")
@@ -288,8 +291,7 @@ def _tools(body: Mapping[str, Any], price: Price | None, uses: int) -> _Tools:
     for name, times in (("web_search_options", 1), ("mcp_servers", 1)):
         if body.get(name):
             _server_tool(name, name, times, price, found, prices)
-    schema = body.get("functions") or body.get("response_format") or body.get("output_config")
-    if body.get("tools") or schema or body.get("text") or body.get("output_format"):
+    if body.get("tools") or any(body.get(name) for name in _SCHEMAS):
         found.tokens += _TOOLS_TOKENS
     most = body.get("max_tool_calls")
     if prices and type(most) is int and most >= 0:
@@ -353,7 +355,7 @@ def _unpriced(body: Mapping[str, Any]) -> str:
 def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
     """What the service that a call asks for multiplies the price by; a field without a price."""
     percent = 100
-    for name in ("service_tier", "speed", "inference_geo"):
+    for name in _DEARER:
         value = body.get(name)
         if value in _ORDINARY:
             continue
@@ -367,8 +369,12 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
 
 def _limit(body: Mapping[str, Any]) -> int:
     """The longest answer that a call asks for; 0: it does not say."""
-    limits = [value for name in _LIMITS if type(value := body.get(name)) is int]
-    return max([0, *limits])
+    limit = 0
+    for name in _LIMITS:
+        value = body.get(name)
+        if type(value) is int and value > limit:
+            limit = value
+    return limit
 
 
 def _largest(price: Price | None) -> int:
