@@ -305,6 +305,7 @@ class Accounts(RuleBasedStateMachine):
         for account in accounts:
             if account.at(self.clock.now) is not account:
                 account.begin_window(self.clock.now)
+                account.minute = max(account.minute, self.clock.minute)
 
     def _begin(
         self, path: tuple[str, ...], amount: Amount, turns: int, enforce: bool, number: int,

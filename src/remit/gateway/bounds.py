@@ -229,10 +229,11 @@ def media_of(body: Mapping[str, Any]) -> Media:
 
 def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
     for number, block in enumerate(blocks):
-        if not isinstance(block, Mapping):
+        if type(block) is dict:
+            if type(block.get("content")) is str and "audio" not in block and "type" not in block:
+                continue  # a message of text
+        elif not isinstance(block, Mapping):
             continue
-        if type(block.get("content")) is str and "audio" not in block and "type" not in block:
-            continue  # a message of text
         kind = block.get("type")
         kind = kind if isinstance(kind, str) else None
         inside = _INSIDE.get(kind or "message")

@@ -145,9 +145,9 @@ class TokenUsage:
         return self.input_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class Amount:
-    """The most that a call can use.
+    """The most that a call can use. It is not changed once it is made.
 
     Attributes:
         nano: in nano-dollars; ``None`` when the model has no price.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
 
 from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
@@ -31,6 +33,7 @@ _CHANGING = (
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
 _MINUTE_S = 60
 _MAX_MARKS = 256
+_FRESH_S = 1.0
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
@@ -91,6 +94,33 @@ class _Account:
         )
 
 
+class RaisedBounds:
+    """To how many hundredths the bounds of models are raised, as a process knows it.
+
+    What other processes have raised is known here a second later: a statement less in most
+    transactions.
+    """
+
+    def __init__(self) -> None:
+        self._percents: dict[tuple[str, str], int] = {}
+        self._read_at = -math.inf
+
+    def of(self, model: tuple[str, str] | None, execute: _Execute) -> int:
+        """Of one provider and model."""
+        if model is None:
+            return 100
+        now = monotonic()
+        if now - self._read_at > _FRESH_S:
+            self._read_at = now
+            rows = execute("SELECT provider_id, model_id, percent FROM raised_bounds", ())
+            self._percents = {(provider, name): percent for provider, name, percent in rows}
+        return self._percents.get(model, 100)
+
+    def raise_to(self, model: tuple[str, str], percent: int) -> None:
+        """What this process raises, it knows at once."""
+        self._percents[model] = max(percent, self._percents.get(model, 100))
+
+
 class Accounts:
     """Loads accounts, reserves and settles on them, and writes them back once.
 
@@ -100,6 +130,7 @@ class Accounts:
         execute: runs a statement of the transaction; to look only, any that reads.
         execute_many: runs one for many rows; left out, nothing can be written.
         append: puts an entry on record, for windows that begin.
+        raised: what is known of bounds that were raised.
         allow_unpriced: let a limit in US dollars pass models that have no price.
     """
 
@@ -109,6 +140,7 @@ class Accounts:
         execute_many: _ExecuteMany | None = None,
         append: _Append | None = None,
         *,
+        raised: RaisedBounds | None = None,
         allow_unpriced: bool = False,
     ) -> None:
         self._execute = execute
@@ -116,7 +148,7 @@ class Accounts:
         self._append = append
         self._allow_unpriced = allow_unpriced
         self._accounts: dict[str, _Account | None] = {}
-        self._raised: dict[tuple[str, str], int] | None = None
+        self._raised = raised or RaisedBounds()
         self._to_raise: list[tuple[str, str, int]] = []
 
     def load(self, scopes: Iterable[str]) -> None:
@@ -218,12 +250,7 @@ class Accounts:
         return amount.raised(self._percent(amount))
 
     def _percent(self, amount: Amount) -> int:
-        if amount.model is None:
-            return 100
-        if self._raised is None:
-            rows = self._execute("SELECT provider_id, model_id, percent FROM raised_bounds", ())
-            self._raised = {(provider, model): percent for provider, model, percent in rows}
-        return self._raised.get(amount.model, 100)
+        return self._raised.of(amount.model, self._execute)
 
     def cancel(self, hold: Hold) -> None:
         """Undo a hold of this transaction."""
@@ -257,8 +284,7 @@ class Accounts:
         percent = hold.raised_by(usage)
         if percent is not None and hold.model is not None:
             self._to_raise.append((*hold.model, percent))
-            if self._raised is not None:
-                self._raised[hold.model] = max(percent, self._raised.get(hold.model, 100))
+            self._raised.raise_to(hold.model, percent)
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
         """Charge usage without a hold; returns the existing accounts of ``scopes``."""

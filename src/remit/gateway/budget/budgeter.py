@@ -12,6 +12,7 @@ from remit.gateway.budget.accounts import (
     FIELDS,
     OF_A_WINDOW,
     Accounts,
+    RaisedBounds,
     of_now,
     reset_metadata,
 )
@@ -45,6 +46,7 @@ class TokenBudgeter:
     def __init__(self, ledger: LedgerClient, *, allow_unpriced: bool = False) -> None:
         self._ledger = ledger
         self._allow_unpriced = allow_unpriced
+        self._raised = RaisedBounds()
 
     def accounts(self, tx: Transaction) -> Accounts:
         """The accounts in a transaction; the caller writes them back."""
@@ -96,7 +98,9 @@ class TokenBudgeter:
 
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
         """:meth:`check` for the accounts named, the narrowest last."""
-        accounts = Accounts(self._ledger.select, allow_unpriced=self._allow_unpriced)
+        accounts = Accounts(
+            self._ledger.select, raised=self._raised, allow_unpriced=self._allow_unpriced
+        )
         refused = accounts.refusal(path, amount, 1)
         reason = "" if refused is None else f"{refused.code}: {refused.message}"
         return BudgetCheckResult(refused is None, accounts.remaining(path), reason)
