@@ -387,6 +387,13 @@ FILE = {"type": "file", "file": {"file_id": "file-1"}}
         ("openai.responses", "openai.chat", {"top_logprobs": 2}, "top_logprobs"),
         (
             "openai.responses",
+            "anthropic.messages",
+            {"previous_response_id": "resp_1"},
+            "previous_response_id",
+        ),
+        ("openai.responses", "openai.chat", {"conversation": {"id": "conv_1"}}, "conversation"),
+        (
+            "openai.responses",
             "openai.chat",
             {"include": ["message.output_text.logprobs"]},
             "include",

@@ -23,6 +23,8 @@ _PROMISES: dict[str, dict[str, str]] = {
         "top_logprobs": "log probabilities",
         "moderation": "moderation results",
         "prompt": "a prompt kept by the provider",
+        "previous_response_id": "a response kept by another provider",
+        "conversation": "a conversation kept by another provider",
     },
     "anthropic.messages": {
         "mcp_servers": "MCP servers run by the provider",
