@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import FinishCall, FinishedCall, InFlightCalls, StartCall
+from remit.gateway.keeping import KeptId
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
@@ -128,6 +129,7 @@ class Attempts:
                 attempt=attempt.number,
                 claim=call.claim,
                 warn=self._warning(request),
+                kept=() if request.keeper is None else tuple(request.keeper.ids_ahead(to)),
             )
             attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(step)
             call.claimed = call.claim is not None
@@ -279,6 +281,9 @@ class Attempts:
             entry.metadata.update(hold.overrun(usage))
             if hold.output is not None and "changed" not in entry.metadata:
                 entry.metadata["changed"] = Content([{"path": "/max_tokens", "reason": LOWERED}])
+        kept: Sequence[KeptId] = ()
+        if request.keeper is not None:
+            kept = request.keeper.on_record(entry.metadata, attempt, result)
         answered = None
         if call.claim is not None and isinstance(result, ProviderResponse):
             answered = (call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
@@ -288,6 +293,7 @@ class Attempts:
             hold=hold,
             usage=usage,
             answered=answered,
+            kept=tuple(kept),
         )
         try:
             write = self._ledger.step(self._in_flight.stage, step)

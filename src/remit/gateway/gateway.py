@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from remit.gateway.attempts import Attempts, neutral_order
 from remit.gateway.auth import AuthProvider, Identity
@@ -22,6 +22,7 @@ from remit.gateway.call import Call, Candidate
 from remit.gateway.callers import authenticate, caller_of, path_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
+from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.records import rejection_entry
@@ -168,9 +169,7 @@ class LLMGateway:
 
     def speaks(self, request: PromptRequest) -> bool:
         """Whether the provider that would get ``request`` is sent its body as it is."""
-        provider = self._providers.get(self._names.candidates(request)[0][0])
-        known = getattr(provider, "speaks", None)
-        return callable(known) and bool(known(request.body.endpoint))
+        return _speaks(self._providers.get(self._names.candidates(request)[0][0]), request.body)
 
     def input_bound(self, request: PromptRequest) -> int:
         """Most input tokens that ``request`` can be billed for, as budgets reserve them.
@@ -349,7 +348,7 @@ class LLMGateway:
         for provider_id, model_id in named:
             answered: PromptResponse | None = None
             try:
-                to = self._candidate(call, sent, provider_id, model_id)
+                to = await self._candidate(call, sent, provider_id, model_id)
                 answered, barred = await self._retried(call, to)
             except BudgetRefusedError as error:
                 return call.last or await self._reject(
@@ -375,7 +374,9 @@ class LLMGateway:
         code, message, param = refusal
         return await self._reject(call, code, message, retry_after_s=retry_after_s, param=param)
 
-    def _candidate(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
+    async def _candidate(
+        self, call: Call, sent: Sent, provider_id: str, model_id: str
+    ) -> Candidate:
         """What one model would be sent, and the most that it can cost.
 
         Raises:
@@ -391,6 +392,10 @@ class LLMGateway:
             )
         request, billing = call.request, self._billing
         try:
+            if request.keeper is not None:
+                speaks = _speaks(provider, request.body)
+                body = await request.keeper.body_for(provider_id, speaks=speaks)
+                request = replace(request, body=body)
             if not isinstance(provider, WireProvider):
                 if request.body is not None:
                     request = in_neutral_form(request)
@@ -414,12 +419,14 @@ class LLMGateway:
             )
         except (DialectError, ProviderError) as error:
             raise _NoCandidateError("INVALID_INPUT", error.message, error.param) from error
+        except CannotContinueError as error:
+            raise _NoCandidateError(error.code, error.message, error.param) from error
         if request.body is None:
             amount, bound = billing.bound(request, sent, provider_id, model_id)
         else:
             amount, bound = billing.body_bound(outgoing.body, provider_id, model_id)
             raw = outgoing.body.raw
-            if raw is not request.body.raw:
+            if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
         return Candidate(provider_id, model_id, provider, request, sent, outgoing, amount, bound)
 
@@ -452,7 +459,7 @@ class LLMGateway:
                 break
             await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
             if isinstance(to.provider, WireProvider):  # it may have learnt what it must be sent
-                to = self._candidate(call, sent, to.provider_id, to.model_id)
+                to = await self._candidate(call, sent, to.provider_id, to.model_id)
         return answered, ""
 
     # -- the steps ---------------------------------------------------------------------
@@ -536,3 +543,9 @@ class LLMGateway:
         bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
         asked = min(finite(asked_s) or 0.0, config.retry_max_ms / 1000)
         return max(random.uniform(0, bound), asked)  # noqa: S311
+
+
+def _speaks(provider: Any, body: Any) -> bool:
+    """Whether a provider is sent a body as it is."""
+    known = getattr(provider, "speaks", None)
+    return callable(known) and bool(known(body.endpoint))

@@ -19,6 +19,7 @@ from remit.gateway.budget import (
 )
 from remit.gateway.budget.errors import busy
 from remit.gateway.budget.waiting import WaitingRoom
+from remit.gateway.keeping import KeptId
 from remit.gateway.leases import Owner
 from remit.gateway.renewal import Renewal
 from remit.gateway.writes import CancelledAfterWriteError, finish_write
@@ -49,6 +50,11 @@ _CLAIM = (
 _ANSWERED = (
     "UPDATE idempotency SET exchange_entry_id = ?, until_ms = ? "
     "WHERE caller = ? AND idempotency_key = ? AND token = ?"
+)
+_KEEP = (
+    "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (response_id) DO UPDATE SET owner = excluded.owner, "
+    "session_id = excluded.session_id, entry_id = excluded.entry_id"
 )
 _MAX_MARKS = 256
 
@@ -84,6 +90,7 @@ class StartCall:
             the same, where the call has one. Each attempt renews it.
         warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
         ahead: whether others wait for the same money: then nothing is begun.
+        kept: ids that stand for the ``DISPATCH`` until its answer is on record.
     """
 
     prepared: tuple[Prepared]
@@ -97,6 +104,7 @@ class StartCall:
     claim: Claim | None = None
     warn: Callable[[str, str], LedgerEntry] | None = None
     ahead: bool = False
+    kept: tuple[KeptId, ...] = ()
 
 
 @dataclass(slots=True)
@@ -107,6 +115,7 @@ class FinishCall:
         prepared: the ``EXCHANGE``, alone.
         hold: what the call held; ``None`` without budgets.
         answered: the claim that this answer is kept for, and how long, in milliseconds.
+        kept: ids that stand for the ``EXCHANGE``.
     """
 
     prepared: tuple[Prepared]
@@ -114,6 +123,7 @@ class FinishCall:
     hold: Hold | None
     usage: TokenUsage
     answered: tuple[Claim, int] | None = None
+    kept: tuple[KeptId, ...] = ()
 
 
 @dataclass(slots=True)
@@ -307,6 +317,7 @@ class _Calls:
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str]] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
+        self._kept: list[tuple[str, str, str, str]] = []
         ends = [step.dispatch_entry_id for step in steps if isinstance(step, FinishCall)]
         self._there = {row[0] for row in _select_in(tx, "dispatch_entry_id", ends)}
         claims = {step.claim[:2] for step in steps if isinstance(step, StartCall) and step.claim}
@@ -355,6 +366,7 @@ class _Calls:
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
             self._changed_claims.append((_CLAIM, (*step.claim, self._calls.owner, until)))
+        self._kept += [(*kept, dispatch_id) for kept in step.kept]
         if refused is not None and step.warn is not None:
             self._tx.append(step.warn(refused.code, refused.message))
         return dispatch_id, hold
@@ -380,6 +392,7 @@ class _Calls:
             claim, kept_ms = step.answered
             until = _now_ms() + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
+        self._kept += [(*kept, exchange_id) for kept in step.kept]
         return FinishedCall(exchange_id, remaining)
 
     def _check_claim(self, claim: Claim, now: int) -> None:
@@ -407,6 +420,9 @@ class _Calls:
             for sql, group in itertools.groupby(self._changed_claims, key=lambda item: item[0]):
                 self._tx.execute_many(sql, [row for _, row in group])
             self._changed_claims = []
+        if self._kept:
+            self._tx.execute_many(_KEEP, self._kept)
+            self._kept = []
         self._accounts.write()
 
 

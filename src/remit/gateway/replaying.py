@@ -10,6 +10,9 @@ from remit.ledger import Erased, LedgerClient
 
 __all__ = ["recorded_answer"]
 
+_NEEDED = ("context_hash", "response", "answer", "replied")
+_JSON = (("content-type", "application/json"),)
+
 
 def recorded_answer(
     ledger: LedgerClient, exchange_entry_id: str, call: Call
@@ -18,7 +21,7 @@ def recorded_answer(
     entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata
     request = call.request
-    if any(isinstance(meta.get(name), Erased) for name in ("context_hash", "response", "answer")):
+    if any(isinstance(meta.get(name), Erased) for name in _NEEDED):
         return None, "the recorded answer of this idempotency key has been erased"
     tools = [dict(tool) for tool in request.tools or ()]
     same = meta.get("request_hash", meta["context_hash"]) == call.request_hash
@@ -28,7 +31,11 @@ def recorded_answer(
     if "wire" in meta:
         answer = ledger.exact(exchange_entry_id)["answer"]
         assert isinstance(answer, bytes)
-        reply = Reply(meta["wire"], 200, (("content-type", "application/json"),), answer)
+        reply = Reply(meta["wire"], 200, _JSON, answer)
+    if "replied" in meta:  # what the client got, where that is another text
+        replied = ledger.exact(exchange_entry_id)["replied"]
+        assert isinstance(replied, bytes)
+        reply = Reply("openai.responses", 200, _JSON, replied)
     blocks = meta.get("content_blocks")
     return (
         PromptResponse(

@@ -6,7 +6,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["SessionOwners"]
+__all__ = ["SessionOwners", "owner_of"]
 
 _SESSIONS_ORDER = "WO-SES-"
 _BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
@@ -34,7 +34,7 @@ class SessionOwners:
         order = request.work_order_id or ""
         if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
             return "this work order is one of another session"
-        named = (_owner(identity), request.session_id, order)
+        named = (owner_of(identity), request.session_id, order)
         if named in self._known and not order:  # an order may have been planned since
             return ""
         problem = await self._ledger.submit(lambda tx: _claim(tx, *named))
@@ -45,7 +45,8 @@ class SessionOwners:
         return problem
 
 
-def _owner(identity: Identity) -> str:
+def owner_of(identity: Identity) -> str:
+    """Who owns what a caller makes: the user, where the key was given to one, else the key."""
     if identity.user_id:
         return f"user:{identity.user_id}"
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"

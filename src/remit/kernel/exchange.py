@@ -109,6 +109,7 @@ class PromptRequest:
         body: a request body as it is on the wire, a :class:`remit.providers.wire.Body`: then it is
             what is sent, and nothing above says anything of the content.
         headers: of the client's, to be passed on.
+        keeper: a :class:`remit.gateway.keeping.Keeper`, where the answer is kept under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
     """
 
@@ -137,6 +138,7 @@ class PromptRequest:
     messages: Sequence[Message] | None = None
     body: Any = None
     headers: Mapping[str, str] | None = None
+    keeper: Any = None
     idempotency_key: str | None = None
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ _KEPT_EVENTS = ("INSTALLED",)
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
 # What stands in every call and answer of a dialect, and quotes nobody.
-_PROTOCOL = frozenset({"include", "model", "object", "type"})
+_PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from remit.server.endpoints import call_routes, paths_of
 from remit.server.listing import ModelListing
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
+from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
 from remit.server.telemetry import (
     CallLog,
     CallMetrics,
@@ -59,7 +60,8 @@ class App:
             on_refused=self._metrics.refused_key,
         )  # fmt: skip
         self._api = api_application(runtime, self._keys, self._authenticator)
-        calls = ModelCalls(runtime.gateway, self._authenticator, settings.server)
+        self._responses = Responses(runtime.ledger, self._authenticator)
+        calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
         self._listing = ModelListing(runtime, self._authenticator)
         self._routes: dict[tuple[str, str], _Handler] = {
             **call_routes(calls),
@@ -129,6 +131,8 @@ class App:
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
             await self._api(scope, receive, send)
+        elif path.startswith(RESPONSE_PATHS):
+            await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
         elif path in self._methods:

@@ -11,7 +11,7 @@ from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.settings import ServerSettings
 from remit.providers.dialects import DialectError
 from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import COUNT_TOKENS, Endpoint
+from remit.providers.wire.endpoint import COUNT_TOKENS, RESPONSES, Endpoint
 from remit.server.answers import (
     call_headers,
     failure,
@@ -23,6 +23,7 @@ from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.relay import Relay
 from remit.server.replies import Receive, Scope, Send, read_body, reply_json
+from remit.server.responses.endpoint import Responses
 
 _log = logging.getLogger("remit.server")
 _WATCH_AFTER_S = 1.0  # a call that takes longer is cancelled when its client hangs up
@@ -35,17 +36,24 @@ class ModelCalls:
     """The endpoints through which models are called."""
 
     def __init__(
-        self, gateway: LLMGateway, authenticator: Authenticator, settings: ServerSettings
+        self,
+        gateway: LLMGateway,
+        authenticator: Authenticator,
+        settings: ServerSettings,
+        responses: Responses,
     ) -> None:
         self._gateway = gateway
         self._authenticator = authenticator
         self._settings = settings
+        self._responses = responses
 
     async def serve(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
         """One call of an endpoint whose body is JSON."""
         caller = await self._authenticator.authenticate(scope["headers"])
         body = await self.body(endpoint, caller, receive)
         request = self._authenticator.request(caller, body)
+        if endpoint is RESPONSES:
+            request = await self._responses.kept(request, caller.identity)
         if endpoint is COUNT_TOKENS and not self._gateway.speaks(request):
             tokens = self._gateway.estimate_tokens(request)
             await reply_json(send, {"input_tokens": tokens}, 200, [(b"x-remit-estimated", b"true")])
@@ -100,6 +108,8 @@ class ModelCalls:
             await reply_upstream(send, response, headers)
         elif response.outcome is not RouteOutcome.SUCCESS:
             raise failure(response)
+        elif request.keeper is not None and request.keeper.replied:
+            await reply_json(send, request.keeper.replied, 200, headers)
         else:
             await reply_json(send, translated(body, response), 200, headers)
 
@@ -111,7 +121,7 @@ class ModelCalls:
         receive: Receive,
         send: Send,
     ) -> None:
-        relay = Relay(body, send)
+        relay = Relay(body, send, request.keeper)
         try:
             with _Watch(receive, 0):
                 response = await self._gateway.aroute(

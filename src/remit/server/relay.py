@@ -19,6 +19,7 @@ from remit.providers.wire.body import Body
 from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import error_event, status_of
 from remit.server.replies import Send
+from remit.server.responses.call import ResponseCall
 
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -34,9 +35,10 @@ class Relay:
         started: whether the client has got anything.
     """
 
-    def __init__(self, body: Body, send: Send) -> None:
+    def __init__(self, body: Body, send: Send, keeper: ResponseCall | None = None) -> None:
         self.started = False
         self._body = body
+        self._keeper = keeper
         self._endpoint = body.endpoint.name
         self._send = send
         self._dispatch = ""
@@ -84,13 +86,20 @@ class Relay:
             await self._write(wire)
 
     def _begin(self, answer_id: str, model: str = "") -> bytes:
-        self._writer = stream_writer(
-            self._endpoint,
-            read_request(self._endpoint, self._body.value),
-            answer_id=answer_id or "stream",
-            created=int(time.time()),
-            model=model or self._body.model,
-        )
+        keeper = self._keeper
+        if keeper is not None:  # as what is kept under its id has it
+            self._writer = stream_writer(
+                self._endpoint, keeper.asked, answer_id=keeper.response_id,
+                created=keeper.created, model=self._body.model,
+            )  # fmt: skip
+        else:
+            self._writer = stream_writer(
+                self._endpoint,
+                read_request(self._endpoint, self._body.value),
+                answer_id=answer_id or "stream",
+                created=int(time.time()),
+                model=model or self._body.model,
+            )
         start: bytes = self._writer.start()
         return start
 

@@ -1,0 +1,55 @@
+"""The port for answers that clients name by an id later: the Responses API (SPEC 4.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from remit.kernel.errors import RemitError
+from remit.providers.wire.body import Body
+
+if TYPE_CHECKING:
+    from remit.gateway.call import Attempt, Candidate, Failure
+    from remit.providers import ProviderResponse
+
+__all__ = ["CannotContinueError", "Keeper", "KeptId"]
+
+KeptId = tuple[str, str, str]
+"""An id that a client was given, whose it is, and the session: a row of ``response_ids``."""
+
+
+class CannotContinueError(RemitError):
+    """What a call goes on from cannot be had any more.
+
+    Args:
+        message: what is missing.
+        param: the field that names it.
+    """
+
+    code = "PREVIOUS_RESPONSE_NOT_FOUND"
+
+    def __init__(self, message: str, param: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class Keeper(Protocol):
+    """What a call has beside its body where its answer is kept under an id."""
+
+    async def body_for(self, provider_id: str, *, speaks: bool) -> Body:
+        """The body for one provider; ``speaks``: whether it is sent bodies of this endpoint.
+
+        Raises:
+            CannotContinueError: what the call goes on from is gone.
+        """
+        ...
+
+    def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
+        """Ids that the client may hold before the answer is on record."""
+        ...
+
+    def on_record(
+        self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
+    ) -> Sequence[KeptId]:
+        """Add to the metadata of an ``EXCHANGE``; the ids that will stand for it. Never raises."""
+        ...

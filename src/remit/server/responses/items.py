@@ -1,0 +1,147 @@
+"""Items of the Responses API as the exact JSON text that is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from remit.kernel.json_text import elements, load, remove_member, set_member, spans
+from remit.ledger import Erased
+from remit.server.refusals import HttpError
+
+_DEFAULT_LIMIT, _MOST = 20, 100
+
+
+class ErasedItemsError(Exception):
+    """Some of the items have been erased."""
+
+
+def items_of(text: Any) -> list[bytes]:
+    """The items of an input as it is on record: a list, one exact text, or nothing.
+
+    Raises:
+        ErasedItemsError: one of them has been erased.
+    """
+    if text is None:
+        return []
+    if isinstance(text, Erased):
+        raise ErasedItemsError
+    if isinstance(text, bytes):
+        return items_in(text)
+    if any(isinstance(item, Erased) for item in text):
+        raise ErasedItemsError
+    return [item.strip() for item in text]
+
+
+def items_in(text: bytes) -> list[bytes]:
+    """The items of an input as it is on the wire: a text is the message of a user."""
+    text = text.strip()
+    if text[:1] == b"[":
+        return [item.strip() for item in elements(text)]
+    if text[:1] == b'"':
+        return [b'{"type":"message","role":"user","content":%s}' % text]
+    return []
+
+
+def output_of(answer: Any) -> list[bytes]:
+    """The output items of a ``response`` object.
+
+    Raises:
+        ErasedItemsError: it has been erased.
+    """
+    if isinstance(answer, Erased):
+        raise ErasedItemsError
+    if not isinstance(answer, bytes) or type(load(answer)) is not dict:
+        return []
+    place = spans(answer, ("output",)).get("output")
+    text = answer[slice(*place)] if place is not None else b""
+    return [item.strip() for item in elements(text)] if text[:1] == b"[" else []
+
+
+def array(items: Iterable[bytes]) -> bytes:
+    """The items as one JSON list."""
+    return b"[" + b",".join(items) + b"]"
+
+
+def type_of(item: bytes) -> str:
+    """An item's type; empty where it has none that is a text."""
+    value = load(item)
+    if type(value) is not dict:
+        return ""
+    kind = value.get("type")
+    if kind is None:
+        kind = "message" if "role" in value else "item_reference"
+    return kind if type(kind) is str else ""
+
+
+def id_of(item: bytes) -> str:
+    """An item's id; empty where it has none."""
+    value = load(item)
+    found = value.get("id") if type(value) is dict else None
+    return found if type(found) is str else ""
+
+
+def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
+    """What of a turn another provider is shown: no reasoning, and no id that it would look up.
+
+    What one provider sealed goes to no other (SPEC 4.0).
+    """
+    if same_provider:
+        return list(items)
+    return [remove_member(item, ("id",)) for item in items if type_of(item) != "reasoning"]
+
+
+def listed(item: bytes, identity: str) -> bytes:
+    """An item as lists show it: with an id, a type, and content in parts."""
+    value = load(item)
+    if type(value) is not dict:
+        return item
+    if type(value.get("content")) is str and "role" in value:
+        kind = "output_text" if value["role"] == "assistant" else "input_text"
+        part: dict[str, Any] = {"type": kind, "text": value["content"]}
+        if kind == "output_text":
+            part["annotations"] = []
+        item = set_member(item, ("content",), orjson.dumps([part]))
+    if "role" in value:
+        for name, text in (("status", b'"completed"'), ("type", b'"message"')):
+            if name not in value:
+                item = set_member(item, (name,), text)
+    return item if id_of(item) else set_member(item, ("id",), orjson.dumps(identity))
+
+
+def page(items: Sequence[bytes], query: str) -> bytes:
+    """One page of a list, as ``limit``, ``order`` (``desc`` without it) and ``after`` ask.
+
+    Args:
+        items: all, oldest first, each with an id.
+        query: of the URL.
+
+    Raises:
+        HttpError: the query cannot be understood.
+    """
+    asked = {name: values[-1] for name, values in parse_qs(query).items()}
+    order, after = asked.get("order", "desc"), asked.get("after")
+    limit = asked.get("limit", str(_DEFAULT_LIMIT))
+    if order not in ("asc", "desc"):
+        raise HttpError(400, "invalid_request", "order is neither asc nor desc.", param="order")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST):
+        message = f"limit is not a number from 1 to {_MOST}."
+        raise HttpError(400, "invalid_request", message, param="limit")
+    inorder = list(items) if order == "asc" else list(reversed(items))
+    if after is not None:
+        ids = [id_of(item) for item in inorder]
+        if after not in ids:
+            message = "after names no item of this list."
+            raise HttpError(400, "invalid_request", message, param="after")
+        inorder = inorder[ids.index(after) + 1 :]
+    shown, more = inorder[: int(limit)], len(inorder) > int(limit)
+    first, last = (id_of(shown[0]), id_of(shown[-1])) if shown else (None, None)
+    return b'{"object":"list","data":%s,"first_id":%s,"last_id":%s,"has_more":%s}' % (
+        array(shown),
+        orjson.dumps(first),
+        orjson.dumps(last),
+        b"true" if more else b"false",
+    )

@@ -1,0 +1,193 @@
+"""Turns of a chain as they are on record, found by the id that the client was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from remit.gateway.keeping import CannotContinueError
+from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.server.responses.items import (
+    ErasedItemsError,
+    id_of,
+    items_of,
+    listed,
+    output_of,
+    portable,
+)
+
+_FIND = (
+    "SELECT r.entry_id, r.session_id, f.dispatch_entry_id FROM response_ids r "
+    "LEFT JOIN in_flight f ON f.dispatch_entry_id = r.entry_id "
+    "WHERE r.response_id = ? AND r.owner = ?"
+)
+NATIVE = "openai.responses"
+
+State = Literal["out", "lost", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn: what was given, and what was said.
+
+    Attributes:
+        entry: the ``EXCHANGE``, or what else put items into a conversation; of a call without an
+            answer yet its ``DISPATCH``.
+        state: ``out`` while it is under way, ``lost`` where its process ended before its answer.
+        session_id: the session that it belongs to.
+    """
+
+    entry: LedgerEntry
+    state: State
+    session_id: str
+
+    @property
+    def provider_id(self) -> str:
+        """Who answered."""
+        return str(self.entry.metadata.get("provider_id", ""))
+
+    @property
+    def native(self) -> bool:
+        """Whether the provider was spoken to in this dialect."""
+        return self.entry.metadata.get("wire") == NATIVE
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has no answer to go on from."""
+        return bool(self.entry.metadata.get("outcome", "success") != "success")
+
+    @property
+    def before(self) -> str:
+        """The entry that this turn went on from; empty where it began."""
+        return str(self.entry.metadata.get("continues", ""))
+
+
+class Turns:
+    """Reads turns. Blocks: not for the event loop.
+
+    Args:
+        ledger: where they are on record.
+    """
+
+    def __init__(self, ledger: LedgerClient) -> None:
+        self._ledger = ledger
+
+    def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
+        """The turn that an id stands for, of an owner; of one session, where one is named."""
+        rows = self._ledger.select(_FIND, (identity, owner))
+        if not rows or (session_id and rows[0][1] != session_id):
+            return None
+        entry_id, session, in_flight = rows[0]
+        entry = self._ledger.read(entry_id)
+        state: State = "ended"
+        if entry.event_type == "DISPATCH":
+            state = "out" if in_flight else "lost"
+        return Turn(entry, state, session)
+
+    def response(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
+        """:meth:`find`, for the id of a response: items have ids too."""
+        turn = self.find(identity, owner, session_id)
+        if turn is not None and turn.state == "ended":
+            known = turn.entry.metadata.get("response_id")
+            return turn if known == identity else None
+        return turn
+
+    def object_of(self, turn: Turn) -> bytes | None:
+        """The ``response`` object as the client got it; ``None`` where there is none.
+
+        Raises:
+            ErasedItemsError: it has been erased.
+        """
+        exact = self._ledger.exact(turn.entry.id)
+        text = exact.get("replied", exact.get("answer") if turn.native else None)
+        if isinstance(text, Erased):
+            raise ErasedItemsError
+        return text if isinstance(text, bytes) else None
+
+    def kept_by_provider(self, turn: Turn) -> str:
+        """The id under which its provider keeps the response; empty where it does not."""
+        meta = turn.entry.metadata
+        if turn.failed or not turn.native or meta.get("stored") is False:
+            return ""
+        parameters, answer = meta.get("parameters"), meta.get("answer")
+        if not isinstance(parameters, dict) or not isinstance(answer, dict):
+            return ""
+        if parameters.get("store") is False:
+            return ""
+        found = answer.get("id")
+        return found if isinstance(found, str) else ""
+
+    def items(self, turn: Turn) -> tuple[list[bytes], list[bytes]]:
+        """What was given and what was said, each item as exact text.
+
+        Raises:
+            ErasedItemsError: some of it has been erased.
+        """
+        exact = self._ledger.exact(turn.entry.id)
+        given = items_of(exact.get("asked", exact.get("prompt")))
+        if turn.failed:
+            return given, []
+        return given, output_of(exact.get("replied", exact.get("answer")))
+
+    def chain(self, last: Turn) -> list[Turn]:
+        """A turn and all that it goes on from, oldest first."""
+        turns = [last]
+        while turns[-1].before:
+            turns.append(Turn(self._ledger.read(turns[-1].before), "ended", last.session_id))
+        turns.reverse()
+        return turns
+
+    def unfolded(self, last: Turn, provider_id: str, *, speaks: bool) -> list[bytes]:
+        """The items of a whole chain, as one provider may see them.
+
+        Raises:
+            CannotContinueError: some of it has been erased.
+        """
+        found: list[bytes] = []
+        for turn in self.chain(last):
+            try:
+                given, said = self.items(turn)
+            except ErasedItemsError as error:
+                raise CannotContinueError(
+                    "A response that this one goes on from has been erased.",
+                    "previous_response_id",
+                ) from error
+            same = turn.provider_id == provider_id and turn.native == speaks
+            found += portable([*given, *said], same_provider=same)
+        return found
+
+    def listed(self, turns: Sequence[Turn], *, with_last_output: bool) -> list[bytes]:
+        """The items of turns as lists show them, each with an id.
+
+        Raises:
+            ErasedItemsError: some of them have been erased.
+        """
+        found: list[bytes] = []
+        for turn in turns:
+            given, said = self.items(turn)
+            if turn is turns[-1] and not with_last_output:
+                said = []
+            number = turn.entry.id.removeprefix("LED-")
+            found += [listed(item, f"msg_{number}_{at}") for at, item in enumerate(given)]
+            found += said
+        return found
+
+    def item(self, identity: str, owner: str, session_id: str = "") -> tuple[Turn, bytes] | None:
+        """The output item of an id, and the turn that it is of."""
+        turn = self.find(identity, owner, session_id)
+        if turn is None or turn.state != "ended":
+            return None
+        try:
+            _, said = self.items(turn)
+        except ErasedItemsError:
+            return None
+        for item in said:
+            if id_of(item) == identity:
+                return turn, item
+        return None
+
+
+def text_of(value: Any) -> str:
+    """A text, or an empty one for anything else."""
+    return value if type(value) is str else ""

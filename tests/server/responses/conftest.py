@@ -1,0 +1,82 @@
+"""A real server before strict providers of both dialects, and the official SDK as its client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.conftest import QUICK
+from tests.server.running import Served, serving
+
+CLAUDE = "claude-sonnet-4-5"
+GPT = "gpt-4o-mini"
+
+
+@dataclass
+class Strict:
+    """A strict provider of both dialects, in a process of its own."""
+
+    url: str
+
+    def seen(self, path: str = "") -> list[dict[str, Any]]:
+        """Every body that came to a path, oldest first."""
+        with urllib.request.urlopen(f"{self.url}/seen?after=0", timeout=30) as answer:
+            notes = json.load(answer)
+        return [
+            json.loads(base64.b64decode(note["body"]))
+            for note in notes
+            if note["method"] == "POST" and note["path"].endswith(path)
+        ]
+
+
+@contextmanager
+def strict_provider() -> Iterator[Strict]:
+    """One until the block ends."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.strict"],
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield Strict(json.loads(process.stdout.readline())["url"])
+        process.terminate()
+
+
+def client_of(served: Served, token: str | None = None) -> openai.OpenAI:
+    """The SDK, with only base URL and key changed; errors are not tried again."""
+    key = token or served.token
+    return openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[Strict]:
+    """One for a module's tests."""
+    with strict_provider() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(strict: Strict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server before the strict provider."""
+    with serving(tmp_path_factory.mktemp("responses") / "root", strict.url, toml=QUICK) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    """The SDK's client of that server."""
+    with client_of(served) as made:
+        yield made

@@ -1,0 +1,156 @@
+"""What a client may do with an answer by its id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
+from tests.server.running import Served
+
+both = pytest.mark.parametrize("model", [GPT, CLAUDE])
+
+
+def _get(served: Served, path: str, **more: Any) -> tuple[int, bytes]:
+    status, body, _ = served.ask("GET", path, **more)
+    return status, body
+
+
+@both
+def test_get_gives_back_what_the_client_got(served: Served, model: str) -> None:
+    body = {"model": model, "input": "[[say Grüße 🙂]]", "metadata": {"a": "b"}}
+    status, answered, headers = served.ask("POST", "/v1/responses", body)
+    assert status == 200, answered
+    name = json.loads(answered)["id"]
+    assert name.startswith("resp_")
+    assert _get(served, f"/v1/responses/{name}") == (200, answered)
+    exchange = served.ledger.read(headers["x-remit-exchange"])
+    assert exchange.metadata["response_id"] == name
+    assert ("replied" in exchange.metadata) == (model == CLAUDE)
+
+
+@both
+def test_a_stream_ends_with_what_get_gives(
+    served: Served, client: openai.OpenAI, model: str
+) -> None:
+    events = list(client.responses.create(model=model, input="[[say one two]]", stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last = events[-1]
+    assert last.type == "response.completed"
+    assert last.response.output_text == "one two"
+    assert client.responses.retrieve(last.response.id).to_dict() == last.response.to_dict()
+
+
+@both
+def test_input_items_are_listed_in_pages(client: openai.OpenAI, model: str) -> None:
+    given: Any = [{"role": "user", "content": f"part {n}"} for n in range(5)]
+    answer = client.responses.create(model=model, input=given)
+    newest = client.responses.input_items.list(answer.id, limit=2)
+    assert [item.content[0].text for item in newest.data] == ["part 4", "part 3"]  # type: ignore[union-attr]
+    assert newest.has_more
+    every = list(client.responses.input_items.list(answer.id, limit=2, order="asc"))
+    assert [item.content[0].text for item in every] == [f"part {n}" for n in range(5)]  # type: ignore[union-attr]
+    assert len({item.id for item in every}) == 5
+    with pytest.raises(openai.BadRequestError):
+        client.responses.input_items.list(answer.id, limit=1000)
+
+
+@both
+def test_delete_erases_it(served: Served, client: openai.OpenAI, model: str) -> None:
+    session = {"x-remit-session": f"SES-DEL-{model}".upper()}
+    first = client.responses.create(
+        model=model, input="[[say the secret word]]", extra_headers=session
+    )
+    after = client.responses.create(
+        model=model, input="more", previous_response_id=first.id, extra_headers=session
+    )
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.delete(first.id)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model=model, input="x", previous_response_id=first.id)
+    assert refused.value.code == "previous_response_not_found"
+    assert refused.value.param == "previous_response_id"
+    # What was said after it stays, but no other provider can be told the whole.
+    assert client.responses.retrieve(after.id).id == after.id
+    with pytest.raises(openai.BadRequestError) as broken:
+        client.responses.create(
+            model=CLAUDE if model == GPT else GPT, input="x", previous_response_id=after.id
+        )
+    assert broken.value.code == "previous_response_not_found"
+    (erasure,) = served.ledger.query(event_type="ERASURE", text=None, limit=1, order="desc")
+    assert first.id in erasure.reason
+
+
+@both
+def test_what_is_not_stored_is_on_record_and_not_there(
+    served: Served, client: openai.OpenAI, model: str
+) -> None:
+    session = f"SES-NOT-{model}".upper()
+    answer = client.responses.create(
+        model=model, input="hello", store=False, extra_headers={"x-remit-session": session}
+    )
+    assert served.exchange(session).metadata["stored"] is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(answer.id)
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model=model, input="x", previous_response_id=answer.id)
+
+
+@both
+def test_nobody_has_anothers(served: Served, client: openai.OpenAI, model: str) -> None:
+    answer = client.responses.create(model=model, input="mine")
+    with client_of(served, served.key().key) as other:
+        for call in (
+            other.responses.retrieve, other.responses.delete, other.responses.cancel,
+            other.responses.input_items.list,
+        ):  # fmt: skip
+            with pytest.raises(openai.NotFoundError) as theirs:
+                call(answer.id)
+            with pytest.raises(openai.NotFoundError) as nobodys:
+                call("resp_0123456789")
+            assert theirs.value.body == nobodys.value.body
+        with pytest.raises(openai.BadRequestError) as refused:
+            other.responses.create(model=model, input="x", previous_response_id=answer.id)
+        assert refused.value.code == "previous_response_not_found"
+    assert client.responses.retrieve(answer.id).id == answer.id
+
+
+def test_only_background_is_cancelled(client: openai.OpenAI) -> None:
+    answer = client.responses.create(model=GPT, input="x")
+    with pytest.raises(openai.BadRequestError):
+        client.responses.cancel(answer.id)
+
+
+def test_a_wrong_method_or_path_is_refused(served: Served) -> None:
+    assert served.ask("PUT", "/v1/responses/resp_1")[0] == 405
+    assert served.ask("GET", "/v1/responses/resp_1/nothing")[0] == 404
+    assert served.ask("GET", "/v1/responses/resp_1", token="sk-remit-none")[0] == 401
+    assert served.ask("GET", "/responses/resp_1")[0] == 404
+
+
+def test_items_are_found_by_their_ids(
+    served: Served, client: openai.OpenAI, strict: Strict
+) -> None:
+    """As AI SDKs do: they send references to items of stored responses."""
+    for asked, then in ((GPT, CLAUDE), (CLAUDE, GPT), (CLAUDE, CLAUDE)):
+        answer = client.responses.create(model=asked, input="[[say a sparrow]]")
+        given: Any = [
+            {"role": "user", "content": "which bird?"},
+            {"type": "item_reference", "id": answer.output[0].id},
+            {"role": "user", "content": "and now?"},
+        ]
+        after = client.responses.create(model=then, input=given)
+        assert "a sparrow" in json.dumps(strict.seen()[-1])
+        last = client.responses.create(model=asked, input="x", previous_response_id=after.id)
+        assert "a sparrow" in json.dumps(strict.seen()[-1])
+        assert last.id
+    given[1]["id"] = "msg_00000000000000000000"
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model=GPT, input=given)
+    assert refused.value.param == "input[1].id"

@@ -1,0 +1,128 @@
+"""Chains of responses that go on from the ledger: over providers, kills and processes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.responses.conftest import CLAUDE, GPT, Strict
+from tests.server.running import Served, new_session
+
+
+def _exchange(served: Served, session: str) -> dict[str, Any]:
+    return served.entries("EXCHANGE", session)[-1].metadata
+
+
+def test_the_provider_that_keeps_it_is_told_its_id(
+    served: Served, client: openai.OpenAI, strict: Strict
+) -> None:
+    session = new_session()
+    named = {"x-remit-session": session}
+    first = client.responses.create(model=GPT, input="one", extra_headers=named)
+    second = client.responses.create(
+        model=GPT, input="two", previous_response_id=first.id, extra_headers=named
+    )
+    assert strict.seen("/responses")[-1] == {
+        "model": GPT, "input": "two", "previous_response_id": first.id,
+    }  # fmt: skip
+    assert "changed" not in _exchange(served, session)
+    assert second.previous_response_id == first.id
+
+
+def test_instructions_are_not_carried_on_and_all_else_is(
+    served: Served, client: openai.OpenAI, strict: Strict
+) -> None:
+    session = new_session()
+    named = {"x-remit-session": session}
+    first = client.responses.create(
+        model=CLAUDE, input="[[say a wren]]", instructions="Be brief.", extra_headers=named
+    )
+    second = client.responses.create(
+        model=CLAUDE, input="[[say an owl]]", previous_response_id=first.id, extra_headers=named
+    )
+    third = client.responses.create(
+        model=GPT, input="which?", previous_response_id=second.id, extra_headers=named
+    )
+    sent = strict.seen("/responses")[-1]
+    assert "Be brief" not in json.dumps(sent)
+    assert "previous_response_id" not in sent
+    said = [json.dumps(item) for item in sent["input"]]
+    assert len(said) == 5
+    for item, words in zip(said, ("a wren", "a wren", "an owl", "an owl", "which?"), strict=True):
+        assert words in item
+    changed = {each["path"]: each for each in _exchange(served, session)["changed"]}
+    assert changed["/previous_response_id"]["was"] == json.dumps(second.id)
+    assert changed["/input"]["was"] == '"which?"'
+    assert third.previous_response_id is None  # as the provider said it
+    assert [
+        item.content[0].text  # type: ignore[union-attr]
+        for item in client.responses.input_items.list(third.id)
+    ] == ["which?"]
+
+
+TOOL: Any = {
+    "type": "function", "name": "get_weather", "strict": False,
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("asks", "answers"), [(GPT, CLAUDE), (CLAUDE, GPT), (CLAUDE, CLAUDE)])
+def test_a_tool_loop_goes_over_providers(
+    client: openai.OpenAI, strict: Strict, asks: str, answers: str
+) -> None:
+    first = client.responses.create(
+        model=asks, input='[[call get_weather {"city": "Ulm"}]]', tools=[TOOL]
+    )
+    (call,) = (item for item in first.output if item.type == "function_call")
+    assert json.loads(call.arguments) == {"city": "Ulm"}
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "21 C"}
+    second = client.responses.create(
+        model=answers, input=[result], tools=[TOOL], previous_response_id=first.id
+    )
+    assert "21 C" in second.output_text
+
+
+def test_what_a_provider_sealed_goes_to_it_alone(client: openai.OpenAI, strict: Strict) -> None:
+    more: Any = {"reasoning": {"effort": "low", "summary": "auto"}}
+    thought = client.responses.create(
+        model="o4-mini", input="[[think]] a", include=["reasoning.encrypted_content"], **more
+    )
+    assert thought.output[0].type == "reasoning"
+    sealed = thought.output[0].encrypted_content
+    assert sealed
+    other = client.responses.create(model=CLAUDE, input="b", previous_response_id=thought.id)
+    assert sealed not in json.dumps(strict.seen()[-1])
+    back = client.responses.create(model="o4-mini", input="c", previous_response_id=other.id)
+    assert sealed in json.dumps(strict.seen()[-1])
+    assert back.output_text
+    claude = client.responses.create(
+        model=CLAUDE, input="[[think]] d", max_output_tokens=8000, **more
+    )
+    signatures = [item.encrypted_content for item in claude.output if item.type == "reasoning"]
+    assert signatures
+    assert signatures[0]
+    client.responses.create(
+        model=CLAUDE, input="e", previous_response_id=claude.id, max_output_tokens=8000, **more
+    )
+    blocks = [
+        block
+        for message in strict.seen("/messages")[-1]["messages"]
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
+    assert any(block["type"] == "thinking" and block["signature"] for block in blocks)
+    client.responses.create(model="o4-mini", input="f", previous_response_id=claude.id)
+    assert "signature" not in json.dumps(strict.seen("/responses")[-1])
+
+
+def test_what_is_not_there_is_refused(client: openai.OpenAI) -> None:
+    for model in (GPT, CLAUDE):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.responses.create(model=model, input="x", previous_response_id="resp_none")
+        assert refused.value.code == "previous_response_not_found"
+        assert refused.value.param == "previous_response_id"
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model=GPT, input="x", previous_response_id=7)  # type: ignore[arg-type]
