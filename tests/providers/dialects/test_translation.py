@@ -283,6 +283,8 @@ def test_thinking_stays_away_where_the_api_would_refuse_it() -> None:
 )
 def test_budget_to_effort(budget: int, model: str, effort: str | None) -> None:
     body = _messages(thinking={"type": "enabled", "budget_tokens": budget}, max_tokens=40000)
+    said = _to("openai.responses", "anthropic.messages", body, model).get("reasoning")
+    assert said == (None if effort is None else {"effort": effort, "summary": "auto"})
     assert _to("openai.chat", "anthropic.messages", body, model).get("reasoning_effort") == effort
 
 

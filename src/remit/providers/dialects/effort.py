@@ -7,7 +7,13 @@ from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall, Reasoning
 
-__all__ = ["messages_thinking", "openai_effort", "said_thinking", "takes_sampling"]
+__all__ = [
+    "messages_thinking",
+    "openai_effort",
+    "said_thinking",
+    "takes_effort",
+    "takes_sampling",
+]
 
 _WITHOUT = re.compile(r"(.*/)?(gpt-3|gpt-4|chatgpt)")
 """OpenAI's models that refuse ``reasoning_effort``."""
@@ -28,7 +34,7 @@ def openai_effort(call: ModelCall, model: str) -> str | None:
         return None
     if call.endpoint.startswith("openai."):
         return wanted.effort
-    if _WITHOUT.match(model):
+    if not takes_effort(model):
         return None
     if wanted.effort is not None:
         return _TO_OPENAI.get(wanted.effort, wanted.effort)
@@ -79,6 +85,11 @@ def said_thinking(wanted: Reasoning) -> dict[str, Any]:
     elif wanted.effort == "none":
         return {"thinking": {"type": "disabled"}}
     return said if wanted.effort is None else {**said, "effort": wanted.effort}
+
+
+def takes_effort(model: str) -> bool:
+    """Whether a model of OpenAI's dialects takes an effort, as far as its name tells."""
+    return _WITHOUT.match(model) is None
 
 
 def takes_sampling(model: str) -> bool:

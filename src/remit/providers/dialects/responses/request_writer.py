@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.dialect_error import DialectError
-from remit.providers.dialects.effort import openai_effort
+from remit.providers.dialects.effort import openai_effort, takes_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
@@ -49,7 +49,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
         "temperature": call.temperature,
         "top_p": call.top_p,
         "user": call.user,
-        "reasoning": _reasoning(call, model, own),
+        "reasoning": _reasoning(call, model),
         "text": _text(call, own),
     }
     body |= {key: value for key, value in optional.items() if value is not None}
@@ -73,15 +73,18 @@ def _instructions(call: ModelCall) -> str | None:
     return None
 
 
-def _reasoning(call: ModelCall, model: str, own: bool) -> dict[str, Any] | None:
-    said: dict[str, Any] = {}
-    if (effort := openai_effort(call, model)) is not None:
-        said["effort"] = effort
-    if call.reasoning is not None and call.reasoning.summary not in (None, "omitted"):
-        said["summary"] = call.reasoning.summary
-    elif said and not own and said["effort"] != "none" and call.endpoint == "anthropic.messages":
-        said["summary"] = "auto"  # its clients see the thinking they ask for
-    return said or None
+def _reasoning(call: ModelCall, model: str) -> dict[str, Any] | None:
+    wanted = call.reasoning
+    if wanted is None:
+        return None
+    effort, summary = openai_effort(call, model), wanted.summary
+    if call.endpoint == "anthropic.messages":
+        if not takes_effort(model):
+            return None
+        if summary is None and (wanted.adaptive or wanted.budget_tokens is not None):
+            summary = "auto"  # its clients see the thinking that they ask for
+    said = {"effort": effort, "summary": None if summary == "omitted" else summary}
+    return {key: value for key, value in said.items() if value is not None} or None
 
 
 def _text(call: ModelCall, own: bool) -> dict[str, Any] | None:
