@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from time import monotonic
 from typing import Any
 
 from remit.gateway.budget.errors import BUSY_S, BudgetRefusedError
 from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.raised import RaisedBounds
+from remit.gateway.budget.resets import reset_entry
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage, usd_of
 from remit.kernel.windows import window_at
 from remit.ledger import LedgerEntry
@@ -33,7 +32,6 @@ _CHANGING = (
 _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE scope = ?"
 _MINUTE_S = 60
 _MAX_MARKS = 256
-_FRESH_S = 1.0
 
 _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
@@ -92,33 +90,6 @@ class _Account:
         return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
             nano is not None and self.spent_nano + (amount.nano or 0) > nano
         )
-
-
-class RaisedBounds:
-    """To how many hundredths the bounds of models are raised, as a process knows it.
-
-    What other processes have raised is known here a second later: a statement less in most
-    transactions.
-    """
-
-    def __init__(self) -> None:
-        self._percents: dict[tuple[str, str], int] = {}
-        self._read_at = -math.inf
-
-    def of(self, model: tuple[str, str] | None, execute: _Execute) -> int:
-        """Of one provider and model."""
-        if model is None:
-            return 100
-        now = monotonic()
-        if now - self._read_at > _FRESH_S:
-            self._read_at = now
-            rows = execute("SELECT provider_id, model_id, percent FROM raised_bounds", ())
-            self._percents = {(provider, name): percent for provider, name, percent in rows}
-        return self._percents.get(model, 100)
-
-    def raise_to(self, model: tuple[str, str], percent: int) -> None:
-        """What this process raises, it knows at once."""
-        self._percents[model] = max(percent, self._percents.get(model, 100))
 
 
 class Accounts:
@@ -244,7 +215,7 @@ class Accounts:
         account.start_window(now)
         account.dirty = True
         if self._append is not None:
-            self._append(_reset_entry(passed, account.status()))
+            self._append(reset_entry(passed, account.status()))
 
     def _raised_bound(self, amount: Amount) -> Amount:
         return amount.raised(self._percent(amount))
@@ -335,46 +306,6 @@ def of_now(status: BudgetStatus) -> BudgetStatus:
     """A state as it is by now: a window that has ended since holds nothing any more."""
     account = _Account([getattr(status, name) for name in FIELDS])
     return account.status() if account.start_window(time.time()) else status
-
-
-def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
-    """What entries say of a window: where it is, and when it ends."""
-    return {"window": period, "time_zone": time_zone, "window_end": _utc(end)}
-
-
-def _reset_entry(passed: BudgetStatus, begun: BudgetStatus) -> LedgerEntry:
-    """The entry that begins a window: with the limits, and what the one before came to."""
-    metadata: dict[str, Any] = {
-        "scope": begun.scope,
-        "session_id": "",
-        "token_limit": begun.token_limit,
-        "turn_limit": begun.turn_limit,
-        **reset_metadata(begun.period, begun.time_zone, begun.window_end),
-        "passed": {
-            "window_end": _utc(passed.window_end),
-            "spent_tokens": passed.spent_tokens,
-            "spent_usd": usd_of(passed.spent_nano),
-            "turns": passed.turns,
-        },
-    }
-    if begun.nano_limit is not None:
-        metadata["usd_limit"] = usd_of(begun.nano_limit)
-    for name in ("requests_per_minute", "tokens_per_minute"):
-        if (value := getattr(begun, name)) is not None:
-            metadata[name] = value
-    if begun.on_short:
-        metadata["on_short"] = begun.on_short
-    return LedgerEntry(
-        event_type="BUDGET_ALLOCATED",
-        submission_id=begun.scope,
-        decision="RESET",
-        reason="A new window of the budget began",
-        metadata=metadata,
-    )
-
-
-def _utc(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:

@@ -12,12 +12,12 @@ from remit.gateway.budget.accounts import (
     FIELDS,
     OF_A_WINDOW,
     Accounts,
-    RaisedBounds,
     of_now,
-    reset_metadata,
 )
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.raised import RaisedBounds
+from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
     Amount,
     BudgetCheckResult,
