@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.kernel.budget import Amount
+from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
 
 __all__ = [
@@ -199,11 +200,16 @@ def bound_of(
             if price is not None:
                 nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100) + nano_tools
         return Amount(
-            tokens_in + tokens_out, nano, not unbounded, unbounded, model, output,
-            amount if output > 1 else None,
+            _counted(tokens_in + tokens_out), None if nano is None else _counted(nano),
+            not unbounded, unbounded, model, output, amount if output > 1 else None,
         )  # fmt: skip
 
-    return Bound(amount(limit), (tokens_in, (limit + more) * answers))
+    return Bound(amount(limit), (tokens_in, _counted((limit + more) * answers)))
+
+
+def _counted(number: int) -> int:
+    """As far as accounts and records count: a client may name any limit."""
+    return min(number, MAX_SAFE_INTEGER)
 
 
 def percent_of(price: Price, told: Mapping[str, Any]) -> int:

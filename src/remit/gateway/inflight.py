@@ -351,6 +351,7 @@ class _Calls:
                 step.path, step.amount, turns=step.turns, enforce=step.enforce
             )
         try:
+            held = hold.encode() if hold is not None else ""
             dispatch_id = self._tx.append(step.prepared[0])
         except BaseException:
             if hold is not None:
@@ -361,7 +362,7 @@ class _Calls:
         self._begun[dispatch_id] = (
             dispatch_id, self._calls.owner, until, session_id, work_order_id, agent_id,
             contract_id, hold.tokens if hold else step.amount.tokens,
-            hold.encode() if hold else "", key_id, step.attempt,
+            held, key_id, step.attempt,
         )  # fmt: skip
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])

@@ -1,0 +1,173 @@
+"""Many calls of one server at once, and what must hold of each of them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.kernel.json_text import remove_member, set_member
+from remit.ledger import LedgerEntry, wire_body
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import CASE_HEADER, Answer, RawProvider
+
+__all__ = ["PATHS", "Came", "Case", "run", "without_remits"]
+
+PATHS = {
+    "openai.chat": "/v1/chat/completions",
+    "openai.responses": "/v1/responses",
+    "anthropic.messages": "/v1/messages",
+}
+_AT_ONCE = 6
+_COMMENT = re.compile(rb": x-remit-exchange=[^\n]*\n\n")
+
+
+@dataclass
+class Case:
+    """One call.
+
+    Attributes:
+        about: what is odd in it.
+        answer: of the provider; ``None``: its usual one.
+        expected: what a test wants to remember of it.
+    """
+
+    endpoint: str
+    body: bytes
+    about: str = ""
+    answer: Answer | None = None
+    expected: Any = None
+    name: str = field(default_factory=new_session)
+
+
+@dataclass
+class Came:
+    """What came of a case: at the client, at the provider, on record."""
+
+    case: Case
+    status: int
+    body: bytes
+    headers: dict[str, str]
+    got: list[tuple[str, bytes]]
+    broke: str = ""
+    entry: LedgerEntry | None = None
+    kinds: list[str] = field(default_factory=list)
+    texts: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        sent = self.case.body[:400]
+        return f"{self.case.about}: {self.status} {self.broke} {self.body[:400]!r} for {sent!r}"
+
+
+def run(
+    served: Served, provider: RawProvider, cases: Sequence[Case], token: str = ""
+) -> list[Came]:
+    """Make the calls, each in a session of its own; holds what must be true of every one.
+
+    A refusal is below 500 and has an error of the client's dialect; each call that went out left
+    one pair of entries, whose text is that of the wire; none else left any.
+    """
+    provider.answers.update({c.name: c.answer for c in cases if c.answer is not None})
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        parts = [cases[at::_AT_ONCE] for at in range(_AT_ONCE)]
+        found = list(pool.map(lambda part: _some(served, provider, part, token), parts))
+    came = [each for some in found for each in some]
+    _read_records(served, came)
+    wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
+    assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:8])
+    return came
+
+
+def _some(served: Served, provider: RawProvider, cases: Sequence[Case], token: str) -> list[Came]:
+    came = []
+    with closing(http.client.HTTPConnection(*served.address, timeout=60)) as connection:
+        for case in cases:
+            headers = {
+                "authorization": f"Bearer {token or served.token}",
+                "x-remit-session": case.name,
+                "content-type": "application/json",
+                CASE_HEADER: case.name,
+            }
+            connection.request("POST", PATHS[case.endpoint], case.body, headers)
+            broke = ""
+            try:
+                reply = connection.getresponse()
+                status, given = reply.status, reply.getheaders()
+                body = reply.read()
+            except http.client.IncompleteRead as error:
+                body, broke = error.partial, "cut"
+            except http.client.HTTPException as error:
+                status, given, body, broke = 0, [], b"", type(error).__name__
+            if broke:
+                connection.close()
+            came.append(
+                Came(case, status, body, {n.lower(): v for n, v in given},
+                     provider.got.pop(case.name, []), broke)
+            )  # fmt: skip
+            provider.answers.pop(case.name, None)
+    return came
+
+
+def _read_records(served: Served, came: list[Came]) -> None:
+    for each in came:
+        entries = list(served.ledger.query(session_id=each.case.name))
+        each.kinds = [entry.event_type for entry in entries]
+        exchanges = [entry for entry in entries if entry.event_type == "EXCHANGE"]
+        if exchanges:
+            each.entry = exchanges[-1]
+            each.texts = served.ledger.exact(each.entry.id)
+
+
+def _problems(came: Came) -> list[str]:
+    """What is wrong in any case."""
+    found = []
+    if came.status == 500 or came.status == 503:
+        found.append("a failure of ours")
+    opened, closed = came.kinds.count("DISPATCH"), came.kinds.count("EXCHANGE")
+    if not opened == closed == len(came.got):
+        found.append(f"{opened} dispatches, {closed} exchanges, {len(came.got)} requests")
+    if came.entry is None:
+        if came.status < 400:
+            found.append("answered without a record")
+        elif not _is_refusal(came):
+            found.append("a refusal without a form")
+        return found
+    metadata = came.entry.metadata
+    if not came.got:
+        return found
+    sent = came.got[-1][1]
+    if wire_body(came.texts, metadata["cut"]) != sent:
+        found.append("the record is not what was sent")
+    if metadata["wire"] == came.case.endpoint and undone(sent, came.entry) != came.case.body:
+        found.append("bytes changed on their way out")
+    return found
+
+
+def _is_refusal(came: Came) -> bool:
+    try:
+        error = json.loads(came.body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return 400 <= came.status < 500 and bool(error["message"])
+
+
+def undone(sent: bytes, entry: LedgerEntry) -> bytes:
+    """What the client sent, by what went out and what the record says was changed."""
+    for change in reversed(entry.metadata.get("changed", [])):
+        path = tuple(change["path"].split("/")[1:])
+        if "was" in change:
+            sent = set_member(sent, path, change["was"].encode())
+        else:
+            sent = remove_member(sent, path)
+    return sent
+
+
+def without_remits(came: bytes) -> bytes:
+    """A stream without the one comment that Remit adds."""
+    assert len(_COMMENT.findall(came)) == 1, came[-600:]
+    return _COMMENT.sub(b"", came)
