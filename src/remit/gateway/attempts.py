@@ -252,6 +252,8 @@ class Attempts:
         held = attempt.hold or to.amount
         asked = to.outgoing.body.value if to.outgoing is not None else {}
         if isinstance(result, ProviderResponse):
+            if to.outgoing is not None and to.outgoing.body.endpoint.free:
+                return self._billing.nothing(model_id)
             if result.usage_reported:
                 return self._billing.measured(provider_id, model_id, result, asked)
             return self._billing.at_bound(model_id, held, to.bound)
@@ -295,6 +297,10 @@ class Attempts:
             answered=answered,
             kept=tuple(kept),
         )
+        if call.on_record is not None and isinstance(result, ProviderResponse):
+            on_record, answer = call.on_record, result
+            step.also = lambda tx, entry_id: on_record(tx, entry_id, attempt, answer)
+            step.keeps_hold = on_record.keeps_hold
         try:
             write = self._ledger.step(self._in_flight.stage, step)
             finished: FinishedCall = await finish_write(write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from remit.gateway.auth import Identity
 from remit.gateway.budget import Amount, Hold
@@ -13,9 +13,25 @@ from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider, StreamTap
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
-from remit.providers import Outgoing
+from remit.ledger import Transaction
+from remit.providers import Outgoing, ProviderResponse
 
-__all__ = ["Attempt", "Call", "Candidate", "Failure"]
+__all__ = ["Attempt", "Call", "Candidate", "Failure", "OnRecord"]
+
+
+class OnRecord(Protocol):
+    """What the answer of a call changes beside the record, in the transaction that records it."""
+
+    @property
+    def keeps_hold(self) -> bool:
+        """Whether what the call held lives on."""
+        ...
+
+    def __call__(
+        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
+    ) -> None:
+        """Change it, by ``execute_many`` alone."""
+        ...
 
 
 @dataclass(slots=True)
@@ -32,6 +48,7 @@ class Call:
         passed_over: the models that did not answer, and the error code of each.
         routed: what a router says of it, which chose the model.
         handed_on: the router that answers it, where it names a route.
+        on_record: what an answer changes beside the record, in its transaction.
     """
 
     request: PromptRequest
@@ -47,6 +64,7 @@ class Call:
     passed_over: list[tuple[str, str]] = field(default_factory=list)
     routed: Routed | None = None
     handed_on: RequestRouter | None = None
+    on_record: OnRecord | None = None
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from remit.gateway.auth import AuthProvider, Identity
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
-from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
-from remit.gateway.call import Call, Candidate
+from remit.gateway.budget import Amount, BudgetRefusedError, TokenBudgeter
+from remit.gateway.call import Call, Candidate, OnRecord
 from remit.gateway.callers import authenticate, caller_of, path_of
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
@@ -41,7 +41,7 @@ from remit.kernel.exchange import (
 )
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
-from remit.providers import EventSink, ProviderError, WireProvider
+from remit.providers import EventSink, Outgoing, ProviderError, WireProvider
 from remit.providers.dialects import DialectError
 from remit.providers.prices import PriceTable
 
@@ -73,6 +73,9 @@ class CallReport:
     started_ns: int
     first_after_ms: float | None
     attempts: int
+
+
+_NOTHING = Amount(0, 0)
 
 
 class _NoCandidateError(Exception):
@@ -307,6 +310,57 @@ class LLMGateway:
         finally:
             if call.claimed and (response is None or response.outcome is not RouteOutcome.SUCCESS):
                 await self._release(call)
+        return response
+
+    async def pass_on(
+        self,
+        request: PromptRequest,
+        provider_id: str,
+        outgoing: Outgoing,
+        *,
+        identity: Identity | None,
+        amount: Amount = _NOTHING,
+        on_record: OnRecord | None = None,
+    ) -> PromptResponse:
+        """Send what is no call of a model to a provider, once, and record it.
+
+        Args:
+            request: whose it is; ``body`` is that of ``outgoing``.
+            outgoing: what.
+            identity: who asks.
+            amount: what is held until the answer is on record.
+            on_record: what a success changes beside the record.
+
+        Raises:
+            LedgerWriteError, LeaseLostError: as :meth:`aroute`.
+        """
+        raw = outgoing.body.raw
+        sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
+        call = Call(
+            request, StreamTap(None, None), identity, sent.context_hash, on_record=on_record
+        )
+        if problem := check_request(request):
+            return await self._reject(call, "INVALID_INPUT", problem)
+        if problem := authenticate(call, self._auth, self._dev_mode):
+            return await self._reject(call, "AUTH_ERROR", problem)
+        if problem := await self._owners.problem(call.identity, request):
+            return await self._reject(call, "SESSION_NOT_YOURS", problem)
+        call.path = path_of(call)
+        provider = self._providers[provider_id]
+        permit = await self._breakers.acquire(provider_id, outgoing.body.endpoint.name)
+        if permit is None:
+            said = f"{provider_id} failed repeatedly and is not asked just now"
+            return await self._reject(call, "CIRCUIT_OPEN", said)
+        bound = (amount.tokens, 0)
+        to = Candidate(provider_id, "", provider, request, sent, outgoing, amount, bound)
+        started_ns = time.time_ns()
+        try:
+            response, _ = await self._attempts.run(call, to, permit)
+        except BudgetRefusedError as error:
+            return await self._reject(
+                call, error.code, error.message, error.remaining, error.retry_after_s
+            )
+        self._tell(call, response, started_ns)
         return response
 
     async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -116,6 +117,9 @@ class FinishCall:
         hold: what the call held; ``None`` without budgets.
         answered: the claim that this answer is kept for, and how long, in milliseconds.
         kept: ids that stand for the ``EXCHANGE``.
+        also: done in the same transaction, with the id of the ``EXCHANGE``; by ``execute_many``
+            alone.
+        keeps_hold: whether the hold lives on, for what ``also`` notes.
     """
 
     prepared: tuple[Prepared]
@@ -124,6 +128,8 @@ class FinishCall:
     usage: TokenUsage
     answered: tuple[Claim, int] | None = None
     kept: tuple[KeptId, ...] = ()
+    also: Callable[[Transaction, str], None] | None = None
+    keeps_hold: bool = False
 
 
 @dataclass(slots=True)
@@ -318,6 +324,7 @@ class _Calls:
         self._claims: dict[tuple[str, str], tuple[str, int, str]] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._kept: list[tuple[str, str, str, str]] = []
+        self._also: list[Callable[[], None]] = []
         ends = [step.dispatch_entry_id for step in steps if isinstance(step, FinishCall)]
         self._there = {row[0] for row in _select_in(tx, "dispatch_entry_id", ends)}
         claims = {step.claim[:2] for step in steps if isinstance(step, StartCall) and step.claim}
@@ -385,7 +392,7 @@ class _Calls:
         self._there.discard(step.dispatch_entry_id)
         self._ended.append((step.dispatch_entry_id,))
         remaining = None
-        if step.hold is not None:
+        if step.hold is not None and not step.keeps_hold:
             self._accounts.settle(step.hold, step.usage)
             self._calls.waiting_room.freed(step.hold.scopes)
             remaining = self._accounts.remaining(step.hold.scopes)
@@ -394,6 +401,8 @@ class _Calls:
             until = _now_ms() + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
         self._kept += [(*kept, exchange_id) for kept in step.kept]
+        if step.also is not None:
+            self._also.append(functools.partial(step.also, self._tx, exchange_id))
         return FinishedCall(exchange_id, remaining)
 
     def _check_claim(self, claim: Claim, now: int) -> None:
@@ -424,6 +433,9 @@ class _Calls:
         if self._kept:
             self._tx.execute_many(_KEEP, self._kept)
             self._kept = []
+        for also in self._also:
+            also()
+        self._also = []
         self._accounts.write()
 
 

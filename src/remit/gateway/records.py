@@ -27,7 +27,7 @@ def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> L
         event_type="DISPATCH",
         submission_id=request.contract_id,
         decision="DISPATCHED",
-        reason=f"Dispatching to {provider_id}/{model_id}",
+        reason=f"Dispatching to {provider_id}/{model_id}".removesuffix("/"),
         prompts_used=_prompts(request),
         metadata={
             "contract_id": request.contract_id,

@@ -258,7 +258,38 @@ CREATE TABLE response_ids (
 );
 """
 
-_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES}
+# Files and batches that providers keep, whose they are, and what of a batch is still to come.
+_OBJECTS = """
+CREATE TABLE provider_objects (
+    object_id TEXT NOT NULL PRIMARY KEY,
+    kind TEXT NOT NULL,
+    provider_id TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    entry_id TEXT NOT NULL
+);
+CREATE INDEX provider_objects_owner ON provider_objects (owner, kind);
+CREATE TABLE batches (
+    batch_id TEXT NOT NULL PRIMARY KEY,
+    provider_id TEXT NOT NULL,
+    caller TEXT NOT NULL,
+    entry_id TEXT NOT NULL,
+    dispatch_entry_id TEXT NOT NULL,
+    created_ms BIGINT NOT NULL
+);
+CREATE TABLE batch_lines (
+    batch_id TEXT NOT NULL,
+    custom_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    endpoint TEXT NOT NULL,
+    model_id TEXT NOT NULL,
+    tokens BIGINT NOT NULL,
+    tokens_in BIGINT NOT NULL,
+    nano BIGINT,
+    PRIMARY KEY (batch_id, custom_id)
+);
+"""
+
+_LAYOUTS = {1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS}
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:

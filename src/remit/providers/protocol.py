@@ -157,6 +157,8 @@ class Outgoing:
         stream: whether the answer is asked for as a stream.
         asks_usage: whether Remit asked for the stream's usage, and the client did not.
         anew: whether it has to go over a new connection.
+        method: of HTTP.
+        path: behind the base URL, with its query; the endpoint's where empty.
     """
 
     body: Body
@@ -164,6 +166,8 @@ class Outgoing:
     stream: bool
     asks_usage: bool = False
     anew: bool = False
+    method: str = "POST"
+    path: str = ""
 
 
 class ProviderReply(Protocol):

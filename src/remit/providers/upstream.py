@@ -11,7 +11,7 @@ from remit.kernel.settings import ProviderSettings
 from remit.providers.outgoing import WireDialect
 from remit.providers.protocol import Outgoing, ProviderReply
 from remit.providers.upstream_errors import error_of
-from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_http import HttpUpstream, Timeouts, UpstreamReply
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 
 __all__ = ["PASSED_ON", "UpstreamProvider"]
@@ -46,7 +46,7 @@ class UpstreamProvider(WireDialect):
         elif api_key:
             headers["authorization"] = f"Bearer {api_key}"
         self._http = HttpUpstream(base_url, headers)
-        self._every = {"content-type": "application/json"}
+        self._every: dict[str, str] = {}
         if settings.kind == "anthropic":
             self._every["anthropic-version"] = settings.api_version
         self._settings = settings
@@ -79,9 +79,11 @@ class UpstreamProvider(WireDialect):
             ProviderError: there is no answer, or it is a refusal.
         """
         endpoint = outgoing.body.endpoint
-        headers = {**self._every, **outgoing.headers}
+        body = outgoing.body
+        headers = {"content-type": body.content_type, **self._every, **outgoing.headers}
+        path = outgoing.path or endpoint.path
         reply = await self._http.send(
-            "POST", endpoint.path, outgoing.body.raw, headers, timeouts, anew=outgoing.anew
+            outgoing.method, path, body.raw, headers, timeouts, anew=outgoing.anew
         )
         if 200 <= reply.status < 300:
             return reply
@@ -96,6 +98,24 @@ class UpstreamProvider(WireDialect):
             self._missing.add(endpoint.name)
             error.retryable = True
         raise error
+
+    def passing(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Those of a client's headers that are passed on."""
+        return {name: headers[name] for name in self.forward_headers if name in headers}
+
+    async def fetch(
+        self, path: str, headers: Mapping[str, str], timeouts: Timeouts
+    ) -> UpstreamReply:
+        """Read something that the provider keeps or lists: its answer, whatever the status.
+
+        Args:
+            path: behind the base URL, with its query.
+            headers: beside the provider's own.
+
+        Raises:
+            ProviderError: there is no answer.
+        """
+        return await self._http.send("GET", path, b"", {**self._every, **headers}, timeouts)
 
 
 def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

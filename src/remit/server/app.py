@@ -14,8 +14,10 @@ from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.authentication import Authenticator, open_keys
 from remit.server.calls import ModelCalls
-from remit.server.endpoints import call_routes, paths_of
+from remit.server.endpoints import Templates, call_routes, paths_of
+from remit.server.files import Files
 from remit.server.listing import ModelListing
+from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
 from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
@@ -63,13 +65,16 @@ class App:
         self._responses = Responses(runtime.ledger, self._authenticator)
         calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
         self._listing = ModelListing(runtime, self._authenticator)
+        files = Files(ProviderDoor(runtime, self._authenticator))
         self._routes: dict[tuple[str, str], _Handler] = {
             **call_routes(calls),
             **{("GET", path): self._listing.models for path in paths_of("/models")},
+            **files.routes(),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
+        self._templates = Templates(files.templates())
         self._methods: dict[str, list[str]] = {}
         for method, path in self._routes:
             self._methods.setdefault(path, []).append(method)
@@ -135,9 +140,11 @@ class App:
             await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
-        elif path in self._methods:
+        elif (handler := (found := self._templates.match(path)).get(method)) is not None:
+            await handler(scope, receive, send)
+        elif path in self._methods or found:
             why = f"{path} does not take {method[:16]}."
-            allow = ", ".join(self._methods[path]).encode()
+            allow = ", ".join(self._methods.get(path) or found).encode()
             raise HttpError(405, "method_not_allowed", why, headers=[(b"allow", allow)])
         else:
             raise HttpError(

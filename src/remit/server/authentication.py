@@ -45,7 +45,7 @@ _PASSED_ON = (
     b"openai-project",
 )  # fmt: skip
 _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
-                     b"content-encoding", *_PASSED_ON})  # fmt: skip
+                     b"content-encoding", b"content-type", *_PASSED_ON})  # fmt: skip
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _DAY_S = 86_400
 _VIRTUAL_KEY = "sk-remit-"

@@ -12,6 +12,7 @@ from remit.kernel.settings import ServerSettings
 from remit.providers.dialects import DialectError
 from remit.providers.wire.body import Body, BodyError
 from remit.providers.wire.endpoint import COUNT_TOKENS, RESPONSES, Endpoint
+from remit.providers.wire.form import FormBody
 from remit.server.answers import (
     call_headers,
     failure,
@@ -48,7 +49,7 @@ class ModelCalls:
         self._responses = responses
 
     async def serve(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-        """One call of an endpoint whose body is JSON."""
+        """One call of a model."""
         caller = await self._authenticator.authenticate(scope["headers"])
         body = await self.body(endpoint, caller, receive)
         request = self._authenticator.request(caller, body)
@@ -88,6 +89,8 @@ class ModelCalls:
             self._settings.body_timeout_s,
         )
         try:
+            if endpoint.form:
+                return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
             return Body.read(endpoint, raw)
         except BodyError as error:
             code = "invalid_json" if error.param is None else "invalid_request"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import unquote
 
 from remit.providers.wire.endpoint import ENDPOINTS, Endpoint
 from remit.server.calls import ModelCalls
 from remit.server.replies import Receive, Scope, Send
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+ObjectHandler = Callable[[str, Scope, Receive, Send], Awaitable[None]]
 
 _PREFIXES = {
     "openai": ("/v1", "", "/openai/v1", "/openai"),
@@ -24,12 +27,30 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 
 
 def call_routes(calls: ModelCalls) -> dict[tuple[str, str], Handler]:
-    """By method and path, what answers a call whose body is JSON."""
+    """By method and path, what answers a call of a model."""
     return {
         ("POST", path): functools.partial(calls.serve, endpoint)
         for endpoint in ENDPOINTS.values()
         for path in paths_of(_tail(endpoint), endpoint.dialect)
     }
+
+
+class Templates:
+    """Paths with an id in them, as ``/v1/files/{id}``."""
+
+    def __init__(self, handlers: Mapping[tuple[str, str], ObjectHandler]) -> None:
+        self._found = [
+            (method, re.compile(path.replace("{id}", "([^/]{1,512})")), handler)
+            for (method, path), handler in handlers.items()
+        ]
+
+    def match(self, path: str) -> dict[str, Handler]:
+        """By method, what answers a path."""
+        return {
+            method: functools.partial(handler, unquote(named[1]))
+            for method, pattern, handler in self._found
+            if (named := pattern.fullmatch(path)) is not None
+        }
 
 
 def _tail(endpoint: Endpoint) -> str:

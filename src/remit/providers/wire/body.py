@@ -99,9 +99,14 @@ class Body:
 
     @property
     def model(self) -> str:
-        """As the client named it."""
-        name: str = self.value["model"]
+        """As the client named it; empty where there is none."""
+        name: str = self.value.get("model", "")
         return name
+
+    @property
+    def content_type(self) -> str:
+        """What the text is."""
+        return "application/json"
 
     @property
     def stream(self) -> bool:

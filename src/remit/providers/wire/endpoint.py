@@ -22,6 +22,8 @@ class Endpoint:
         output_limit: members that bound the output, the first that is there counts.
         streams: whether the answer may come as server-sent events.
         free: whether providers bill nothing for it.
+        form: whether the body is a form with files in it, and no JSON.
+        has_model: whether a call names one.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Endpoint:
     output_limit: tuple[str, ...] = ()
     streams: bool = False
     free: bool = False
+    form: bool = False
+    has_model: bool = True
 
 
 CHAT = Endpoint(
@@ -67,12 +71,35 @@ MODERATIONS = Endpoint("openai.moderations", "openai", "/moderations", "input", 
 RERANK = Endpoint("openai.rerank", "openai", "/rerank", "documents")
 IMAGES = Endpoint("openai.images", "openai", "/images/generations", "prompt", streams=True)
 SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=True)
+TRANSCRIPTIONS = Endpoint(
+    "openai.transcriptions", "openai", "/audio/transcriptions", streams=True, form=True
+)
+TRANSLATIONS = Endpoint("openai.translations", "openai", "/audio/translations", form=True)
+IMAGE_EDITS = Endpoint("openai.image_edits", "openai", "/images/edits", streams=True, form=True)
+IMAGE_VARIATIONS = Endpoint(
+    "openai.image_variations", "openai", "/images/variations", form=True
+)  # fmt: skip
 
 ENDPOINTS = {
     endpoint.name: endpoint
     for endpoint in (
         CHAT, RESPONSES, MESSAGES, COUNT_TOKENS, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK,
-        IMAGES, SPEECH,
+        IMAGES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, IMAGE_EDITS, IMAGE_VARIATIONS,
     )
 }  # fmt: skip
-"""By name, every endpoint whose body is JSON."""
+"""By name, every endpoint by which a model is called."""
+
+FILES = {
+    "openai": Endpoint("openai.files", "openai", "/files", free=True, has_model=False),
+    "anthropic": Endpoint("anthropic.files", "anthropic", "/v1/files", free=True, has_model=False),
+}
+"""By dialect: files that a provider keeps."""
+
+BATCHES = {
+    "openai": Endpoint("openai.batches", "openai", "/batches", "", free=True, has_model=False),
+    "anthropic": Endpoint(
+        "anthropic.batches", "anthropic", "/v1/messages/batches", "requests",
+        free=True, has_model=False,
+    ),
+}  # fmt: skip
+"""By dialect: many calls in one request, answered later. Each of them is billed by itself."""

@@ -1,0 +1,201 @@
+"""Request bodies that are no model's JSON: forms with files in them, and requests about things
+that a provider keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from typing_extensions import override
+
+from remit.kernel.json_text import JsonTextError, load
+from remit.providers.wire.body import Body, BodyError, Cut
+from remit.providers.wire.endpoint import Endpoint
+
+__all__ = ["FormBody", "ObjectBody"]
+
+_MOST_PARTS = 256
+_MOST_HEADER_BYTES = 16_384
+_BOUNDARY = re.compile(r'(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.I)
+_DISPOSITION = re.compile(
+    rb'(?:^|\r\n)content-disposition\s*:\s*form-data((?:\s*;\s*[\w*]+\s*=\s*(?:"[^"]*"|[^\s;"]+))*)',
+    re.I,
+)
+_PARAMETER = re.compile(rb';\s*([\w*]+)\s*=\s*(?:"([^"]*)"|([^\s;"]+))')
+_CONTENT_TYPE = re.compile(rb"(?:^|\r\n)content-type\s*:\s*([^\r\n]{1,200})", re.I)
+
+
+@dataclass(slots=True)
+class FormBody(Body):
+    """A body of the type ``multipart/form-data``.
+
+    Its ``value`` holds each field's text, and of each file its ``filename``, ``content_type``,
+    ``bytes`` and ``sha256``; what comes several times is a list. That is what is recorded of it.
+
+    Attributes:
+        form_type: its content type, with the boundary, as it came.
+        places: of each field that is text, where in ``raw`` it is.
+        files: bytes of all files.
+    """
+
+    form_type: str = ""
+    places: dict[str, tuple[int, int]] | None = None
+    files: int = 0
+
+    @classmethod
+    def read_form(cls, endpoint: Endpoint, raw: bytes, content_type: str) -> FormBody:
+        """Read a form.
+
+        Raises:
+            BodyError: it is none, or names no model where the endpoint has one.
+        """
+        value: dict[str, Any] = {}
+        places: dict[str, tuple[int, int]] = {}
+        files = 0
+        for name, head, start, end in _parts(raw, content_type):
+            found = _read(head, raw[start:end])
+            if isinstance(found, dict):
+                files += end - start
+            else:
+                places[name] = (start, end)
+            if name not in value:
+                value[name] = found
+            elif isinstance(value[name], list):
+                value[name].append(found)
+            else:
+                value[name] = [value[name], found]
+        body = cls(endpoint, raw, value, [], content_type, places, files)
+        if endpoint.has_model and not (type(body.model) is str and body.model.strip()):
+            raise BodyError("model is missing, or is not a text.", "model")
+        return body
+
+    @property
+    @override
+    def content_type(self) -> str:
+        return self.form_type
+
+    @property
+    @override
+    def stream(self) -> bool:
+        return self.endpoint.streams and self.value.get("stream") in ("true", "True", "1")
+
+    @override
+    def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
+        name = path[0]
+        place = (self.places or {}).get(name)
+        value = load(text)
+        if len(path) != 1 or place is None or not isinstance(value, str):
+            raise BodyError(f"{name} cannot be changed in a form.", name)
+        raw = self.raw[: place[0]] + value.encode() + self.raw[place[1] :]
+        changed = FormBody.read_form(self.endpoint, raw, self.form_type)
+        was = orjson.dumps(self.value[name]).decode()
+        changed.changed = [*self.changed, {"path": f"/{name}", "reason": reason, "was": was}]
+        return changed
+
+    @override
+    def without_member(self, path: tuple[str, ...], reason: str) -> Body:
+        return self
+
+    @override
+    def cut(self) -> Cut:
+        return Cut(orjson.dumps(self.value), {}, {})
+
+
+@dataclass(slots=True)
+class ObjectBody(Body):
+    """A request about something that a provider keeps: a batch that is made, a file that goes.
+
+    Attributes:
+        about: what is on record of a request without a body.
+        lines: the requests of a batch whose text is in a file, for the record.
+    """
+
+    about: dict[str, Any] | None = None
+    lines: Sequence[bytes] = ()
+
+    @classmethod
+    def read_object(cls, endpoint: Endpoint, raw: bytes) -> ObjectBody:
+        """Read a body that is a JSON object.
+
+        Raises:
+            BodyError: it is none.
+        """
+        try:
+            value = load(raw)
+        except JsonTextError as error:
+            raise BodyError(error.message) from error
+        if type(value) is not dict:
+            raise BodyError("The body is not a JSON object.")
+        return cls(endpoint, raw, value)
+
+    @classmethod
+    def without_text(cls, endpoint: Endpoint, about: dict[str, Any]) -> ObjectBody:
+        """A request that has no body."""
+        return cls(endpoint, b"", {}, about=about)
+
+    @property
+    @override
+    def stream(self) -> bool:
+        return False
+
+    @override
+    def cut(self) -> Cut:
+        if self.about is not None:
+            return Cut(orjson.dumps(self.about), {}, {})
+        cut = Body.cut(self)
+        if self.lines:
+            cut.pieces["prompt"] = list(self.lines)
+        return cut
+
+
+def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
+    """Name, header lines, and where the content is, of each part."""
+    found = _BOUNDARY.search(content_type)
+    if not content_type.lower().startswith("multipart/form-data") or found is None:
+        raise BodyError("The body is not multipart/form-data with a boundary.")
+    mark = b"--" + (found[1] or found[2]).encode("latin-1", "replace")
+    at = 0 if raw.startswith(mark) else raw.find(b"\r\n" + mark) + 2
+    if at == 1:
+        raise BodyError("The form does not have its boundary in it.")
+    parts: list[tuple[str, bytes, int, int]] = []
+    while True:
+        at += len(mark)
+        if raw[at : at + 2] == b"--":
+            return parts
+        start = raw.find(b"\r\n", at, at + 256)
+        head_end = raw.find(b"\r\n\r\n", start, start + _MOST_HEADER_BYTES) if start >= 0 else -1
+        end = raw.find(b"\r\n" + mark, head_end + 2) if head_end >= 0 else -1
+        if end < 0 or len(parts) >= _MOST_PARTS:
+            raise BodyError("The form is cut, or has too many parts.")
+        head = raw[start + 2 : head_end]
+        named = _DISPOSITION.search(head)
+        name = dict(_parameters(named[1])).get("name", "") if named is not None else ""
+        if not name:
+            raise BodyError("A part of the form has no name.")
+        parts.append((name, head, min(head_end + 4, end), end))
+        at = end + 2
+
+
+def _parameters(text: bytes) -> list[tuple[str, str]]:
+    return [
+        (name.decode().lower(), (quoted or bare).decode("utf-8", "replace"))
+        for name, quoted, bare in _PARAMETER.findall(text)
+    ]
+
+
+def _read(head: bytes, content: bytes) -> Any:
+    named = _DISPOSITION.search(head)
+    parameters = dict(_parameters(named[1])) if named is not None else {}
+    if "filename" not in parameters and "filename*" not in parameters:
+        return content.decode("utf-8", "replace")
+    kind = _CONTENT_TYPE.search(head)
+    return {
+        "filename": parameters.get("filename", parameters.get("filename*", "")),
+        "content_type": kind[1].strip().decode("latin-1") if kind is not None else "",
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }

@@ -1,0 +1,108 @@
+"""``/v1/files`` in both dialects: kept by the provider, seen by who made them (SPEC 4.0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from remit.gateway.call import Attempt
+from remit.gateway.objects import KeptObject, forget, keep
+from remit.gateway.tenancy import owner_of
+from remit.ledger import Transaction
+from remit.providers import ProviderResponse
+from remit.providers.wire.body import BodyError
+from remit.providers.wire.endpoint import FILES
+from remit.providers.wire.form import FormBody, ObjectBody
+from remit.server.endpoints import Handler, ObjectHandler, paths_of
+from remit.server.provider_door import ProviderDoor, answer, id_in, refused
+from remit.server.replies import Receive, Scope, Send, shape_of
+
+
+class Files:
+    """The endpoints of files. Those that change something are on record."""
+
+    def __init__(self, door: ProviderDoor) -> None:
+        self._door = door
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """By method and path."""
+        return {
+            (method, path): handler
+            for path in paths_of("/files")
+            for method, handler in (("POST", self._create), ("GET", self._list))
+        }
+
+    def templates(self) -> dict[tuple[str, str], ObjectHandler]:
+        """By method and path with an id."""
+        found: dict[tuple[str, str], ObjectHandler] = {}
+        for path in paths_of("/files"):
+            found["GET", f"{path}/{{id}}"] = self._show
+            found["DELETE", f"{path}/{{id}}"] = self._delete
+            found["GET", f"{path}/{{id}}/content"] = self._content
+        return found
+
+    async def _create(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._door.caller(scope)
+        endpoint = FILES[shape_of(scope)]
+        provider_id = self._door.provider_for(endpoint)
+        raw = await self._door.read(caller, receive)
+        try:
+            body = FormBody.read_form(endpoint, raw, caller.text(b"content-type"))
+        except BodyError as error:
+            raise refused(error) from error
+        kept = _Kept(provider_id, owner_of(caller.identity))
+        await answer(send, await self._door.change(caller, provider_id, body, on_record=kept))
+
+    async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.list_own(FILES[shape_of(scope)], "file", scope, send)
+
+    async def _show(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._relay(file_id, "", scope, send)
+
+    async def _content(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._relay(file_id, "/content", scope, send)
+
+    async def _relay(self, file_id: str, tail: str, scope: Scope, send: Send) -> None:
+        caller = await self._door.caller(scope)
+        found = await self._door.find(file_id, "file", caller)
+        path = f"{FILES[shape_of(scope)].path}/{quote(file_id, safe='')}{tail}"
+        await self._door.relay(found.provider_id, path, caller, send)
+
+    async def _delete(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._door.caller(scope)
+        endpoint = FILES[shape_of(scope)]
+        found = await self._door.find(file_id, "file", caller)
+        path = f"{endpoint.path}/{quote(file_id, safe='')}"
+        body = ObjectBody.without_text(endpoint, {"method": "DELETE", "path": path})
+        response = await self._door.change(
+            caller, found.provider_id, body, method="DELETE", path=path, on_record=_Gone(file_id)
+        )
+        await answer(send, response)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Notes whose a new file is."""
+
+    provider_id: str
+    owner: str
+    keeps_hold: bool = False
+
+    def __call__(
+        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
+    ) -> None:
+        file_id = id_in(answer.reply.body) if answer.reply is not None else ""
+        keep(tx, [KeptObject(file_id, "file", self.provider_id, self.owner, exchange_id)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """Notes that a file is gone."""
+
+    file_id: str
+    keeps_hold: bool = False
+
+    def __call__(
+        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
+    ) -> None:
+        forget(tx, self.file_id)

@@ -1,0 +1,270 @@
+"""Requests that are passed on to the provider of the client's own dialect: what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+
+from remit.gateway.call import OnRecord
+from remit.gateway.objects import KeptObject, Kind, Objects
+from remit.gateway.tenancy import owner_of
+from remit.kernel.budget import Amount
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.kernel.json_text import JsonTextError, elements, load, spans
+from remit.providers import Outgoing, ProviderError, Timeouts, UpstreamProvider
+from remit.providers.upstream import passed_on
+from remit.providers.wire.body import Body, BodyError
+from remit.providers.wire.endpoint import Endpoint
+from remit.runtime import Runtime
+from remit.server.answers import call_headers, failure, reply_upstream
+from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send, read_body, reply_json
+
+_MOST_LIST_BYTES = 32 * 1024 * 1024
+_MOST_PAGES = 100
+_PAGE = 20
+
+_NO_RECORD = "The record of this request cannot be written just now."
+
+
+class ProviderDoor:
+    """Passes requests on: those that change something on record, those that read not.
+
+    Args:
+        runtime: the open root.
+        authenticator: authenticates each request.
+    """
+
+    def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
+        self._gateway = runtime.gateway
+        self._authenticator = authenticator
+        self._objects = Objects(runtime.ledger)
+        settings = runtime.loaded.settings
+        self._server = settings.server
+        gateway = settings.gateway
+        self.timeouts = Timeouts(
+            gateway.connect_timeout_ms / 1000, gateway.timeout_ms / 1000,
+            gateway.idle_timeout_ms / 1000,
+        )  # fmt: skip
+
+    async def caller(self, scope: Scope) -> AuthenticatedRequest:
+        """Who asks.
+
+        Raises:
+            HttpError: nobody who may.
+        """
+        caller = await self._authenticator.authenticate(scope["headers"])
+        if not caller.identity.may("call"):
+            role = caller.identity.role
+            raise HttpError(403, "auth_error", f"The role {role} makes no calls.")
+        return caller
+
+    async def read(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
+        """The body of a request; raises :class:`HttpError`."""
+        length = caller.headers.get(b"content-length")
+        server = self._server
+        return await read_body(receive, length, server.max_body_bytes, server.body_timeout_s)
+
+    def provider_for(self, endpoint: Endpoint) -> str:
+        """The provider of an endpoint's dialect: the one named like it, else the first.
+
+        Raises:
+            HttpError: there is none.
+        """
+        speaking = [
+            name
+            for name, provider in self._gateway.providers.items()
+            if isinstance(provider, UpstreamProvider) and provider.speaks(endpoint)
+        ]
+        if not speaking:
+            said = f"No provider that keeps {endpoint.name.partition('.')[2]} is set up."
+            raise HttpError(404, "provider_not_found", said)
+        return endpoint.dialect if endpoint.dialect in speaking else speaking[0]
+
+    async def find(self, object_id: str, kind: Kind, caller: AuthenticatedRequest) -> KeptObject:
+        """What a caller means by an id.
+
+        Raises:
+            HttpError: there is no such thing, or it is another's.
+        """
+        owner = owner_of(caller.identity)
+        found = await asyncio.to_thread(self._objects.find, object_id, kind, owner)
+        if found is None:
+            raise HttpError(404, "not_found", f"No such {kind}: {object_id[:100]}", param="id")
+        return found
+
+    async def change(
+        self,
+        caller: AuthenticatedRequest,
+        provider_id: str,
+        body: Body,
+        *,
+        method: str = "POST",
+        path: str = "",
+        amount: Amount | None = None,
+        on_record: OnRecord | None = None,
+    ) -> PromptResponse:
+        """Pass a request on, on record.
+
+        Args:
+            path: of the upstream's URL; the endpoint's where empty.
+            amount: what is held for it.
+
+        Raises:
+            HttpError: nothing was sent, or what was sent failed without an answer.
+        """
+        provider = self._provider(provider_id)
+        request = self._authenticator.request(caller, body)
+        passed = provider.passing(request.headers or {})
+        outgoing = Outgoing(body, passed, stream=False, method=method, path=path)
+        try:
+            response = await self._gateway.pass_on(
+                replace(request, idempotency_key=None), provider_id, outgoing,
+                identity=caller.identity, amount=amount or Amount(0, 0), on_record=on_record,
+            )  # fmt: skip
+        except RemitError as error:
+            raise HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1) from error
+        if response.reply is None and response.outcome is not RouteOutcome.SUCCESS:
+            raise failure(response)
+        return response
+
+    async def fetch(
+        self, provider_id: str, path: str, caller: AuthenticatedRequest
+    ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
+        """Read something whole: status, headers that are passed on, and the body.
+
+        Raises:
+            HttpError: there is no answer.
+        """
+        provider = self._provider(provider_id)
+        try:
+            async with await provider.fetch(
+                path, self._passed(provider, caller), self.timeouts
+            ) as came:
+                body = await came.read(_MOST_LIST_BYTES)
+        except ProviderError as error:
+            raise _unreachable(error) from error
+        return came.status, passed_on(came.headers), body
+
+    async def relay(
+        self, provider_id: str, path: str, caller: AuthenticatedRequest, send: Send
+    ) -> None:
+        """Pass on what a provider has, piece by piece as it comes."""
+        provider = self._provider(provider_id)
+        try:
+            came = await provider.fetch(path, self._passed(provider, caller), self.timeouts)
+        except ProviderError as error:
+            raise _unreachable(error) from error
+        async with came:
+            headers = [(name.encode(), value.encode("latin-1", "replace"))
+                       for name, value in passed_on(came.headers)]  # fmt: skip
+            await send({"type": "http.response.start", "status": came.status, "headers": headers})
+            async for piece in came.chunks():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+    async def list_own(self, endpoint: Endpoint, kind: Kind, scope: Scope, send: Send) -> None:
+        """The provider's list, of which the caller sees their own."""
+        caller = await self.caller(scope)
+        provider_id = self.provider_for(endpoint)
+        own = await asyncio.to_thread(self._objects.of_owner, kind, owner_of(caller.identity))
+        query = _query(scope)
+        wanted = int(query["limit"]) if query.get("limit", "").isdigit() else _PAGE
+        after = "after_id" if endpoint.dialect == "anthropic" else "after"
+        found: list[tuple[str, bytes]] = []
+        more, value = True, dict[str, Any]()
+        for _ in range(_MOST_PAGES):
+            path = f"{endpoint.path}?{urlencode(query)}" if query else endpoint.path
+            status, headers, raw = await self.fetch(provider_id, path, caller)
+            listed = _listed(raw) if status == 200 else None
+            if listed is None:
+                await _reply_raw(send, status, headers, raw)
+                return
+            value, items = listed
+            found += [(name, text) for name, text in items if own.get(name) == provider_id]
+            more = value.get("has_more") is True and bool(items)
+            if not more or len(found) >= wanted or "before_id" in query:
+                break
+            query[after] = items[-1][0]
+        more = more or len(found) > wanted
+        found = found[:wanted]
+        told = {name: orjson.dumps(item) for name, item in value.items() if name != "data"}
+        told["data"] = b"[" + b",".join(text for _, text in found) + b"]"
+        told["has_more"] = b"true" if more and found else b"false"
+        for name, at in (("first_id", 0), ("last_id", -1)):
+            told[name] = orjson.dumps(found[at][0] if found else None)
+        body = b",".join(orjson.dumps(name) + b":" + text for name, text in told.items())
+        await reply_json(send, b"{" + body + b"}")
+
+    def _provider(self, provider_id: str) -> UpstreamProvider:
+        provider = self._gateway.providers.get(provider_id)
+        if not isinstance(provider, UpstreamProvider):
+            said = f"The provider {provider_id} is not set up any more."
+            raise HttpError(404, "provider_not_found", said)
+        return provider
+
+    @staticmethod
+    def _passed(provider: UpstreamProvider, caller: AuthenticatedRequest) -> dict[str, str]:
+        given = {name.decode(): value.decode("latin-1") for name, value in caller.headers.items()}
+        return provider.passing(given)
+
+
+async def answer(send: Send, response: PromptResponse) -> None:
+    """The provider's own answer to what was passed on."""
+    await reply_upstream(send, response, call_headers(response))
+
+
+def id_in(answer: bytes) -> str:
+    """The id of what an answer speaks of; empty without one."""
+    try:
+        value = load(answer)
+    except JsonTextError:
+        return ""
+    found = value.get("id") if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def refused(error: BodyError) -> HttpError:
+    """A body that cannot be passed on."""
+    return HttpError(400, "invalid_request", error.message, param=error.param)
+
+
+async def _reply_raw(
+    send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
+) -> None:
+    named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+    named.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": named})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _unreachable(error: ProviderError) -> HttpError:
+    status = 504 if error.code == "TIMEOUT" else 502
+    return HttpError(status, error.code, "The provider cannot be reached, or broke off.")
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+
+
+def _listed(raw: bytes) -> tuple[dict[str, Any], list[tuple[str, bytes]]] | None:
+    """A list that came, and the exact text of each item with its id."""
+    try:
+        value = load(raw)
+    except JsonTextError:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
+        return None
+    start, end = spans(raw, ("data",))["data"]
+    texts = elements(raw[start:end])
+    return value, [
+        (item["id"], text)
+        for item, text in zip(value["data"], texts, strict=True)
+        if isinstance(item, dict) and isinstance(item.get("id"), str)
+    ]

@@ -1,0 +1,177 @@
+"""Files of both dialects by the official SDKs: byte for byte, on record, seen by their owners."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from remit.providers.wire.body import BodyError
+from remit.providers.wire.endpoint import FILES
+from remit.providers.wire.form import FormBody
+from tests.server.conftest import QUICK
+from tests.server.running import Served, serving
+from tests.server.sdks import HARD
+from tests.support.keeping import Keeper, keeping
+
+DATA = b'{"a": 1}\r\n--not-a-boundary\r\n\x00\xff\xfe'
+
+
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[Keeper]:
+    with keeping() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("files") / "root"
+    with serving(root, keeper.url, toml=QUICK) as running:
+        yield running
+
+
+def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
+    named = {"x-remit-session": session} if session else {}
+    return openai.OpenAI(
+        base_url=f"{served.url}/v1",
+        api_key=key,
+        default_headers=named,
+        **HARD,  # type: ignore[arg-type]
+    )
+
+
+def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
+    named = {"x-remit-session": session} if session else {}
+    return anthropic.Anthropic(
+        base_url=served.url,
+        api_key=key,
+        default_headers=named,
+        **HARD,  # type: ignore[arg-type]
+    )
+
+
+def test_a_file_goes_and_comes_as_it_is_and_is_on_record(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    client = _openai(served, served.token, session)
+    made = client.files.create(file=("my data.jsonl", DATA), purpose="batch")
+    assert keeper.files[made.id][1] == DATA
+    assert keeper.asked[-1].headers["Authorization"] == "Bearer sk-upstream-openai"
+    assert client.files.retrieve(made.id).filename == "my data.jsonl"
+    assert client.files.content(made.id).content == DATA
+    entry = served.exchange(session)
+    told = entry.metadata
+    assert (entry.decision, told["wire"], told["provider_id"]) == (
+        "SUCCESS", "openai.files", "openai",
+    )  # fmt: skip
+    assert told["cost_usd"] == 0
+    assert told["cost_certainty"] == "measured"
+    assert told["parameters"]["purpose"] == "batch"
+    file = told["parameters"]["file"]
+    assert (file["filename"], file["bytes"]) == ("my data.jsonl", len(DATA))
+    assert file["sha256"] == hashlib.sha256(DATA).hexdigest()
+    assert told["answer"]["id"] == made.id
+    assert client.files.delete(made.id).deleted
+    gone = served.entries("EXCHANGE", session)[1].metadata
+    assert gone["parameters"] == {"method": "DELETE", "path": f"/files/{made.id}"}
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made.id)
+    assert len(served.entries("EXCHANGE", session)) == 2
+
+
+def test_files_of_anthropic_under_its_own_headers(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    client = _anthropic(served, served.token, session)
+    made = client.beta.files.upload(file=("notes.txt", DATA, "text/plain"))
+    assert keeper.files[made.id][1] == DATA
+    assert keeper.asked[-1].headers["x-api-key"] == "sk-upstream-anthropic"
+    assert "files-api" in keeper.asked[-1].headers["anthropic-beta"]
+    assert client.beta.files.retrieve_metadata(made.id).filename == "notes.txt"
+    assert served.exchange(session).metadata["wire"] == "anthropic.files"
+    assert made.id in [file.id for file in client.beta.files.list()]
+    assert client.beta.files.delete(made.id).type == "file_deleted"
+
+
+def test_another_key_sees_nothing_of_it(served: Served, keeper: Keeper) -> None:
+    client = _openai(served, served.token)
+    made = client.files.create(file=("a.txt", b"a"), purpose="user_data")
+    other = _openai(served, served.key().key)
+    asked = len(keeper.asked)
+    for call in (other.files.retrieve, other.files.delete, other.files.content):
+        with pytest.raises(openai.NotFoundError) as refused:
+            call(made.id)
+        assert refused.value.body["param"] == "id"  # type: ignore[index]
+    assert len(keeper.asked) == asked
+    assert list(other.files.list()) == []
+    assert made.id in [file.id for file in client.files.list()]
+
+
+def test_a_list_is_ones_own_page_by_page(served: Served) -> None:
+    first = _openai(served, served.key().key)
+    second = _openai(served, served.key().key)
+    own = [first.files.create(file=("f", b"1"), purpose="batch").id for _ in range(3)]
+    others = [second.files.create(file=("f", b"2"), purpose="batch").id for _ in range(5)]
+    own += [first.files.create(file=("f", b"3"), purpose="batch").id for _ in range(2)]
+    assert [file.id for file in first.files.list(limit=2)] == own
+    assert [file.id for file in second.files.list(limit=1)] == others
+
+
+def test_a_refusal_of_the_provider_comes_through(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    from aiohttp import web
+
+    said = {"error": {"message": "no such purpose", "type": "invalid_request_error",
+                      "param": "purpose", "code": None}}  # fmt: skip
+    keeper.refuse = lambda request: web.json_response(said, status=400)
+    try:
+        with pytest.raises(openai.BadRequestError) as refused:
+            _openai(served, served.token, session).files.create(
+                file=("a", b"a"),
+                purpose="odd",  # type: ignore[arg-type]
+            )
+    finally:
+        keeper.refuse = lambda request: None
+    assert refused.value.body == said["error"]
+    assert served.exchange(session).decision == "ERROR"
+
+
+def test_what_is_no_form_is_refused_before_anything_is_sent(served: Served, keeper: Keeper) -> None:
+    asked = len(keeper.asked)
+    form = "multipart/form-data; boundary=xx"
+    for body, kind in (
+        (b"{}", "application/json"),
+        (b"", form),
+        (b"--xx\r\n", form),
+        (b'--xx\r\ncontent-disposition: form-data; name="a"\r\n\r\nab', form),
+        (b"--xx\r\nnothing: here\r\n\r\nab\r\n--xx--", form),
+    ):
+        status, raw, _ = served.ask("POST", "/v1/files", body, headers={"content-type": kind})
+        assert status == 400, (body, raw)
+    assert len(keeper.asked) == asked
+
+
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_form_is_read(quoted: bool) -> None:
+    mark = '"a b"' if quoted else "a-b"
+    raw = (
+        b"--%s\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n"
+        b"--%s\r\nContent-Disposition: form-data; name=\"x[]\"\r\n\r\none\r\n"
+        b"--%s\r\nContent-Disposition: form-data; name=\"x[]\"\r\n\r\n\r\n"
+        b"--%s\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a;b.mp3\"\r\n"
+        b"Content-Type: audio/mpeg\r\n\r\n--\r\n--%s--\r\n"
+    ).replace(b"%s", mark.strip('"').encode())  # fmt: skip
+    body = FormBody.read_form(FILES["openai"], raw, f"multipart/form-data; boundary={mark}")
+    assert body.value["x[]"] == ["one", ""]
+    assert body.value["file"]["filename"] == "a;b.mp3"
+    assert body.value["file"]["bytes"] == 2
+    changed: Any = body.with_member(("model",), b'"other"', "because")
+    assert changed.raw == raw.replace(b"whisper-1", b"other")
+    assert changed.changed == [{"path": "/model", "reason": "because", "was": '"whisper-1"'}]
+    with pytest.raises(BodyError):
+        body.with_member(("file",), b'"other"', "because")
