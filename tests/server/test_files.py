@@ -87,7 +87,9 @@ def test_files_of_anthropic_under_its_own_headers(
     served: Served, keeper: Keeper, session: str
 ) -> None:
     client = _anthropic(served, served.token, session)
-    made = client.beta.files.upload(file=("notes.txt", DATA, "text/plain"))
+    made = client.beta.files.upload(
+        file=("notes.txt", DATA, "text/plain"), betas=["files-api-2025-04-14"]
+    )
     assert keeper.files[made.id][1] == DATA
     assert keeper.asked[-1].headers["x-api-key"] == "sk-upstream-anthropic"
     assert "files-api" in keeper.asked[-1].headers["anthropic-beta"]

@@ -14,7 +14,7 @@ from remit.providers.wire.body import BodyError
 from remit.providers.wire.endpoint import FILES
 from remit.providers.wire.form import FormBody, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, answer, id_in, refused
+from remit.server.provider_door import ProviderDoor, answer, id_in, refused, with_query
 from remit.server.replies import Receive, Scope, Send, shape_of
 
 
@@ -51,7 +51,9 @@ class Files:
         except BodyError as error:
             raise refused(error) from error
         kept = _Kept(provider_id, owner_of(caller.identity))
-        await answer(send, await self._door.change(caller, provider_id, body, on_record=kept))
+        path = with_query(endpoint.path, scope)
+        response = await self._door.change(caller, provider_id, body, path=path, on_record=kept)
+        await answer(send, response)
 
     async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._door.list_own(FILES[shape_of(scope)], "file", scope, send)
@@ -66,7 +68,7 @@ class Files:
         caller = await self._door.caller(scope)
         found = await self._door.find(file_id, "file", caller)
         path = f"{FILES[shape_of(scope)].path}/{quote(file_id, safe='')}{tail}"
-        await self._door.relay(found.provider_id, path, caller, send)
+        await self._door.relay(found.provider_id, with_query(path, scope), caller, send)
 
     async def _delete(self, file_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._door.caller(scope)
@@ -75,8 +77,9 @@ class Files:
         path = f"{endpoint.path}/{quote(file_id, safe='')}"
         body = ObjectBody.without_text(endpoint, {"method": "DELETE", "path": path})
         response = await self._door.change(
-            caller, found.provider_id, body, method="DELETE", path=path, on_record=_Gone(file_id)
-        )
+            caller, found.provider_id, body,
+            method="DELETE", path=with_query(path, scope), on_record=_Gone(file_id),
+        )  # fmt: skip
         await answer(send, response)
 
 

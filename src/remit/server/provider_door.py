@@ -249,6 +249,12 @@ def _unreachable(error: ProviderError) -> HttpError:
     return HttpError(status, error.code, "The provider cannot be reached, or broke off.")
 
 
+def with_query(path: str, scope: Scope) -> str:
+    """A path of the upstream's with the query that the client gave."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"{path}?{query}" if query else path
+
+
 def _query(scope: Scope) -> dict[str, str]:
     return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
 
