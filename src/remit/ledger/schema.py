@@ -284,7 +284,7 @@ CREATE TABLE batch_lines (
     model_id TEXT NOT NULL,
     tokens BIGINT NOT NULL,
     tokens_in BIGINT NOT NULL,
-    nano BIGINT,
+    nano BIGINT NOT NULL,
     PRIMARY KEY (batch_id, custom_id)
 );
 """
