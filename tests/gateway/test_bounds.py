@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
-from remit.gateway.billing import IMAGE_TOKENS
+from remit.gateway.billing import IMAGE_TOKENS, Billing
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse
+from remit.providers.prices import PriceTable, Usage
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import Raw, serve
 
@@ -232,3 +233,45 @@ def test_a_model_that_thinks_gets_its_limit_by_the_name_it_takes(
     sent = server.calls[0].body
     assert ("max_completion_tokens" in sent, "max_tokens" in sent) == (takes, not takes)
     assert ("temperature" in sent) == (not takes)
+
+
+def test_a_dearer_service_and_the_providers_tools_are_in_the_bill() -> None:
+    table = PriceTable.shipped()
+    price = table.find("openai", "gpt-4o-mini")
+    assert price is not None
+    billing = Billing(table, RouterConfig())
+    answer = ProviderResponse("x", "gpt-4o-mini", 1_000, 500, server_tool_uses={"web_search": 3})
+    plain = price.cost_nano(Usage(1_000, 500))
+
+    def bill(**asked: Any) -> int | None:
+        return billing.measured("openai", "gpt-4o-mini", answer, asked).usage.cost_nano
+
+    assert bill() == bill(service_tier="auto") == bill(service_tier=7) == plain + 30_000_000
+    assert bill(service_tier="priority") == 2 * plain + 30_000_000
+    broken_off = billing.assumed(
+        "openai", "gpt-4o-mini", (10, 5), "estimated", {"service_tier": "priority"}
+    )
+    assert broken_off.usage.cost_nano == 2 * price.bound_nano(10, 5)
+
+
+@pytest.mark.parametrize("usage", [None, "much", {}, {"prompt_tokens": 1.5}, {"prompt_tokens": -1}])
+def test_usage_that_cannot_be_read_is_charged_at_the_bound(
+    ledger: LedgerClient, usage: Any
+) -> None:
+    answer = {
+        "id": "1", "model": "gpt-4o-mini", "choices": [{"message": {"content": "x"}}],
+        "usage": usage,
+    }  # fmt: skip
+    with serve(answer) as server:
+        gateway = _gateway(ledger, MockProvider())
+        gateway.register_provider("openai", openai_provider(server.url))
+        request = prompt_request(provider_id="openai", model_id="gpt-4o-mini", max_tokens=50)
+        assert gateway.route(request).outcome is RouteOutcome.SUCCESS
+    (exchange,) = ledger.read_by_event_type("EXCHANGE")
+    told = exchange.metadata
+    assert (told["cost_certainty"], told["output_tokens"]) == ("upper_bound", 50)
+    assert told["input_tokens"] >= len(request.prompt)
+    (state,) = TokenBudgeter(ledger).status(SESSION)
+    assert (state.spent_tokens, state.reserved_tokens) == (
+        told["input_tokens"] + 50, 0,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.gateway.bounds import IMAGE_TOKENS, Bound, call_bound, media_of
@@ -242,6 +242,7 @@ _json = st.recursive(
 )  # fmt: skip
 
 
+@settings(suppress_health_check=list(HealthCheck))  # bodies of any shape are large at times
 @given(
     body=st.dictionaries(
         st.sampled_from(

@@ -285,11 +285,13 @@ async def test_a_clients_body_is_changed_in_its_limit_alone_and_the_record_says_
         "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
     }  # fmt: skip
     with serve(answer) as server:
-        gateway = _gateway(ledger, keeper, openai_provider(server.url))
+        provider = openai_provider(server.url)
+        gateway = _gateway(ledger, keeper, provider)
         body = Body.read(CHAT, (raw + "}").encode())
         response = await gateway.aroute(
             prompt_request(prompt="", model_id="gpt-4o-mini", max_tokens=None, body=body)
         )
+        await provider.aclose()
     assert response.outcome is RouteOutcome.SUCCESS, response
     sent = server.calls[0].body
     (name,) = [name for name in sent if name.startswith("max_")]

@@ -264,7 +264,7 @@ class Attempts:
             return self._billing.at_bound(model_id, held, to.bound)
         reported = tap.input_tokens if tap.input_tokens is not None else to.bound[0]
         tokens = estimate(self._config, to.sent, reported, tap.size, tap.pieces, to.bound)
-        return self._billing.assumed(provider_id, model_id, tokens, "estimated")
+        return self._billing.assumed(provider_id, model_id, tokens, "estimated", asked)
 
     async def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure

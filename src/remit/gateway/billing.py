@@ -138,7 +138,7 @@ class Billing:
             usage = _usage(answer)
             if usage is None:  # parts that exceed their total: at the dearest, then
                 tokens = (answer.input_tokens, answer.output_tokens)
-                return self.assumed(provider_id, model_id, tokens, "upper_bound")
+                return self.assumed(provider_id, model_id, tokens, "upper_bound", asked)
             percent = max(100, percent_of(price, asked))
             nano = -(-price.cost_nano(usage) * percent // 100)
             for name, times in answer.server_tool_uses.items():
@@ -148,11 +148,22 @@ class Billing:
         )
 
     def assumed(
-        self, provider_id: str, model_id: str, tokens: tuple[int, int], certainty: str
+        self,
+        provider_id: str,
+        model_id: str,
+        tokens: tuple[int, int],
+        certainty: str,
+        asked: Mapping[str, Any] = _NO_FIELDS,
     ) -> Bill:
-        """The bill for unreported usage: at the dearest that so many tokens can cost."""
+        """The bill for unreported usage: at the dearest that so many tokens can cost.
+
+        Args:
+            asked: the fields of the call, which may ask for a dearer service.
+        """
         price = self._prices.find(provider_id, model_id)
         nano = self._bound_nano(provider_id, price, *tokens)
+        if nano and price is not None:
+            nano = -(-nano * max(100, percent_of(price, asked)) // 100)
         return self._bill(nano, *tokens, model_id, certainty, certainty)
 
     def thinks_unseen(
