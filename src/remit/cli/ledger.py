@@ -29,7 +29,7 @@ from remit.cli.shared import (
 from remit.kernel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from remit.ledger import ErasureReport
+    from remit.ledger import ErasureReport, LedgerClient
 
 # fmt: off
 _FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent-id", "tier",
@@ -78,16 +78,20 @@ def query(root: Path | None, as_json: bool, **filters: Any) -> None:
 @ledger.command()
 @click.argument("entry_id")
 @click.option("--record", is_flag=True, help="Write the canonical record's exact bytes.")
+@click.option("--body", is_flag=True, help="Write the exact bytes that were sent in a call.")
+@click.option("--answer", is_flag=True, help="Write the exact bytes that a call brought back.")
 @reads
-def show(root: Path | None, as_json: bool, entry_id: str, record: bool) -> None:
-    """One entry, its content in place."""
+def show(root: Path | None, as_json: bool, entry_id: str, **exact: bool) -> None:
+    """One entry, its content in place; or one of its exact texts, and nothing else.
+
+    The answer of a stream is what the stream adds up to.
+    """
+    wanted = [name for name, is_wanted in exact.items() if is_wanted]
+    if len(wanted) > 1:
+        raise InvalidInputError(f"--{' and --'.join(wanted)} cannot be written to one output.")
     with open_ledger(root) as client:
-        if record:
-            exact = client.read_record(entry_id)
-            if sys.stdout.isatty():
-                say(exact.decode(), nl=False)
-            else:
-                click.echo(exact, nl=False)
+        if wanted:
+            _write(_exact(client, entry_id, wanted[0]))
             return
         entry = client.read(entry_id)
         if as_json:
@@ -98,6 +102,22 @@ def show(root: Path | None, as_json: bool, entry_id: str, record: bool) -> None:
                 say(f"{key}: {value}")
         for key, value in entry.metadata.items():
             say(f"  {key}: {value}")
+
+
+def _exact(client: LedgerClient, entry_id: str, which: str) -> bytes:
+    from remit.ledger import call_answer, call_body
+
+    if which == "record":
+        return client.read_record(entry_id)
+    return (call_body if which == "body" else call_answer)(client, entry_id)
+
+
+def _write(data: bytes) -> None:
+    """Bytes as they are; on a terminal, text without what could command it."""
+    if sys.stdout.isatty():
+        say(data.decode("utf-8", "replace"), nl=False)
+    else:
+        click.echo(data, nl=False)
 
 
 @ledger.command()

@@ -25,7 +25,7 @@ from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, Progress, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
 from remit.ledger.store import Stage, Transaction
-from remit.ledger.wire import wire_body
+from remit.ledger.wire import call_answer, call_body, wire_body
 
 __all__ = [
     "EVENTS",
@@ -58,6 +58,8 @@ __all__ = [
     "Stage",
     "Transaction",
     "VerificationReport",
+    "call_answer",
+    "call_body",
     "content",
     "erasure_digest",
     "is_plain_text",

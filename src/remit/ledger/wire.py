@@ -1,13 +1,60 @@
-"""The body of a call over HTTP, put together again from what its record holds (SPEC 4.0)."""
+"""A call over HTTP, its body and its answer, as bytes again from what is on record (SPEC 4.0)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from remit.ledger.content import Erased, ExactText
+import orjson
+
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.content import EXACT, Erased, ExactText
 from remit.ledger.errors import LedgerError, LedgerFormatError
+from remit.ledger.queries import LedgerQueries
 
 _EMPTY = b"[]"
+
+
+def call_body(ledger: LedgerQueries, entry_id: str) -> bytes:
+    """What was sent in the call of an ``EXCHANGE``, byte for byte.
+
+    Raises:
+        EntryNotFoundError: there is no such entry.
+        InvalidInputError: it has no body on record: it is no call, or none in a provider's dialect.
+        LedgerError: a part of it was erased.
+    """
+    entry = ledger.read(entry_id)
+    cut = entry.metadata.get("cut")
+    if not isinstance(cut, Mapping):
+        raise InvalidInputError(
+            f"{entry_id} has no body as it was on the wire.",
+            next_step="Only the EXCHANGE of a call over HTTP has one (metadata key wire); "
+            f"`remit ledger show {entry_id}` prints what other entries hold.",
+        )
+    return wire_body(ledger.exact(entry_id), cut)
+
+
+def call_answer(ledger: LedgerQueries, entry_id: str) -> bytes:
+    """What came back in the call of an ``EXCHANGE``: its bytes, or of a stream what it adds up to.
+
+    An answer that was no JSON is given as its text in UTF-8.
+
+    Raises:
+        EntryNotFoundError: there is no such entry.
+        InvalidInputError: it has no answer on record.
+        LedgerError: the answer was erased.
+    """
+    entry = ledger.read(entry_id)
+    text = ledger.exact(entry_id).get("answer")
+    if text is None:
+        raise InvalidInputError(
+            f"{entry_id} has no answer as it was on the wire.",
+            next_step="Only the EXCHANGE of a call over HTTP that was answered has one; "
+            f"`remit ledger show {entry_id}` prints what other entries hold.",
+        )
+    commitment = orjson.loads(ledger.read_record(entry_id))["metadata"]["answer"]
+    if commitment.get("form") != EXACT and isinstance(said := entry.metadata["answer"], str):
+        return said.encode()
+    return _whole("answer", {"answer": text})
 
 
 def wire_body(texts: Mapping[str, ExactText], cut: Mapping[str, int]) -> bytes:
@@ -43,7 +90,7 @@ def _whole(name: str, texts: Mapping[str, ExactText]) -> bytes:
     kept: list[bytes] = []
     for part in parts:
         if isinstance(part, Erased):
-            raise LedgerError(f"The body of the call is not whole: in its {name} is {part}.")
+            raise LedgerError(f"The call is not whole on record: its {name} is {part}.")
         if part is None:
             raise LedgerFormatError(f"The record of the call has no {name}.")
         kept.append(part)

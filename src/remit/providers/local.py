@@ -5,33 +5,32 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.exchange import ModelCapabilities
+from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.kernel.settings import LocalModelSettings
-from remit.providers.outgoing import WireDialect
+from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
+from remit.providers.local_limits import refuse_unable
+from remit.providers.outgoing import WireDialect, neutral_call
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.sse import SseEvent
 from remit.providers.upstream_http import Timeouts
 from remit.providers.wire.answers import stream_sum
-from remit.providers.wire.endpoint import CHAT, Endpoint
+from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 
 __all__ = ["LocalProvider"]
 
 _LONGEST_STEP_S = 60.0  # reading a full context window, the one thing that cannot be stopped
-
-_CANNOT = {
-    "logprobs": "log probabilities",
-    "top_logprobs": "log probabilities",
-    "audio": "audio",
-    "web_search_options": "web search",
-}
+_IN_TURN: Any = object()  # what a reply gets before its first chunk
+_TEXT = {"type": "text"}
+_FIELD = re.compile("Field '([^']+)': ")
 
 
 class LocalProvider(WireDialect):
@@ -90,26 +89,16 @@ class LocalProvider(WireDialect):
                 f"the local provider runs {self._model_id!r}, not {request.model_id!r}",
                 param="model",
             )
-        outgoing = super().outgoing(request)
-        body = outgoing.body.value
-        for name, what in _CANNOT.items():
-            if body.get(name):
-                raise ProviderError(
-                    "INVALID_REQUEST", f"{name}: the local model gives no {what}", param=name
-                )
-        if (body.get("n") or 1) != 1:
-            raise ProviderError("INVALID_REQUEST", "n: the local model gives one answer", param="n")
-        choice = body.get("tool_choice")
-        if not self._settings.native_tools and choice not in (None, "auto", "none"):
-            raise ProviderError(
-                "INVALID_REQUEST",
-                "tool_choice: this model's template has no tools, so none can be required of it",
-                param="tool_choice",
-            )
-        return outgoing
+        refuse_unable(_asked(request), tools=self._settings.native_tools)
+        return super().outgoing(request)
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> _LocalReply:
-        """Begin to answer; waits for the first piece."""
+        """Begin to answer; waits for its turn, then for the first piece.
+
+        Raises:
+            ProviderError: the model refused, or was busy with other calls all the time.
+            TimeoutError: its turn came, and no piece did.
+        """
         reply = _LocalReply(outgoing.stream)
         body = {
             **outgoing.body.value,
@@ -117,14 +106,22 @@ class LocalProvider(WireDialect):
             "stream_options": {"include_usage": True},
             "cache_prompt": True,
         }
-        if "response_format" not in body:
+        if (body.get("response_format") or _TEXT) == _TEXT:
             body.setdefault("repeat_penalty", self._settings.repeat_penalty)
         reply.begin(lambda deliver: self._run(body, deliver, reply.stop))
+        loop = asyncio.get_running_loop()
+        in_turn = False
         try:
-            async with asyncio.timeout(timeouts.first_byte_s):
+            async with asyncio.timeout(timeouts.first_byte_s) as limit:
+                await reply.in_turn()
+                in_turn = True
+                limit.reschedule(loop.time() + timeouts.first_byte_s)
                 await reply.begun()
-        except BaseException:
+        except BaseException as error:
             await reply.aclose()
+            if isinstance(error, TimeoutError) and not in_turn:  # no sign of ill health
+                message = "the local model is busy with other calls"
+                raise ProviderError("RATE_LIMITED", message) from error
             raise
         return reply
 
@@ -148,12 +145,14 @@ class LocalProvider(WireDialect):
         with self._turn:
             if stop.is_set():
                 return
+            if self._ending:
+                raise ProviderError("SERVER_ERROR", "the local model is being shut down")
+            deliver(_IN_TURN)
             try:
                 result = self._load().handle_chat_completions(body, take)
             except (ValueError, RuntimeError) as error:
-                raise ProviderError(
-                    "INVALID_REQUEST", f"the local model refused: {error}"
-                ) from error
+                param = "response_format" if "schema" in str(error) else None
+                raise _refused("INVALID_REQUEST", str(error), param) from error
             if isinstance(result, dict) and "error" in result:
                 raise _refusal(result["error"])
             if failure:
@@ -212,6 +211,11 @@ class _LocalReply:
         )
         self._task.add_done_callback(lambda _: self._chunks.put_nowait(None))
 
+    async def in_turn(self) -> None:
+        """Wait until the model is free; raises what was raised before it was."""
+        if await self._chunks.get() is None:
+            self._raise()
+
     async def begun(self) -> None:
         """Wait for the first chunk; raises what the model raised before one came."""
         self._first = await self._chunks.get()
@@ -249,7 +253,38 @@ class _LocalReply:
         self.stop.set()
 
 
+def _asked(request: ProviderRequest) -> ModelCall:
+    if request.body is None:
+        return neutral_call(request)
+    endpoint = request.body.endpoint
+    if endpoint not in (CHAT, MESSAGES, RESPONSES):
+        wanted = endpoint.name.partition(".")[2]
+        raise ProviderError(
+            "INVALID_REQUEST",
+            f"model: the local model answers in text and has no {wanted}; name another provider's",
+            param="model",
+        )
+    try:
+        return read_request(endpoint.name, request.body.value)
+    except DialectError as error:
+        raise ProviderError("INVALID_REQUEST", error.message, param=error.param) from error
+
+
 def _refusal(detail: Any) -> ProviderError:
-    said = str(detail.get("message", detail)) if isinstance(detail, dict) else str(detail)
-    code = "CONTEXT_LENGTH" if "context" in said.lower() else "INVALID_REQUEST"
-    return ProviderError(code, said)
+    if not isinstance(detail, dict):
+        return _refused("INVALID_REQUEST", str(detail))
+    said, window = str(detail.get("message", detail)), detail.get("n_ctx")
+    if detail.get("type") != "exceed_context_size_error" and "context size" not in said:
+        field = _FIELD.match(said)
+        return _refused("INVALID_REQUEST", said, field[1] if field else None)
+    if window:  # in words that clients of both dialects know
+        said = f"prompt is too long: {detail.get('n_prompt_tokens')} tokens > {window} maximum"
+    return _refused("CONTEXT_LENGTH", said, "messages")
+
+
+def _refused(code: str, said: str, param: str | None = None) -> ProviderError:
+    """What the model refused, also as a server of the same API would say it."""
+    message = f"the local model refused: {said}"
+    name = "context_length_exceeded" if code == "CONTEXT_LENGTH" else code.lower()
+    body = dump(error_body(CHAT.name, 400, name, message, param))
+    return ProviderError(code, message, param=param, reply=Reply(CHAT.name, 400, (), body))

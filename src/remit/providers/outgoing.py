@@ -18,6 +18,7 @@ from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import CHAT, COMPLETIONS, Endpoint
 
 _DEFAULT_OUTPUT_TOKENS = 4096
+MODEL_CHANGED = "the provider's name of the model"
 
 
 class WireDialect(ABC):
@@ -51,11 +52,11 @@ class WireDialect(ABC):
         body = request.body
         try:
             if body is None:
-                body = self._translated(_neutral(request), request, "")
+                body = self._translated(neutral_call(request), request, "")
             elif self.speaks(body.endpoint):
                 if body.model != request.model_id:
                     name = dump(request.model_id)
-                    body = body.with_member(("model",), name, "the provider's name of the model")
+                    body = body.with_member(("model",), name, MODEL_CHANGED)
             else:
                 call = read_request(body.endpoint.name, body.value)
                 body = self._translated(call, request, f"translated from {body.endpoint.name}")
@@ -77,6 +78,9 @@ class WireDialect(ABC):
         if request.body is None and request.stream:
             value["stream"] = True
         changed = [{"path": "", "reason": reason}] if reason else []
+        if request.body is not None and request.body.model != request.model_id:
+            was = dump(request.body.model).decode()
+            changed.append({"path": "/model", "reason": MODEL_CHANGED, "was": was})
         return Body(self.home, dump(value), value, changed)
 
     def _completed(self, body: Body, request: ProviderRequest) -> Outgoing:
@@ -104,7 +108,8 @@ class WireDialect(ABC):
         return Outgoing(body, passed, body.stream, asks_usage)
 
 
-def _neutral(request: ProviderRequest) -> ModelCall:
+def neutral_call(request: ProviderRequest) -> ModelCall:
+    """A request of a caller in Python, as one that came in a dialect."""
     schema = request.response_schema
     return ModelCall(
         model=request.model_id,

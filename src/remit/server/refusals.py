@@ -43,6 +43,8 @@ _FAILED = {
     "CANCELLED": 499,
     "TIMEOUT": 504,
 }
+_NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
+"""Codes that clients know by another name."""
 
 
 class HttpError(Exception):
@@ -89,8 +91,9 @@ def refusal_body(
     endpoint: str, status: int, code: str, message: str, param: str | None = None
 ) -> dict[str, Any]:
     """The body of an error in a dialect; the code is there for programs in both."""
-    body = error_body(endpoint, status, code.lower(), message, param)
-    body["error"]["code"] = code.lower()
+    name = _NAMES.get(code, code.lower())
+    body = error_body(endpoint, status, name, message, param)
+    body["error"]["code"] = name
     return body
 
 

@@ -1,0 +1,140 @@
+"""What the local model refuses by the client's own field; no model is needed for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.kernel.json_text import dump
+from remit.kernel.settings import default_settings
+from remit.providers import LocalProvider, ProviderError
+from remit.providers.wire.body import Body
+from remit.providers.wire.endpoint import CHAT, ENDPOINTS
+from tests.support.requests import provider_request
+
+NAME = "smollm2-135m"
+HI = [{"role": "user", "content": "hi"}]
+FUNCTION = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+TOOL = {"type": "function", "function": FUNCTION}
+CALLED = {"role": "assistant", "content": None, "tool_calls": [
+    {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]}  # fmt: skip
+PNG = "data:image/png;base64,iVBORw0KGgo="
+MEDIA = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+
+
+def _asks(endpoint: str, body: dict[str, Any], *, tools: bool = False) -> Any:
+    settings = default_settings().local.model_copy(update={"native_tools": tools})
+    provider = LocalProvider(Path("none.gguf"), NAME, settings)
+    prompt = ENDPOINTS[endpoint].prompt
+    value = {"model": NAME, "max_tokens" if prompt == "messages" else "store": 9, **body}
+    if prompt == "input":
+        value["store"] = False
+    value.setdefault(prompt, HI)
+    asked = Body.read(ENDPOINTS[endpoint], dump(value))
+    return provider.outgoing(provider_request(model_id=NAME, body=asked))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "param"),
+    [
+        ("openai.chat", {"n": 2}, "n"),
+        ("openai.chat", {"audio": {"voice": "alloy", "format": "wav"}}, "audio"),
+        ("openai.chat", {"modalities": ["text", "audio"]}, "modalities"),
+        ("openai.chat", {"prediction": {"type": "content", "content": "x"}}, "prediction"),
+        ("openai.chat", {"reasoning_effort": "high"}, "reasoning_effort"),
+        ("openai.chat", {"verbosity": "low"}, "verbosity"),
+        ("openai.chat", {"web_search_options": {}}, "web_search_options"),
+        ("openai.chat", {"tools": [TOOL]}, "tools"),
+        ("openai.chat", {"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        (
+            "openai.chat",
+            {
+                "tools": [TOOL],
+                "tool_choice": {"type": "function", "function": {"name": "look"}},
+            },
+            "tool_choice",
+        ),
+        ("openai.chat", {"messages": [*HI, CALLED, *HI]}, "messages[1]"),
+        (
+            "openai.chat",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": PNG}}],
+                    }
+                ]
+            },
+            "messages[0].content[0]",
+        ),
+        (
+            "openai.chat",
+            {"messages": [{"role": "user", "content": [{"type": "input_audio",
+             "input_audio": {"data": "AAAA", "format": "wav"}}]}]},
+            "messages[0].content[0]",
+        ),
+        (
+            "openai.chat",
+            {"messages": [{"role": "user", "content": [{"type": "file",
+             "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}]}]},
+            "messages[0].content[0].file",
+        ),
+        ("openai.chat", {"response_format": {"type": "zzz"}}, "response_format.type"),
+        ("openai.chat", {"temperature": "hot"}, "temperature"),
+        ("anthropic.messages", {"tools": [{"name": "look", "input_schema": {"type": "object"}}]},
+         "tools"),
+        ("anthropic.messages", {"thinking": {"type": "enabled", "budget_tokens": 2048}},
+         "thinking"),
+        ("anthropic.messages", {"messages": [{"role": "user", "content": [
+            {"type": "image", "source": MEDIA}]}]}, "messages[0].content[0]"),
+        ("openai.responses", {"reasoning": {"effort": "low"}}, "reasoning"),
+        ("openai.responses", {"tools": [{"type": "function", **FUNCTION, "strict": False}]},
+         "tools"),
+        ("openai.embeddings", {}, "model"),
+        ("openai.moderations", {}, "model"),
+        ("openai.responses", {"include": ["message.output_text.logprobs"]}, "include"),
+    ],
+)  # fmt: skip
+def test_it_refuses_by_the_clients_field(endpoint: str, body: dict[str, Any], param: str) -> None:
+    with pytest.raises(ProviderError) as caught:
+        _asks(endpoint, body)
+    assert caught.value.code == "INVALID_REQUEST"
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("openai.chat", {"logprobs": True, "top_logprobs": 2, "logit_bias": {"62": 100}}),
+        ("openai.chat", {"n": 1, "modalities": ["text"], "reasoning_effort": "none"}),
+        ("openai.chat", {"tools": [TOOL], "tool_choice": "none"}),
+        ("openai.chat", {"stop": ["a", "b"], "seed": 7, "top_k": 4}),
+        ("openai.chat", {"response_format": {"type": "json_object"}}),
+        ("anthropic.messages", {"thinking": {"type": "disabled"}, "stop_sequences": ["a"]}),
+        ("anthropic.messages", {"thinking": {"type": "adaptive"}}),
+        ("openai.responses", {"text": {"format": {"type": "json_object"}}}),
+    ],
+)
+def test_what_it_can_do_goes_to_the_model(endpoint: str, body: dict[str, Any]) -> None:
+    outgoing = _asks(endpoint, body)
+    assert outgoing.body.endpoint is CHAT
+    if endpoint == CHAT.name:
+        assert body.items() <= outgoing.body.value.items()
+
+
+def test_a_template_with_tools_gets_functions_and_no_other_kind() -> None:
+    assert _asks(CHAT.name, {"tools": [TOOL], "tool_choice": "required"}, tools=True)
+    assert _asks(CHAT.name, {"messages": [*HI, CALLED, *HI], "tools": [TOOL]}, tools=True)
+    custom = {"type": "custom", "custom": {"name": "free"}}
+    with pytest.raises(ProviderError) as caught:
+        _asks(CHAT.name, {"tools": [TOOL, custom]}, tools=True)
+    assert caught.value.param == "tools[1]"
+
+
+def test_another_models_name_is_refused() -> None:
+    provider = LocalProvider(Path("none.gguf"), NAME, default_settings().local)
+    with pytest.raises(ProviderError) as caught:
+        provider.outgoing(provider_request(model_id="gpt-9"))
+    assert caught.value.param == "model"
