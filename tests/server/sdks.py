@@ -32,6 +32,7 @@ PNG = base64.b64encode(
 ).decode()
 """One pixel."""
 
+_WIRE = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
 _USD_PER_MILLION = {"gpt-4o-mini": (0.15, 0.60), "claude-sonnet-4-5": (3.0, 15.0)}
 
 
@@ -78,7 +79,10 @@ def is_whole(
     assert told["model_id"] == model
     assert told["provider_id"] == ("openai" if model.startswith("gpt") else "anthropic")
     assert told["key_id"].startswith("KEY-")
-    assert told["parameters"]["dialect"] == dialect
+    assert told["wire"] == _WIRE["openai" if model.startswith("gpt") else "anthropic"]
+    reasons = [change["reason"] for change in told.get("changed", ())]
+    translated = told["wire"] != _WIRE[dialect]
+    assert (f"translated from {_WIRE[dialect]}" in reasons) == translated
     assert told["tier"] == "ho1"
     assert told["latency_ms"] > 0
     assert len(told["context_hash"]) == 64

@@ -89,7 +89,9 @@ def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
             model=response.model_id,
         )
     except (DialectError, InvalidInputError) as error:
-        raise HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE) from error
+        # It is on record and paid: to ask again would be to pay again.
+        headers = [*call_headers(response), (b"x-should-retry", b"false")]
+        raise HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE, headers=headers) from error
 
 
 def answer_of(response: PromptResponse) -> ProviderResponse:
