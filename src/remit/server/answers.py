@@ -89,9 +89,16 @@ def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
             model=response.model_id,
         )
     except (DialectError, InvalidInputError) as error:
-        # It is on record and paid: to ask again would be to pay again.
-        headers = [*call_headers(response), (b"x-should-retry", b"false")]
-        raise HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE, headers=headers) from error
+        raise untranslatable(response) from error
+
+
+def untranslatable(response: PromptResponse | None) -> HttpError:
+    """The answer cannot be put into the client's dialect.
+
+    It is on record and paid: to ask again would be to pay again.
+    """
+    headers = [(b"x-should-retry", b"false"), *(call_headers(response) if response else ())]
+    return HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE, headers=headers)
 
 
 def answer_of(response: PromptResponse) -> ProviderResponse:

@@ -19,6 +19,7 @@ from remit.server.answers import (
     is_own_answer,
     reply_upstream,
     translated,
+    untranslatable,
 )
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
@@ -125,6 +126,7 @@ class ModelCalls:
         send: Send,
     ) -> None:
         relay = Relay(body, send, request.keeper)
+        response = None
         try:
             with _Watch(receive, 0):
                 response = await self._gateway.aroute(
@@ -142,7 +144,7 @@ class ModelCalls:
         except (DialectError, InvalidInputError) as error:  # the answer is on record
             _log.error("a stream cannot be translated for this client: %s", error.message)
             if not relay.started:
-                raise HttpError(502, "stream_untranslatable", _CANNOT_TRANSLATE) from error
+                raise untranslatable(response) from error
             await relay.break_off(502, "stream_untranslatable", _CANNOT_TRANSLATE)
         except RemitError as error:
             if not relay.started:
