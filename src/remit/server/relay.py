@@ -80,6 +80,8 @@ class Relay:
             await self._translate([event])
 
     async def _translate(self, events: list[Any]) -> None:
+        if not events:  # an error comes before anything: another attempt may answer yet
+            return
         wire = b"" if self._writer is not None else self._begin(self._dispatch)
         wire += b"".join([self._writer.event(event) for event in events])
         if wire:
