@@ -421,15 +421,15 @@ def test_fields_are_the_providers_to_judge(
     seen: tuple[Served, anthropic.Anthropic], behind: wire.WireServer, session: str
 ) -> None:
     served, client = seen
-    said = {"type": "error", "request_id": "req_1",
-            "error": {"type": "invalid_request_error", "message": "messages.0.role: no"}}  # fmt: skip
+    error = {"type": "invalid_request_error", "message": "messages.0.role: no"}
+    said = {"type": "error", "request_id": "req_1", "error": error}
     headers = {"request-id": "req_1", "anthropic-ratelimit-requests-remaining": "7"}
     behind.script = [wire.Raw(json.dumps(said).encode(), status=400, headers=headers)]
     turns: Any = [{"role": "robot", "content": {"x": 1}}]
-    error, _ = _refused(client, session, messages=turns, extra_body={"temperature": 2.5})
-    assert error.response.content == json.dumps(said).encode()
-    assert error.request_id == "req_1"
-    assert error.response.headers["anthropic-ratelimit-requests-remaining"] == "7"
+    caught, _ = _refused(client, session, messages=turns, extra_body={"temperature": 2.5})
+    assert caught.response.content == json.dumps(said).encode()
+    assert caught.request_id == "req_1"
+    assert caught.response.headers["anthropic-ratelimit-requests-remaining"] == "7"
     body = behind.calls[-1].body
     assert (body["messages"], body["temperature"]) == (turns, 2.5)
     told = served.exchange(session).metadata
