@@ -9,51 +9,36 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import errno
-import io
+import re
+import ssl
 import weakref
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self
 
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-from aiohttp.helpers import get_env_proxy_for_url
-from aiohttp.http import HttpProcessingError
-from multidict import CIMultiDict, CIMultiDictProxy
-from typing_extensions import override
+from multidict import CIMultiDict
 from yarl import URL
 
+from remit.providers.http_connection import BrokenError, HttpConnection
+from remit.providers.inflate import Inflate
 from remit.providers.protocol import ProviderError
+from remit.providers.proxied_http import proxied, proxy_for
 from remit.providers.sse import SseEvent, SseParser
 from remit.providers.upstream_errors import hide
 
 __all__ = ["HttpUpstream", "Timeouts", "UpstreamReply"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-_PIECE_BYTES = 256 * 1024  # of a body that is decompressed, at a time
-_MEMBERS = 100  # of one gzip body
-_LARGE_BYTES = 64 * 1024  # a body above it may block while it is sent
 _AT_ONCE_S = 0.25
 _END_S = 0.01
+_MOST_HEADS = 256
+_KEPT_S = 15.0  # servers close what waits longer
 _SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
-_WIRE_ERRORS = (
-    TimeoutError,
-    aiohttp.ClientError,
-    HttpProcessingError,
-    OSError,
-    ValueError,
-    EOFError,
-    zlib.error,
-)
-_CLOSED = (errno.ECONNRESET, errno.EPIPE)
-
-_in_use: ContextVar[_Protocol | None] = ContextVar("_in_use")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TARGET = re.compile(r"/[!-~]*")
+_BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +77,16 @@ class HttpUpstream:
             url = url.with_user(None)
         # Not compressed: what the provider writes is what is passed on and recorded.
         every["accept-encoding"] = "identity"
-        self._headers = every
+        self._headers = {name.lower(): value for name, value in every.items()}
         self._base_url = str(url)
         self.secrets = _secrets(every)
         self._hidden = tuple(secret.encode("utf-8", "surrogatepass") for secret in self.secrets)
-        # The environment's proxy is looked up once: the client would do it for each call.
-        self._proxy = _proxy_for(url)
-        self._url = lru_cache(128)(lambda path: URL(f"{self._base_url}{path}"))
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = (
+        self._url = url
+        # The environment's proxy is looked up once.
+        self._proxy = proxy_for(url)
+        self._heads: dict[tuple[str, str], bytes] = {}
+        self._tls = ssl.create_default_context() if url.scheme == "https" else None
+        self._kept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[HttpConnection]] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -108,9 +95,9 @@ class HttpUpstream:
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
-        pool = self._pools.pop(asyncio.get_running_loop(), None)
-        if pool is not None:
-            await pool.aclose()
+        for connection in self._kept.pop(asyncio.get_running_loop(), ()):
+            connection.close()
+        await asyncio.sleep(0)
 
     async def send(
         self,
@@ -134,105 +121,98 @@ class HttpUpstream:
             ProviderError: there is no answer, or a redirect; ``stale`` where a connection that was
                 kept has been closed meanwhile. A status of 400 and above is a reply.
         """
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None:
-            pool = self._pools[loop] = _Pool()
-        every = CIMultiDict(headers)
-        every.update(self._headers)
-        request = _Request(method, path, body, every, timeouts)
-        started = loop.time()
-        _in_use.set(None)
-        response = None
-        try:
-            response = await self._request(pool.session(keep=not anew), request)
-        except _WIRE_ERRORS as error:
-            # A connection that had waited in the pool may be closed just as it is written to.
-            # Where no byte came back and it failed at once, the server has not read the request.
-            used = _in_use.get()
-            stale = (
-                used is not None
-                and used.requests > 1
-                and not used.heard
-                and loop.time() - started < _AT_ONCE_S
-                and (
-                    isinstance(error, aiohttp.ServerDisconnectedError)
-                    or getattr(error, "errno", None) in _CLOSED
-                )
+        every = {name.lower(): value for name, value in headers.items()} | self._headers
+        if self._proxy is not None:
+            url = f"{self._base_url}{path}"
+            answer: Answer = await proxied(
+                method, url, body, every, timeouts, self._proxy, self.secrets
             )
-            if stale:
-                said = "the connection had been closed while it waited"
-                failure = ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
-            else:
-                failure = self._failure(error, timeouts)
-        _in_use.set(None)
-        # Raised out here: the client's own errors hold the request's headers.
-        if response is None:
-            raise failure
-        if 300 <= response.status < 400 or response.status == 101:
-            response.close()
-            raise self._not_followed(response)
-        connection = response.connection
-        if connection is not None and (protocol := connection.protocol) is not None:
-            protocol.read_timeout = timeouts.idle_s
-            if not protocol._reading_paused:  # else it is us who are slow
-                protocol.start_timeout()
-        return UpstreamReply(response, timeouts.idle_s, self._hidden)
-
-    async def _request(
-        self, session: aiohttp.ClientSession, request: _Request
-    ) -> aiohttp.ClientResponse:
-        timeouts = request.timeouts
-        data: bytes | io.BytesIO | None = request.body
-        if len(request.body) > _LARGE_BYTES:
-            data = io.BytesIO(request.body)  # written in pieces
-        elif not request.body and request.method not in ("POST", "PUT"):
-            data = None
-        sent = session.request(
-            request.method,
-            self._url(request.path),
-            data=data,
-            headers=request.headers,
-            timeout=_client_timeout(timeouts),
-            allow_redirects=False,
-            skip_auto_headers=("content-type",),
-            proxy=self._proxy,
-        )
-        if len(request.body) <= _LARGE_BYTES:
-            return await sent
-        async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s):
-            return await sent
-
-    def _failure(self, error: BaseException, timeouts: Timeouts) -> ProviderError:
-        """The error of a request that got no answer."""
-        where = self._base_url
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            said = f"no connection to {where} within {timeouts.connect_s:g} s"
-            return ProviderError("TIMEOUT", said, True)
-        if isinstance(error, TimeoutError):
+            return await self._reply(answer, timeouts)
+        head = self._head(method, path, len(body), every)
+        loop = asyncio.get_running_loop()
+        kept = self._kept.get(loop)
+        if kept is None:
+            kept = self._kept[loop] = []
+        connection = None if anew else _waiting(kept, loop.time())
+        if connection is None:
+            connection = await self._connect(timeouts.connect_s)
+        started = loop.time()
+        failure = None
+        try:
+            await connection.request(head, body, timeouts.first_byte_s)
+        except TimeoutError:
             said = f"no answer within {timeouts.first_byte_s:g} s"
-            return ProviderError("TIMEOUT", said, True, maybe_billed=True)
-        if isinstance(
-            error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError
-        ):
-            why = getattr(error, "strerror", None) or type(error).__name__
-            said = hide(f"{where} cannot be reached: {why}", self.secrets)
-            return ProviderError("SERVER_ERROR", said, True)
-        if isinstance(error, aiohttp.ClientHttpProxyError):
-            said = f"the proxy does not let us through to {where} (HTTP {error.status})"
-            return ProviderError("SERVER_ERROR", said, True)
-        if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-            return ProviderError("INVALID_REQUEST", f"{where} is not an HTTP address")
-        if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
-            said = "what came back is not HTTP; is the base URL right?"
-            return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
-        # A header or a host that HTTP cannot carry.
-        if type(error) is ValueError or isinstance(error, UnicodeError):
-            return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
-        said = f"the connection broke before an answer came ({type(error).__name__})"
-        return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
+            failure = ProviderError("TIMEOUT", said, True, maybe_billed=True)
+        except BrokenError as error:
+            at_once = loop.time() - started < _AT_ONCE_S
+            failure = _broken_off(error, connection, at_once=at_once)
+        except BaseException:
+            connection.close()
+            raise
+        if failure is not None:
+            connection.close()
+            raise failure
+        return await self._reply(_Own(connection, kept), timeouts)
 
-    def _not_followed(self, response: aiohttp.ClientResponse) -> ProviderError:
+    async def _reply(self, answer: Answer, timeouts: Timeouts) -> UpstreamReply:
+        if 300 <= answer.status < 400 or answer.status == 101:
+            await answer.close()
+            raise self._not_followed(answer)
+        return UpstreamReply(answer, timeouts.idle_s, self._hidden)
+
+    def _head(self, method: str, path: str, size: int, headers: Mapping[str, str]) -> bytes:
+        """Request line and headers.
+
+        Raises:
+            ProviderError: HTTP cannot carry them.
+        """
+        start = self._heads.get((method, path))
+        if start is None:
+            target = f"{self._url.raw_path.rstrip('/')}{path}"
+            if _TARGET.fullmatch(target) is None or not method.isalpha():
+                raise _unsendable()
+            host = self._url.host_port_subcomponent or ""
+            start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n".encode()
+            if len(self._heads) < _MOST_HEADS:
+                self._heads[(method, path)] = start
+        lines = [start]
+        for name, value in headers.items():
+            if _NAME.fullmatch(name) is None or any(char in value for char in "\r\n\x00"):
+                raise _unsendable()
+            lines.append(f"{name}: {value}\r\n".encode("utf-8", "surrogateescape"))
+        if size or method in ("POST", "PUT"):
+            lines.append(b"content-length: %d\r\n" % size)
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    async def _connect(self, timeout_s: float) -> HttpConnection:
+        url = self._url
+        if url.scheme not in ("http", "https") or not url.host or not url.port:
+            raise ProviderError("INVALID_REQUEST", f"{self._base_url} is not an HTTP address")
+        failure = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    HttpConnection,
+                    url.host,
+                    url.port,
+                    ssl=self._tls,
+                    server_hostname=url.host if self._tls else None,
+                )
+        except TimeoutError:
+            said = f"no connection to {self._base_url} within {timeout_s:g} s"
+            failure = ProviderError("TIMEOUT", said, True)
+        except UnicodeError:
+            failure = _unsendable()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            said = hide(f"{self._base_url} cannot be reached: {why}", self.secrets)
+            failure = ProviderError("SERVER_ERROR", said, True)
+        if failure is not None:
+            raise failure
+        return connection
+
+    def _not_followed(self, response: Answer) -> ProviderError:
         if response.status == 101:
             said = "HTTP 101: another protocol, which was not asked for"
         else:
@@ -245,6 +225,89 @@ class HttpUpstream:
                 "give the base URL that it leads to"
             )
         return ProviderError("INVALID_REQUEST", hide(said, self.secrets), status=response.status)
+
+
+class Answer(Protocol):
+    """An answer as its connection gives it."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all of it has been taken."""
+        ...
+
+    async def piece(self, timeout_s: float) -> bytes:
+        """What has come; empty at the end."""
+        ...
+
+    async def release(self) -> None:
+        """Let the connection be used again."""
+        ...
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+
+class _Own:
+    """The answer on a connection of ours."""
+
+    __slots__ = ("_connection", "_kept", "headers", "piece", "status")
+
+    def __init__(self, connection: HttpConnection, kept: list[HttpConnection]) -> None:
+        self._connection = connection
+        self._kept = kept
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        self.piece = connection.piece
+
+    @property
+    def at_end(self) -> bool:
+        return self._connection.at_end
+
+    async def close(self) -> None:
+        self._connection.close()
+
+    async def release(self) -> None:
+        connection = self._connection
+        if connection.can_be_kept:
+            connection.idle_since = asyncio.get_running_loop().time()
+            self._kept.append(connection)
+        else:
+            connection.close()
+
+
+def _waiting(kept: list[HttpConnection], now: float) -> HttpConnection | None:
+    """The connection that waited least, where one can be used."""
+    while kept:
+        connection = kept.pop()
+        if connection.is_open and now - connection.idle_since < _KEPT_S:
+            return connection
+        connection.close()
+    return None
+
+
+def _broken_off(error: BrokenError, connection: HttpConnection, *, at_once: bool) -> ProviderError:
+    """Why there is no answer at all."""
+    # A connection that had waited may be closed just as it is written to. Where no byte came back
+    # and it failed at once, the server has not read the request.
+    if connection.requests > 1 and not error.heard and at_once:
+        said = "the connection had been closed while it waited"
+        return ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
+    said = f"the connection broke before an answer came ({error})"
+    if not error.is_http:
+        said = "what came back is not HTTP; is the base URL right?"
+    return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
+
+
+def _unsendable() -> ProviderError:
+    # A header, a path or a host that HTTP cannot carry.
+    return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
 
 
 class UpstreamReply:
@@ -268,17 +331,15 @@ class UpstreamReply:
         "status",
     )
 
-    def __init__(
-        self, response: aiohttp.ClientResponse, idle_s: float, hidden: Sequence[bytes] = ()
-    ) -> None:
+    def __init__(self, response: Answer, idle_s: float, hidden: Sequence[bytes] = ()) -> None:
         self._response = response
         self._hidden = hidden
         self._idle_s = idle_s
         self.status: int = response.status
-        self.headers: CIMultiDictProxy[str] = response.headers
+        self.headers: Mapping[str, str] = response.headers
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
-        self._inflate = _Inflate() if "content-encoding" in self.headers else None
+        self._inflate = Inflate() if "content-encoding" in self.headers else None
         self._failure: ProviderError | None = None
         self._closing = False
 
@@ -310,7 +371,7 @@ class UpstreamReply:
         while part := await self._piece():
             size += len(part)
             if size > most:
-                self._response.close()
+                await self._response.close()
                 said = f"the answer is longer than {most} bytes"
                 raise ProviderError(
                     "SERVER_ERROR", said, maybe_billed=True, status=self.status, healthy=True
@@ -383,167 +444,57 @@ class UpstreamReply:
         if self._closing:
             return
         self._closing = True
-        content = self._response.content
-        try:
-            if self._response.connection is not None and not content.at_eof():
-                # Behind a stream's last event its end is on the way: with it the connection
-                # can be kept.
-                async with asyncio.timeout(_END_S):
-                    await content.readany()
-        except _WIRE_ERRORS:
-            pass
-        finally:
-            if content.at_eof():
-                self._response.release()
-            else:
-                self._response.close()
+        answer = self._response
+        if self._failure is None and not answer.at_end:
+            # Behind a stream's last event its end is on the way: with it the connection can be
+            # kept.
+            with contextlib.suppress(*_BROKEN):
+                await answer.piece(_END_S)
+        await (answer.release() if answer.at_end else answer.close())
 
     async def _piece(self) -> bytes:
+        """What has come; empty at the end, where the connection is given back."""
+        piece = await self._next()
+        if not piece and not self._closing:
+            self._closing = True
+            await self._response.release()
+        return piece
+
+    async def _next(self) -> bytes:
         """What has come; empty at the end. Closes the connection where it cannot go on."""
-        content = self._response.content
-        inflate = self._inflate
-        failure = self._failure
-        if failure is None:
-            try:
-                if inflate is None:
-                    return await content.readany()
-                encoding = self.headers.get("content-encoding", "").strip().lower()
-                if encoding in ("", "identity"):
-                    self._inflate = None
-                    return await content.readany()
-                if encoding not in ("gzip", "x-gzip", "deflate"):
-                    said = f"the answer is compressed in an unasked way ({encoding[:40]})"
-                    raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
-                while not (piece := inflate.take()):
-                    part = await content.readany()
-                    if not part:
-                        inflate.end()
-                        return b""
-                    inflate.give(part)
-                return piece
-            except _WIRE_ERRORS as error:
-                failure = self._broken(error)
-                # What came before it broke is still to be given.
-                left = content._read_nowait(-1) if inflate is None else b""
-            except BaseException:
-                self._response.close()
-                raise
-            self._response.close()
-            if left:
-                self._failure = failure
-                return left
-        raise failure
+        answer, inflate = self._response, self._inflate
+        try:
+            if inflate is None:
+                return await answer.piece(self._idle_s)
+            encoding = self.headers.get("content-encoding", "").strip().lower()
+            if encoding in ("", "identity"):
+                self._inflate = None
+                return await answer.piece(self._idle_s)
+            if encoding not in ("gzip", "x-gzip", "deflate"):
+                said = f"the answer is compressed in an unasked way ({encoding[:40]})"
+                raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
+            while not (piece := inflate.take()):
+                part = await answer.piece(self._idle_s)
+                if not part:
+                    inflate.end()
+                    return b""
+                inflate.give(part)
+            return piece
+        except _BROKEN as error:
+            self._failure = self._broken(error)
+        except BaseException:
+            await answer.close()
+            raise
+        await answer.close()
+        raise self._failure
 
     def _broken(self, error: BaseException) -> ProviderError:
         if isinstance(error, TimeoutError):
             code, said = "TIMEOUT", f"the answer stopped for {self._idle_s:g} s"
         else:
             code = "SERVER_ERROR"
-            said = f"the connection broke while answering ({type(error).__name__})"
+            said = f"the connection broke while answering ({str(error) or type(error).__name__})"
         return ProviderError(code, said, True, maybe_billed=True, status=self.status)
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    method: str
-    path: str
-    body: bytes
-    headers: CIMultiDict[str]
-    timeouts: Timeouts
-
-
-class _Protocol(ResponseHandler):
-    """One connection, and what came of its last request."""
-
-    requests = 0
-    heard = False
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        self.heard = True
-        super().data_received(data)
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Notes which connection the running call got."""
-
-    def __init__(self, *, keep: bool) -> None:
-        super().__init__(limit=0, force_close=not keep)
-        self._factory = partial(  # type: ignore[assignment]  # of a subclass
-            _Protocol, loop=asyncio.get_running_loop()
-        )
-
-    @override
-    async def connect(self, *args: Any, **options: Any) -> Connection:
-        connection = await super().connect(*args, **options)
-        protocol = connection.protocol
-        if isinstance(protocol, _Protocol):
-            protocol.requests += 1
-            protocol.heard = False
-            _in_use.set(protocol)
-        return connection
-
-
-class _Pool:
-    """The connections of one event loop."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[bool, aiohttp.ClientSession] = {}
-
-    def session(self, *, keep: bool) -> aiohttp.ClientSession:
-        """Uses connections that wait, or a new one for each request."""
-        session = self._sessions.get(keep)
-        if session is None or session.closed:
-            session = self._sessions[keep] = aiohttp.ClientSession(
-                connector=_Connector(keep=keep),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-            )
-        return session
-
-    async def aclose(self) -> None:
-        for session in self._sessions.values():
-            await session.close()
-
-
-class _Inflate:
-    """Decompresses gzip and deflate in pieces of bounded size, so that a bomb takes no memory."""
-
-    def __init__(self) -> None:
-        self._window = 0  # zlib's name for the format; 0: nothing has come
-        self._stream: Any = None
-        self._data = b""
-        self._full = False
-        self._members = 1
-
-    def give(self, data: bytes) -> None:
-        """Take a piece of the body; all of the one before must have been taken."""
-        if not self._window:
-            plain = data[0] & 0x0F == zlib.DEFLATED or data[:1] == b"\x1f"
-            self._window = zlib.MAX_WBITS | 32 if plain else -zlib.MAX_WBITS
-            self._stream = zlib.decompressobj(self._window)
-        self._data = data
-
-    def take(self) -> bytes:
-        """The next decompressed piece; empty where more has to come."""
-        while self._data or self._full:
-            if self._stream.eof:  # gzip may hold several members
-                self._members += 1
-                if self._members > _MEMBERS:
-                    raise zlib.error
-                self._stream = zlib.decompressobj(self._window)
-            piece: bytes = self._stream.decompress(self._data, _PIECE_BYTES)
-            self._data = self._stream.unconsumed_tail or self._stream.unused_data
-            # zlib may hold more than it was let to give, with nothing left to feed it.
-            self._full = len(piece) == _PIECE_BYTES and not self._stream.eof
-            if piece:
-                return piece
-        return b""
-
-    def end(self) -> None:
-        """Raises :class:`EOFError` where the compressed data is cut."""
-        if self._stream is not None and not self._stream.eof:
-            raise EOFError
 
 
 def _basic(url: URL) -> str:
@@ -563,21 +514,3 @@ def _secrets(headers: Mapping[str, str]) -> tuple[str, ...]:
             with contextlib.suppress(ValueError):
                 found.add(base64.b64decode(key).decode().partition(":")[2])
     return tuple(sorted(text for text in found if len(text) >= _SECRET_CHARS))
-
-
-def _proxy_for(url: URL) -> URL | None:
-    """The proxy that the environment names for ``url``, as aiohttp's ``trust_env`` finds it."""
-    try:
-        proxy, credentials = get_env_proxy_for_url(url)
-    except LookupError:
-        return None
-    if credentials is not None:
-        proxy = proxy.with_user(credentials.login).with_password(credentials.password)
-    return proxy
-
-
-@lru_cache(64)
-def _client_timeout(timeouts: Timeouts) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(
-        total=None, connect=timeouts.connect_s, sock_read=timeouts.first_byte_s
-    )

@@ -1,0 +1,129 @@
+"""HTTP to providers through a proxy: a connection for each request, by aiohttp."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import aiohttp
+from aiohttp.helpers import get_env_proxy_for_url
+from aiohttp.http import HttpProcessingError
+from yarl import URL
+
+from remit.providers.http_connection import BrokenError
+from remit.providers.protocol import ProviderError
+from remit.providers.upstream_errors import hide
+
+if TYPE_CHECKING:
+    from remit.providers.upstream_http import Timeouts
+
+_WIRE_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
+
+
+def proxy_for(url: URL) -> URL | None:
+    """The proxy that the environment names for ``url``, with its credentials."""
+    try:
+        proxy, credentials = get_env_proxy_for_url(url)
+    except LookupError:
+        return None
+    if credentials is not None:
+        proxy = proxy.with_user(credentials.login).with_password(credentials.password)
+    return proxy
+
+
+async def proxied(
+    method: str,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    timeouts: Timeouts,
+    proxy: URL,
+    secrets: Collection[str],
+) -> ProxiedAnswer:
+    """Send a request through a proxy; returns when the headers of the answer are there.
+
+    Raises:
+        ProviderError: there is no answer.
+    """
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, connect=timeouts.connect_s),
+    )
+    response, failure = None, None
+    try:
+        async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s):
+            response = await session.request(
+                method,
+                url,
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
+                skip_auto_headers=("content-type",),
+                proxy=proxy,
+            )
+    except aiohttp.ConnectionTimeoutError:
+        said = f"no connection to the proxy within {timeouts.connect_s:g} s"
+        failure = ProviderError("TIMEOUT", said, True)
+    except TimeoutError:
+        said = f"no answer within {timeouts.first_byte_s:g} s"
+        failure = ProviderError("TIMEOUT", said, True, maybe_billed=True)
+    except aiohttp.ClientHttpProxyError as error:
+        said = f"the proxy does not let us through (HTTP {error.status})"
+        failure = ProviderError("SERVER_ERROR", said, True)
+    except aiohttp.ClientConnectorError as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        failure = ProviderError(
+            "SERVER_ERROR", hide(f"the proxy cannot be reached: {why}", secrets), True
+        )
+    except _WIRE_ERRORS as error:
+        said = f"the connection broke before an answer came ({type(error).__name__})"
+        failure = ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
+    finally:
+        if response is None:
+            await session.close()
+    # Raised out here: the client's own errors hold the request's headers.
+    if response is None:
+        raise failure or ProviderError("SERVER_ERROR", "there is no answer", True)
+    return ProxiedAnswer(session, response)
+
+
+class ProxiedAnswer:
+    """An answer that comes through a proxy."""
+
+    def __init__(self, session: aiohttp.ClientSession, response: aiohttp.ClientResponse) -> None:
+        self._session = session
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all of it has been taken."""
+        return self._response.content.at_eof()
+
+    async def piece(self, timeout_s: float) -> bytes:
+        """What has come; empty at the end.
+
+        Raises:
+            TimeoutError: nothing came for ``timeout_s``.
+            BrokenError: it breaks off here.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._response.content.readany()
+        except TimeoutError:
+            raise
+        except _WIRE_ERRORS as error:
+            raise BrokenError(type(error).__name__, heard=True) from error
+
+    async def release(self) -> None:
+        """Close the connection: a proxied one is used once."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._response.close()
+        await self._session.close()
