@@ -5,25 +5,46 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Sequence
+import socket
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from remit.kernel.json_text import remove_member, set_member
+from remit.gateway.budget import audit_budgets
+from remit.kernel.json_text import load, remove_member, set_member
 from remit.ledger import LedgerEntry, wire_body
-from tests.server.running import Served, new_session
-from tests.support.raw_provider import CASE_HEADER, Answer, RawProvider
-
-__all__ = ["PATHS", "Came", "Case", "run", "without_remits"]
+from tests.server.running import Served, new_session, serving
+from tests.support.raw_provider import CASE_HEADER, Answer, RawProvider, raw_provider, whole
+from tests.support.wire_corpus import CORPUS, WireExchange
 
 PATHS = {
     "openai.chat": "/v1/chat/completions",
     "openai.responses": "/v1/responses",
     "anthropic.messages": "/v1/messages",
 }
+MODELS = {
+    "openai.chat": "gpt-4o-mini",
+    "openai.responses": "gpt-4o-mini",
+    "anthropic.messages": "claude-sonnet-4-5",
+}
+FIELDS = {"openai.chat": "messages", "openai.responses": "input", "anthropic.messages": "messages"}
+_ENDPOINT = {path: name for name, path in PATHS.items()}
+_USUAL: dict[tuple[str, bool], WireExchange] = {}
+for _exchange in CORPUS:
+    _USUAL.setdefault((_exchange.endpoint, _exchange.streamed), _exchange)
+_TOML = """
+[gateway]
+max_retries = 0
+"""
 _AT_ONCE = 6
+__all__ = [
+    "FIELDS", "MODELS", "PATHS", "Came", "Case", "fuzzing", "others_are_answered", "run",
+    "without_remits",
+]  # fmt: skip
+
 _COMMENT = re.compile(rb": x-remit-exchange=[^\n]*\n\n")
 
 
@@ -64,13 +85,47 @@ class Came:
         return f"{self.case.about}: {self.status} {self.broke} {self.body[:400]!r} for {sent!r}"
 
 
+@contextmanager
+def fuzzing(root: Path) -> Iterator[tuple[Served, RawProvider]]:
+    """One server in front of one provider; at the end the ledger and the budgets are held."""
+    with raw_provider() as provider:
+        provider.answer = _usual
+        with serving(root, provider.url, toml=_TOML) as served:
+            yield served, provider
+            audit = audit_budgets(served.ledger)
+            assert not audit.differences, audit
+
+
+def _usual(connection: socket.socket, path: str, body: bytes) -> bool:
+    """A plain answer in the dialect that was spoken."""
+    exchange = _USUAL[_ENDPOINT[path], load(body).get("stream") is True]
+    connection.sendall(whole(exchange.answer, exchange.content_type))
+    return True
+
+
+def others_are_answered(served: Served) -> None:
+    """Whatever one key's calls were like, another's plain calls pass right after."""
+    key = served.key()
+    for dialect, model in (("openai", "gpt-4o-mini"), ("anthropic", "claude-sonnet-4-5")):
+        status, said, _ = served.call(dialect, "hello", model=model, token=key.key)
+        assert status == 200, said
+
+
 def run(
-    served: Served, provider: RawProvider, cases: Sequence[Case], token: str = ""
+    served: Served,
+    provider: RawProvider,
+    cases: Sequence[Case],
+    token: str = "",
+    *,
+    own_errors: bool = True,
 ) -> list[Came]:
     """Make the calls, each in a session of its own; holds what must be true of every one.
 
     A refusal is below 500 and has an error of the client's dialect; each call that went out left
     one pair of entries, whose text is that of the wire; none else left any.
+
+    Args:
+        own_errors: whether a 500 or 503 can only be Remit's own.
     """
     provider.answers.update({c.name: c.answer for c in cases if c.answer is not None})
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -78,7 +133,7 @@ def run(
         found = list(pool.map(lambda part: _some(served, provider, part, token), parts))
     came = [each for some in found for each in some]
     _read_records(served, came)
-    wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
+    wrong = [f"{problem}: {each}" for each in came for problem in _problems(each, own_errors)]
     assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:8])
     return came
 
@@ -123,10 +178,10 @@ def _read_records(served: Served, came: list[Came]) -> None:
             each.texts = served.ledger.exact(each.entry.id)
 
 
-def _problems(came: Came) -> list[str]:
+def _problems(came: Came, own_errors: bool) -> list[str]:
     """What is wrong in any case."""
     found = []
-    if came.status == 500 or came.status == 503:
+    if own_errors and came.status in (500, 503):
         found.append("a failure of ours")
     opened, closed = came.kinds.count("DISPATCH"), came.kinds.count("EXCHANGE")
     if not opened == closed == len(came.got):

@@ -225,6 +225,8 @@ async def _streamed(
     async for event in reply.events():
         value = total.add(event.name, event.data)
         error = error_of_event(value) if value is not None else None
+        if error is None and event.name == "error":  # whatever its data is: so clients have it
+            error = error_of_event({"type": "error", "error": value})
         last = error is not None or total.is_last()
         raw = event.raw
         if not event.complete:
@@ -244,7 +246,7 @@ async def _streamed(
         )
         await tap.chunk(
             WireChunk(endpoint, raw, event.name, value, last, asked),
-            begins=value is not None and error is None,
+            begins=bool(event.data) and error is None,
         )
         if error is not None:
             raise error

@@ -14,6 +14,7 @@ from remit.server.refusals import HttpError, status_of
 from remit.server.replies import Headers, Send, reply
 
 _UNREACHABLE = "cannot be reached"
+_LAST_STATUS = 599  # there is no meaning to those above, and no way to send them
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -63,7 +64,8 @@ async def reply_upstream(send: Send, response: PromptResponse, headers: Headers)
             more.append((name.encode("latin-1", "replace"), value.encode("latin-1", "replace")))
     if came.status >= 400:
         more = [*tried(response, more)]
-    await reply(send, came.status, came.body, kind, more)
+    status = came.status if came.status <= _LAST_STATUS else 502
+    await reply(send, status, came.body, kind, more)
 
 
 def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Headers:

@@ -13,6 +13,8 @@ _USUAL = frozenset(
     {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details",
      "completion_tokens_details"}
 )  # fmt: skip
+_MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
+_LONGEST_TOOL = 100
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -267,6 +269,8 @@ def _tool_uses(usage: dict[str, Any]) -> Mapping[str, int]:
     searches = _number(usage, "num_search_queries")  # Perplexity
     if not told and not searches:
         return _NOTHING
+    if len(told) > _MOST_TOOLS or any(len(name) > _LONGEST_TOOL for name in told):
+        raise _UnreadableError
     uses: dict[str, int] = {}
     for name in told:
         if name.endswith("_requests") and (times := _number(told, name)):

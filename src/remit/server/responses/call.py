@@ -11,11 +11,12 @@ from typing import Any
 
 import orjson
 
+from remit.gateway import MAX_ID_CHARS
 from remit.gateway.call import Attempt, Candidate, Failure
 from remit.gateway.keeping import KeptId
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, dump, elements, load, spans
-from remit.ledger import Content
+from remit.ledger import Content, is_plain_text
 from remit.providers import ProviderResponse
 from remit.providers.dialects import ModelCall, read_answer, read_request, write_answer
 from remit.providers.dialects.responses.answer import response_object
@@ -145,7 +146,7 @@ class ResponseCall:
             metadata["asked"] = self._asked()
         if native:
             answer = _answer_text(attempt, result)
-            response_id = text_of(_value(answer).get("id"))
+            response_id = _id_in(_value(answer))
         else:
             response_id = self.response_id
             answer = self.replied = self._reply(metadata, result)
@@ -236,9 +237,15 @@ def _value(text: bytes) -> dict[str, Any]:
     return value if type(value) is dict else {}
 
 
+def _id_in(value: Mapping[str, Any]) -> str:
+    """The id of a response or an item; empty where a client could not name it by that."""
+    found = text_of(value.get("id"))
+    return found if len(found) <= MAX_ID_CHARS and is_plain_text(found) else ""
+
+
 def _ids_in(response_id: str, answer: bytes) -> list[str]:
     """The response's id, and those of its output items: clients refer to these too."""
     output = _value(answer).get("output")
     items = output if type(output) is list else []
-    ids = [text_of(item.get("id")) for item in items if type(item) is dict]
+    ids = [_id_in(item) for item in items if type(item) is dict]
     return list(dict.fromkeys([response_id, *filter(None, ids)]))
