@@ -39,6 +39,7 @@ class Served:
     process: subprocess.Popen[str]
     errors: Path
     token: str = ""
+    killed: bool = False
 
     @property
     def address(self) -> tuple[str, int]:
@@ -134,8 +135,16 @@ class Served:
                 return int(line.split()[1]) * 1024
         raise AssertionError("the process tells no VmRSS")
 
+    def kill(self) -> None:
+        """SIGKILL, waited for."""
+        self.process.kill()
+        self.process.wait(60)
+        self.killed = True
+
     def stop(self) -> None:
         """SIGTERM, waited for; nothing of it may have gone wrong."""
+        if self.killed:
+            return
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) in (0, -signal.SIGTERM), self.errors.read_text()

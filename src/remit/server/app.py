@@ -20,6 +20,7 @@ from remit.server.listing import ModelListing
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
+from remit.server.responses.background import Background
 from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
 from remit.server.telemetry import (
     CallLog,
@@ -62,7 +63,8 @@ class App:
             on_refused=self._metrics.refused_key,
         )  # fmt: skip
         self._api = api_application(runtime, self._keys, self._authenticator)
-        self._responses = Responses(runtime.ledger, self._authenticator)
+        background = Background(runtime.gateway, runtime.leases)
+        self._responses = Responses(runtime.ledger, self._authenticator, background)
         calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
         self._listing = ModelListing(runtime, self._authenticator)
         files = Files(ProviderDoor(runtime, self._authenticator))
@@ -192,6 +194,7 @@ class App:
                     recovery.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
                         await recovery
+                await self._responses.background.aclose()
                 await self._runtime.aclose()
                 await asyncio.to_thread(self._close)
                 await send({"type": "lifespan.shutdown.complete"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from remit.gateway import LLMGateway
@@ -61,7 +62,10 @@ class ModelCalls:
             await reply_json(send, {"input_tokens": tokens}, 200, [(b"x-remit-estimated", b"true")])
             return
         try:
-            if body.stream:
+            if request.keeper is not None and request.keeper.polled:
+                begun = await self._responses.background.begin(request, caller.identity)
+                await reply_json(send, begun)
+            elif body.stream:
                 await self._streamed(body, request, caller, receive, send)
             else:
                 await self._whole(body, request, caller, receive, send)
@@ -127,11 +131,18 @@ class ModelCalls:
     ) -> None:
         relay = Relay(body, send, request.keeper)
         response = None
+        in_background = request.keeper is not None and request.keeper.background
         try:
-            with _Watch(receive, 0):
-                response = await self._gateway.aroute(
-                    request, sink=relay.take, identity=caller.identity
-                )
+            # What runs in the background goes on when its client hangs up.
+            with contextlib.nullcontext() if in_background else _Watch(receive, 0):
+                if in_background:
+                    response = await self._responses.background.run(
+                        request, caller.identity, relay.take
+                    )
+                else:
+                    response = await self._gateway.aroute(
+                        request, sink=relay.take, identity=caller.identity
+                    )
                 own = is_own_answer(response, body.endpoint.name)
                 if relay.started or relay.holds:
                     await relay.finish(response)

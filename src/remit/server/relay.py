@@ -20,6 +20,7 @@ from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import error_event, status_of
 from remit.server.replies import Send
 from remit.server.responses.call import ResponseCall
+from remit.server.responses.replay import stream_of
 
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -134,11 +135,15 @@ class Relay:
     async def all_at_once(self, response: PromptResponse) -> None:
         """A whole answer as a stream: from the record, or of a provider that does not stream."""
         self._dispatch = self._dispatch or response.dispatch_entry_id
+        if self._keeper is not None and response.replayed and response.reply is not None:
+            wire = end_comment(response) + stream_of(response.reply.body)
+            await self._write(wire, more=False)
+            return
         answer = answer_of(response)
-        wire = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
-        wire += [self._writer.event(event) for event in stream_events(answer)]
+        parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
+        parts += [self._writer.event(event) for event in stream_events(answer)]
         end = end_comment(response) + self._writer.end(answer)
-        await self._write(b"".join(wire) + end, more=False)
+        await self._write(b"".join(parts) + end, more=False)
 
     async def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """An error in the midst of a stream, which ends it."""

@@ -45,17 +45,55 @@ def test_a_stream_ends_with_what_get_gives(
 
 
 @both
+def test_it_is_given_again_as_a_stream(client: openai.OpenAI, model: str) -> None:
+    asked: Any = [{"role": "user", "content": '[[say hi]] [[call get_weather {"city": "Ulm"}]]'}]
+    tool: Any = {"type": "function", "name": "get_weather", "parameters": {}, "strict": False}
+    answer = client.responses.create(model=model, input=asked, tools=[tool])
+    events = list(client.responses.retrieve(answer.id, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.to_dict() == answer.to_dict()
+    said = "".join(each.delta for each in events if each.type == "response.output_text.delta")
+    assert said == answer.output_text
+    rest = list(client.responses.retrieve(answer.id, stream=True, starting_after=2))
+    assert rest == events[3:]
+
+
+@both
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_same_idempotency_key_gives_the_same(served: Served, model: str, stream: bool) -> None:
+    body = {"model": model, "input": "[[say again]]", "stream": stream}
+    key = {"idempotency-key": f"again-{model}-{stream}"}
+    first = served.ask("POST", "/v1/responses", body, headers=key)
+    second = served.ask("POST", "/v1/responses", body, headers=key)
+    assert second[2].get("x-remit-replayed" if not stream else "x-remit-dispatch")
+    if not stream:
+        assert first[1] == second[1]
+    else:
+        assert _last(first[1]) == _last(second[1])
+
+
+def _last(stream: bytes) -> Any:
+    return json.loads(stream.rpartition(b"data: ")[2])["response"]
+
+
+@both
 def test_input_items_are_listed_in_pages(client: openai.OpenAI, model: str) -> None:
     given: Any = [{"role": "user", "content": f"part {n}"} for n in range(5)]
     answer = client.responses.create(model=model, input=given)
     newest = client.responses.input_items.list(answer.id, limit=2)
-    assert [item.content[0].text for item in newest.data] == ["part 4", "part 3"]  # type: ignore[union-attr]
+    assert [_text(item) for item in newest.data] == ["part 4", "part 3"]
     assert newest.has_more
     every = list(client.responses.input_items.list(answer.id, limit=2, order="asc"))
-    assert [item.content[0].text for item in every] == [f"part {n}" for n in range(5)]  # type: ignore[union-attr]
+    assert [_text(item) for item in every] == [f"part {n}" for n in range(5)]
     assert len({item.id for item in every}) == 5
     with pytest.raises(openai.BadRequestError):
         client.responses.input_items.list(answer.id, limit=1000)
+
+
+def _text(item: Any) -> str:
+    return str(item.content[0].text)
 
 
 @both

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests.server.responses.conftest import CLAUDE, GPT, Strict
-from tests.server.running import Served, new_session
+from remit.kernel.settings import default_settings
+from remit.providers.weights import ModelError
+from remit.runtime import weight_store
+from tests.server.conftest import QUICK
+from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
+from tests.server.running import Served, new_session, serving
 
 
 def _exchange(served: Served, session: str) -> dict[str, Any]:
@@ -57,10 +62,8 @@ def test_instructions_are_not_carried_on_and_all_else_is(
     assert changed["/previous_response_id"]["was"] == json.dumps(second.id)
     assert changed["/input"]["was"] == '"which?"'
     assert third.previous_response_id is None  # as the provider said it
-    assert [
-        item.content[0].text  # type: ignore[union-attr]
-        for item in client.responses.input_items.list(third.id)
-    ] == ["which?"]
+    (item,) = client.responses.input_items.list(third.id).to_dict()["data"]  # type: ignore[misc]
+    assert item["content"] == [{"type": "input_text", "text": "which?"}]
 
 
 TOOL: Any = {
@@ -125,4 +128,60 @@ def test_what_is_not_there_is_refused(client: openai.OpenAI) -> None:
         assert refused.value.code == "previous_response_not_found"
         assert refused.value.param == "previous_response_id"
     with pytest.raises(openai.BadRequestError):
-        client.responses.create(model=GPT, input="x", previous_response_id=7)  # type: ignore[arg-type]
+        seven: Any = 7
+        client.responses.create(model=GPT, input="x", previous_response_id=seven)
+
+
+def test_a_chain_over_two_providers_and_a_local_model_and_a_killed_server(
+    strict: Strict, tmp_path: Path
+) -> None:
+    """Begun on OpenAI's, gone on with on Anthropic's after ``kill -9``, ended on a model in here,
+    each time by the id of the response before, in a process that was not there before."""
+    root = tmp_path / "root"
+    with serving(root, strict.url, toml=QUICK) as first, client_of(first) as client:
+        token = first.token
+        one = client.responses.create(model=GPT, input="[[say The password is heron.]]")
+        first.kill()
+    with serving(root, strict.url) as second, client_of(second, token) as client:
+        two = client.responses.create(
+            model=CLAUDE, input="[[say The colour is blue.]]", previous_response_id=one.id
+        )
+        assert [message["role"] for message in strict.seen("/messages")[-1]["messages"]] == [
+            "user", "assistant", "user",
+        ]  # fmt: skip
+        assert "heron" in json.dumps(strict.seen("/messages")[-1])
+        assert two.output_text == "The colour is blue."
+        second.kill()
+    _needs_the_local_model()
+    with serving(root, strict.url) as third, client_of(third, token) as client:
+        local = f"local/{default_settings().local.model}"
+        ended = client.responses.create(
+            model=local, input="Say hello.", previous_response_id=two.id, max_output_tokens=24
+        )
+        assert ended.output_text
+        exchange = third.ledger.read(str(_last_exchange(third)))
+        said = json.dumps(exchange.metadata["prompt"])
+        assert "heron" in said
+        assert "blue" in said
+        with client.responses.stream(
+            model=local, input="Again.", previous_response_id=ended.id, max_output_tokens=24
+        ) as stream:
+            last = stream.get_final_response()
+        assert client.responses.retrieve(last.id).output_text == last.output_text
+        back = client.responses.create(model=GPT, input="bye", previous_response_id=last.id)
+        assert back.output_text
+        assert len(strict.seen("/responses")[-1]["input"]) == 9
+
+
+def _last_exchange(served: Served) -> str:
+    (found,) = served.ledger.query(event_type="EXCHANGE", order="desc", limit=1)
+    return found.id
+
+
+def _needs_the_local_model() -> None:
+    pytest.importorskip("xllamacpp", reason="the extra 'local' is not installed")
+    settings = default_settings()
+    try:
+        weight_store(settings).path(settings.local.model)
+    except ModelError as error:
+        pytest.skip(f"the local model's weights are not here: {error.message}")

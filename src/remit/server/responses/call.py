@@ -15,10 +15,16 @@ from remit.gateway import MAX_ID_CHARS
 from remit.gateway.call import Attempt, Candidate, Failure
 from remit.gateway.keeping import KeptId
 from remit.kernel.errors import RemitError
-from remit.kernel.json_text import JsonTextError, dump, elements, load, spans
+from remit.kernel.json_text import JsonTextError, dump, elements, load, set_member, spans
 from remit.ledger import Content, is_plain_text
 from remit.providers import ProviderResponse
-from remit.providers.dialects import ModelCall, read_answer, read_request, write_answer
+from remit.providers.dialects import (
+    DialectError,
+    ModelCall,
+    read_answer,
+    read_request,
+    write_answer,
+)
 from remit.providers.dialects.responses.answer import response_object
 from remit.providers.wire.body import Body
 from remit.server.responses.items import array, id_of, items_in, portable, type_of
@@ -28,6 +34,7 @@ _log = logging.getLogger("remit.server")
 
 _UNFOLDED = "the chain is unfolded from the record: this provider does not keep it"
 _KNOWN_AS = "the provider's own id of the response"
+_IN_BACKGROUND = "Remit runs it in the background"
 _FROM_RECORD = "items that the provider does not keep, from the record"
 
 
@@ -46,6 +53,7 @@ class ResponseCall:
         response_id: the id of an answer that Remit makes; one of the provider's own form keeps
             the id that the provider gave it.
         created: when the call began, seconds since 1970.
+        cancelled: whether somebody asked for the call to stop.
         replied: the object that the client gets, where it is not the provider's own.
     """
 
@@ -60,6 +68,7 @@ class ResponseCall:
     ) -> None:
         self.response_id = f"resp_{secrets.token_hex(24)}"
         self.created = int(time.time())
+        self.cancelled = False
         self.replied = b""
         self._turns = turns
         self._body = body
@@ -73,6 +82,21 @@ class ResponseCall:
     def stored(self) -> bool:
         """Whether the client may name the answer later."""
         return self._body.value.get("store") is not False
+
+    @property
+    def background(self) -> bool:
+        """Whether the client wants to poll for the answer."""
+        return self._body.value.get("background") is True
+
+    @property
+    def _named_early(self) -> bool:
+        """Whether the client knows the id before the answer is on record."""
+        return self.background or self._body.stream
+
+    @property
+    def polled(self) -> bool:
+        """Whether the client gets nothing but an id at first."""
+        return self.background and not self._body.stream
 
     @property
     def asked(self) -> ModelCall:
@@ -90,6 +114,10 @@ class ResponseCall:
     async def body_for(self, provider_id: str, *, speaks: bool) -> Body:
         """See :class:`remit.gateway.keeping.Keeper`."""
         body, previous = self._body, self._previous
+        if self.background:
+            body = body.without_member(("background",), _IN_BACKGROUND)
+            if not body.stream:  # a long answer is known to be alive by its pieces
+                body = body.with_member(("stream",), b"true", _IN_BACKGROUND)
         if self._referred:
             body = self._with_items(body, provider_id, speaks)
         if previous is None:
@@ -128,7 +156,8 @@ class ResponseCall:
 
     def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
         """See :class:`remit.gateway.keeping.Keeper`."""
-        if self._is_native(to) or not (self.stored and self._body.stream):
+        early = self.polled or (self._named_early and not self._is_native(to))
+        if not (self.stored and early):
             return ()
         return (self._kept(self.response_id),)
 
@@ -144,17 +173,17 @@ class ResponseCall:
         sent = attempt.to.outgoing
         if not native or self._referred or (sent is not None and _changed_input(sent.body)):
             metadata["asked"] = self._asked()
-        if native:
-            answer = _answer_text(attempt, result)
+        if native and not self.polled:
+            answer = attempt.arrived or _answer_text(result)
             response_id = _id_in(_value(answer))
         else:
             response_id = self.response_id
-            answer = self.replied = self._reply(metadata, result)
+            answer = self.replied = self._reply(metadata, result, native)
             if answer:
                 metadata["replied"] = Content.exact(answer)
         if response_id:
             metadata["response_id"] = response_id
-        if not response_id or not self.stored or not (answer or self._body.stream):
+        if not response_id or not self.stored or not (answer or self._named_early):
             return ()
         return [self._kept(identity) for identity in _ids_in(response_id, answer)]
 
@@ -179,12 +208,16 @@ class ResponseCall:
     def _is_native(self, to: Candidate) -> bool:
         return to.outgoing is not None and to.outgoing.body.endpoint.name == NATIVE
 
-    def _reply(self, metadata: dict[str, Any], result: ProviderResponse | Failure) -> bytes:
-        """The object that the client gets of an answer in another dialect; empty: it gets none."""
+    def _reply(
+        self, metadata: dict[str, Any], result: ProviderResponse | Failure, native: bool
+    ) -> bytes:
+        """The object that the client gets, where it is not the provider's; empty: it gets none."""
         try:
             if isinstance(result, Failure):
-                return self._failed(result) if self._body.stream else b""
+                return self._failed(result) if self._named_early else b""
             answer = result
+            if native:
+                return self._renamed(_answer_text(result))
             if result.reply is not None:
                 answer = read_answer(result.reply.endpoint, load(result.reply.body))
             model = self._body.model if self._body.stream else metadata["model_id"]
@@ -203,14 +236,29 @@ class ResponseCall:
             return b""
 
     def _failed(self, failure: Failure) -> bytes:
+        if self.cancelled:
+            return self.unfinished("cancelled")
+        error = {"code": failure.code.lower(), "message": failure.message}
+        return self.unfinished("failed", error)
+
+    def unfinished(self, status: str, error: dict[str, Any] | None = None) -> bytes:
+        """The ``response`` object without an answer."""
+        try:
+            asked = self.asked
+        except DialectError:  # the provider may take what Remit cannot read
+            asked = ModelCall(self._body.model, [], other={"background": self.background})
         head = response_object(
-            self.asked,
+            asked,
             answer_id=self.response_id,
             created=self.created,
             model=self._body.model,
         )
-        error = {"code": failure.code.lower(), "message": failure.message}
-        return dump({**head, "status": "failed", "error": error})
+        return dump({**head, "status": status, "error": error})
+
+    def _renamed(self, answer: bytes) -> bytes:
+        """A provider's own object under the id that the client was given before it was made."""
+        answer = set_member(answer, ("id",), orjson.dumps(self.response_id))
+        return set_member(answer, ("background",), b"true")
 
 
 def input_of(body: Body) -> list[bytes]:
@@ -223,9 +271,7 @@ def _changed_input(body: Body) -> bool:
     return any(change["path"] in ("/input", "") for change in body.changed)
 
 
-def _answer_text(attempt: Attempt, result: ProviderResponse | Failure) -> bytes:
-    if attempt.arrived:
-        return attempt.arrived
+def _answer_text(result: ProviderResponse | Failure) -> bytes:
     return result.reply.body if result.reply is not None else b""
 
 

@@ -6,25 +6,32 @@ import asyncio
 import re
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qs
 
 from remit.gateway import Identity
 from remit.gateway.tenancy import owner_of
 from remit.kernel.exchange import PromptRequest
+from remit.kernel.json_text import load
 from remit.ledger import LedgerClient
 from remit.ledger.errors import ErasureError
 from remit.providers.wire.body import Body
 from remit.server.authentication import Authenticator
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply_json
+from remit.server.replies import Receive, Scope, Send, reply, reply_json
+from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, input_of
 from remit.server.responses.items import ErasedItemsError, id_of, page, type_of
-from remit.server.responses.turns import Turn, Turns
+from remit.server.responses.replay import stream_of
+from remit.server.responses.turns import Turn, Turns, unanswered
 
 _BASES = ("/v1", "", "/openai/v1", "/openai")
 RESPONSE_PATHS = tuple(f"{base}/responses/" for base in _BASES)
 """What the paths begin with."""
 
 _PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|cancel))?$")
+_NUMBER = re.compile(r"-1|[0-9]{1,9}")
+_EVENTS = b"text/event-stream; charset=utf-8"
+_POLL_S = 0.25
 _METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 
 
@@ -34,9 +41,13 @@ class Responses:
     Args:
         ledger: where they are on record.
         authenticator: tells whose they are.
+        background: runs those that do not wait for their answer.
     """
 
-    def __init__(self, ledger: LedgerClient, authenticator: Authenticator) -> None:
+    def __init__(
+        self, ledger: LedgerClient, authenticator: Authenticator, background: Background
+    ) -> None:
+        self.background = background
         self._ledger = ledger
         self._turns = Turns(ledger)
         self._authenticator = authenticator
@@ -54,6 +65,9 @@ class Responses:
             previous = await self._previous(named, owner, identity.session_id)
         if b"item_reference" in body.raw and type(body.value.get("input")) is list:
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
+        if body.value.get("background") is True and body.value.get("store") is False:
+            message = "A response in the background is asked for later, so it has to be stored."
+            raise HttpError(400, "invalid_request", message, param="store")
         call = ResponseCall(self._turns, body, owner, request.session_id, previous, referred)
         return replace(request, keeper=call)
 
@@ -116,20 +130,67 @@ class Responses:
             if part == "input_items":
                 body = await asyncio.to_thread(self._input_items, turn, query)
             elif part == "cancel":
-                message = "Only a response that runs in the background can be cancelled."
-                raise HttpError(400, "not_in_background", message)
+                body = await self._cancel(turn, found["id"], identity)
             elif method == "DELETE":
                 body = await self._delete(turn, found["id"], identity)
+            elif parse_qs(query).get("stream") == ["true"]:
+                await self._stream(found["id"], identity, query, receive, send)
+                return
             else:
-                body = await asyncio.to_thread(self._object, turn, found["id"])
+                body, _ = await asyncio.to_thread(self._read, turn, found["id"])
         except ErasedItemsError as error:
             raise _not_found() from error
         await reply_json(send, body)
 
-    def _object(self, turn: Turn, identity: str) -> bytes:
+    def _read(self, turn: Turn, identity: str) -> tuple[bytes, str]:
+        """The object of a response, and its status where it is not at its end."""
+        if turn.state == "ended" and not turn.failed:
+            text = self._turns.object_of(turn)
+            if text is None:
+                raise _not_found()
+            return text, ""
+        if turn.state == "out" or self.background.runs(identity):  # it may be tried again
+            return unanswered(turn, identity, "in_progress"), "in_progress"
         text = self._turns.object_of(turn) if turn.state == "ended" else None
-        if text is None:
+        return (unanswered(turn, identity, "failed") if text is None else text), ""
+
+    async def _stream(
+        self, response_id: str, identity: Identity, query: str, receive: Receive, send: Send
+    ) -> None:
+        """A response as a stream, from its end on: what came before then comes at once."""
+        after = parse_qs(query).get("starting_after", ["-1"])[-1]
+        if not _NUMBER.fullmatch(after):
+            message = "starting_after is not the number of an event."
+            raise HttpError(400, "invalid_request", message, param="starting_after")
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            while True:
+                text, status = await asyncio.to_thread(self._now, response_id, identity)
+                if not status:
+                    break
+                await asyncio.wait({gone}, timeout=_POLL_S)
+                if gone.done():
+                    return
+        finally:
+            gone.cancel()
+        await reply(send, 200, stream_of(text, int(after)), _EVENTS)
+
+    def _now(self, response_id: str, identity: Identity) -> tuple[bytes, str]:
+        turn = self._turns.response(response_id, owner_of(identity), identity.session_id)
+        if turn is None:
             raise _not_found()
+        return self._read(turn, response_id)
+
+    async def _cancel(self, turn: Turn, response_id: str, identity: Identity) -> bytes:
+        """Stop a response in the background; one that has ended is given back as it is."""
+        text, status = await asyncio.to_thread(self._read, turn, response_id)
+        if status:
+            stopped = await self.background.cancel(response_id)
+            text, status = await asyncio.to_thread(self._now, response_id, identity)
+            if not stopped and status:
+                raise _not_in_background()
+        elif load(text).get("background") is not True:
+            raise _not_in_background()
         return text
 
     def _input_items(self, turn: Turn, query: str) -> bytes:
@@ -138,7 +199,7 @@ class Responses:
         return page(self._turns.listed([turn], with_last_output=False), query)
 
     async def _delete(self, turn: Turn, response_id: str, identity: Identity) -> Any:
-        if turn.state == "out":
+        if (await asyncio.to_thread(self._read, turn, response_id))[1]:
             raise HttpError(409, "response_in_progress", "This response is still under way.")
         try:
             await asyncio.to_thread(
@@ -152,8 +213,18 @@ class Responses:
         return {"id": response_id, "object": "response", "deleted": True}
 
 
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def _not_found() -> HttpError:
     return HttpError(404, "response_not_found", "There is no response with this id.", param="id")
+
+
+def _not_in_background() -> HttpError:
+    message = "Cannot cancel a synchronous response."
+    return HttpError(400, "not_in_background", message, param="response_id")
 
 
 def _no_previous(what: str) -> HttpError:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from remit.gateway.keeping import CannotContinueError
+from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.providers.dialects import ModelCall
+from remit.providers.dialects.responses.answer import response_object
 from remit.server.responses.items import (
     ErasedItemsError,
     id_of,
@@ -23,6 +27,8 @@ _FIND = (
     "WHERE r.response_id = ? AND r.owner = ?"
 )
 NATIVE = "openai.responses"
+
+_LOST = "The process that ran this response ended before its answer was on record."
 
 State = Literal["out", "lost", "ended"]
 
@@ -186,6 +192,23 @@ class Turns:
             if id_of(item) == identity:
                 return turn, item
         return None
+
+
+def unanswered(turn: Turn, identity: str, status: str) -> bytes:
+    """The ``response`` object of a call without an answer on record, as far as it is known."""
+    entry = turn.entry
+    model = str(entry.metadata.get("model_id", "")) or entry.reason.rpartition("/")[2]
+    head = response_object(
+        ModelCall(model, [], other={"background": True}),
+        answer_id=identity,
+        created=int(datetime.fromisoformat(entry.timestamp).timestamp()),
+        model=model,
+    )
+    error = None
+    if status == "failed":
+        code = str(entry.metadata.get("error_code", "server_error")).lower()
+        error = {"code": code, "message": str(entry.metadata.get("error_message", _LOST))}
+    return dump({**head, "status": status, "error": error})
 
 
 def text_of(value: Any) -> str:

@@ -132,7 +132,7 @@ def response_object(call: ModelCall, *, answer_id: str, created: int, model: str
         "object": "response",
         "created_at": created,
         "status": "in_progress",
-        "background": False,
+        "background": call.other.get("background") is True,
         "error": None,
         "incomplete_details": None,
         "instructions": _instructions(call),

@@ -1,0 +1,120 @@
+"""Responses that run in the background: begun, polled, cancelled, from any process of a root."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from remit.gateway import Dispatched, Identity, LLMGateway
+from remit.gateway.leases import LeaseManager
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.providers import EventSink
+from remit.server.answers import failure
+from remit.server.refusals import HttpError
+from remit.server.responses.call import ResponseCall
+
+_log = logging.getLogger("remit.server")
+
+_MOST_RUNNING = 1_000  # in one process
+_POLLS, _POLL_S = 200, 0.05  # how long a cancelled call is waited for
+
+
+class Background:
+    """Runs calls apart from the requests that began them.
+
+    Each holds a lease while it runs: other processes see by it that it does, and ask it to stop.
+
+    Args:
+        gateway: makes the calls.
+        leases: of the root.
+    """
+
+    def __init__(self, gateway: LLMGateway, leases: LeaseManager) -> None:
+        self._gateway = gateway
+        self._leases = leases
+        self._tasks: set[asyncio.Task[PromptResponse]] = set()
+
+    async def begin(self, request: PromptRequest, identity: Identity) -> bytes:
+        """Begin a call; the ``response`` object as it is once the call is on record as sent.
+
+        Raises:
+            HttpError: it was refused, or too many run.
+        """
+        if len(self._tasks) >= _MOST_RUNNING:
+            raise HttpError(
+                429, "too_many_in_background", "Too many responses run in the background.",
+                retry_after_s=1,
+            )  # fmt: skip
+        begun = asyncio.Event()
+
+        async def listen(event: object) -> None:
+            if type(event) is Dispatched:
+                begun.set()
+
+        task = asyncio.create_task(self.run(request, identity, listen))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        waiting = asyncio.create_task(begun.wait())
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not begun.is_set():
+            response = task.result()
+            if response.outcome is not RouteOutcome.SUCCESS:
+                raise failure(response)
+        call: ResponseCall = request.keeper
+        return call.unfinished("queued")
+
+    async def run(
+        self, request: PromptRequest, identity: Identity, sink: EventSink
+    ) -> PromptResponse:
+        """One call that others may ask to stop.
+
+        Raises:
+            CancelledError: it was stopped; that is on record.
+        """
+        call: ResponseCall = request.keeper
+        task = asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            call.cancelled = True
+            task.cancel()
+
+        async with self._leases.hold(_lease(call.response_id), wait_s=0, on_stop=stop):
+            return await self._gateway.aroute(request, sink=sink, identity=identity)
+
+    def _ended(self, task: asyncio.Task[PromptResponse]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, RemitError):
+            _log.error("a background response has no record: %s", error.message)
+        elif error is not None:
+            _log.error("a background response failed unexpectedly", exc_info=error)
+
+    def runs(self, response_id: str) -> bool:
+        """Whether any process runs it. Blocks."""
+        return self._leases.is_held(_lease(response_id))
+
+    async def cancel(self, response_id: str) -> bool:
+        """Ask whichever process runs it to stop, and wait for it; false where none does."""
+        name = _lease(response_id)
+        if not await asyncio.to_thread(self._leases.request_stop, name):
+            return False
+        for _ in range(_POLLS):
+            if not await asyncio.to_thread(self._leases.is_held, name):
+                break
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    async def aclose(self) -> None:
+        """End all of them; each is on record."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _lease(response_id: str) -> str:
+    return f"response:{response_id}"
