@@ -253,7 +253,11 @@ class Attempts:
         asked = to.outgoing.body.value if to.outgoing is not None else {}
         if isinstance(result, ProviderResponse):
             if to.outgoing is not None and to.outgoing.body.endpoint.free:
-                return self._billing.nothing(model_id)
+                # Of a batch that the provider did not name nothing more will be heard.
+                named = call.on_record is not None and call.on_record.keeps_hold(result)
+                if named or not held.tokens:
+                    return self._billing.nothing(model_id)
+                return self._billing.at_bound(model_id, held, to.bound)
             if result.usage_reported:
                 return self._billing.measured(provider_id, model_id, result, asked)
             return self._billing.at_bound(model_id, held, to.bound)
@@ -300,7 +304,7 @@ class Attempts:
         if call.on_record is not None and isinstance(result, ProviderResponse):
             on_record, answer = call.on_record, result
             step.also = lambda tx, entry_id: on_record(tx, entry_id, attempt, answer)
-            step.keeps_hold = on_record.keeps_hold
+            step.keeps_hold = on_record.keeps_hold(answer)
         try:
             write = self._ledger.step(self._in_flight.stage, step)
             finished: FinishedCall = await finish_write(write)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -113,6 +113,27 @@ class Billing:
         price = self._prices.find(provider_id, model_id)
         return price is not None and price.max_completion_tokens
 
+    def batch_bound(
+        self, body: Body, provider_id: str, model_id: str
+    ) -> tuple[Amount, tuple[int, int]]:
+        """:meth:`body_bound` of a request in a batch; tools of the provider's keep their price."""
+        amount, bound = self.body_bound(body, provider_id, model_id)
+        tools = body.value.get("tools")
+        own = isinstance(tools, list) and any(
+            not isinstance(tool, dict) or tool.get("type") not in (None, "function", "custom")
+            for tool in tools
+        )
+        if amount.nano is not None and not own:
+            percent = self._batch_percent(provider_id, model_id)
+            amount = replace(amount, nano=-(-amount.nano * percent // 100))
+        return replace(amount, lowered=None, output=0), bound
+
+    def _batch_percent(self, provider_id: str, model_id: str) -> int:
+        """What of its price a model costs in a batch, by the table: its service tier ``batch``."""
+        price = self._prices.find(provider_id, model_id)
+        tiers = {} if price is None else price.surcharges.get("service_tier", {})
+        return min(100, tiers.get("batch", 100))
+
     def largest_output(self, provider_id: str, model_id: str) -> int | None:
         """Most output tokens that a model can make, where the table knows."""
         price = self._prices.find(provider_id, model_id)
@@ -124,11 +145,14 @@ class Billing:
         model_id: str,
         answer: ProviderResponse,
         asked: Mapping[str, Any] = _NO_FIELDS,
+        *,
+        in_batch: bool = False,
     ) -> Bill:
         """The bill for what the provider reported.
 
         Args:
             asked: the fields of the call, which may ask for a dearer service.
+            in_batch: whether it was a request of a batch.
         """
         price = self._prices.find(provider_id, model_id)
         nano = None
@@ -140,6 +164,8 @@ class Billing:
                 tokens = (answer.input_tokens, answer.output_tokens)
                 return self.assumed(provider_id, model_id, tokens, "upper_bound", asked)
             percent = max(100, percent_of(price, asked))
+            if in_batch:
+                percent = -(-percent * self._batch_percent(provider_id, model_id) // 100)
             nano = -(-price.cost_nano(usage) * percent // 100)
             for name, times in answer.server_tool_uses.items():
                 nano += price.server_tools.get(name, 0) * times

@@ -22,8 +22,7 @@ __all__ = ["Attempt", "Call", "Candidate", "Failure", "OnRecord"]
 class OnRecord(Protocol):
     """What the answer of a call changes beside the record, in the transaction that records it."""
 
-    @property
-    def keeps_hold(self) -> bool:
+    def keeps_hold(self, answer: ProviderResponse) -> bool:
         """Whether what the call held lives on."""
         ...
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from remit.gateway.attempts import Attempts, neutral_order
 from remit.gateway.auth import AuthProvider, Identity
+from remit.gateway.batches import Batches
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
@@ -138,6 +139,11 @@ class LLMGateway:
         self._attempts = Attempts(
             ledger_client, self._in_flight, self._billing, config, mode=budget_mode
         )
+        self.batches = Batches(
+            ledger_client, budgeter or TokenBudgeter(ledger_client), self._billing, self._names,
+            self._providers, config, charging=budgeter is not None,
+            freed=self._in_flight.waiting_room.freed,
+        )  # fmt: skip
         self.observers: list[Callable[[CallReport], None]] = []
 
     def register_provider(self, provider_id: str, provider: AnyProvider) -> None:

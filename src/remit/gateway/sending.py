@@ -42,7 +42,7 @@ from remit.providers.upstream_errors import error_of_event
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import error_in, facts, stream_sum
 
-__all__ = ["ProtocolBrokenError", "StreamTap", "finite", "send", "send_body"]
+__all__ = ["ProtocolBrokenError", "StreamTap", "finite", "read_result", "send", "send_body"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -283,8 +283,6 @@ def _answer(
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     came = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
-    found = facts(endpoint, value)
-    usage = found.usage
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral:
         if value is None or error_in(endpoint, value):
@@ -293,6 +291,21 @@ def _answer(
             blocks = read_answer(endpoint, value).content_blocks
         except RemitError as error:
             raise _not_this_api(reply, raw) from error
+    return _response(came, value, blocks)
+
+
+def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
+    """An answer that did not come over a connection of its own: a line of a batch's results."""
+    try:
+        value = load(raw)
+    except JsonTextError:
+        value = None
+    return _response(Reply(endpoint, status, (), raw), value)
+
+
+def _response(came: Reply, value: Any, blocks: tuple[dict[str, Any], ...] = ()) -> ProviderResponse:
+    found = facts(came.endpoint, value)
+    usage = found.usage
     return ProviderResponse(
         content=found.text,
         model=found.model[:MAX_ID_CHARS],

@@ -13,6 +13,7 @@ from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.authentication import Authenticator, open_keys
+from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
 from remit.server.endpoints import Templates, call_routes, paths_of
 from remit.server.files import Files
@@ -67,16 +68,18 @@ class App:
         self._responses = Responses(runtime.ledger, self._authenticator, background)
         calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
         self._listing = ModelListing(runtime, self._authenticator)
-        files = Files(ProviderDoor(runtime, self._authenticator))
+        door = ProviderDoor(runtime, self._authenticator)
+        files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], _Handler] = {
             **call_routes(calls),
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **files.routes(),
+            **batches.routes(),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
-        self._templates = Templates(files.templates())
+        self._templates = Templates({**files.templates(), **batches.templates()})
         self._methods: dict[str, list[str]] = {}
         for method, path in self._routes:
             self._methods.setdefault(path, []).append(method)
@@ -213,6 +216,7 @@ class App:
                 self._metrics.refresh()
                 if recovered:
                     _log.warning("%d calls of processes that died were settled", len(recovered))
+                await self._runtime.gateway.batches.poll()
             except RemitError as error:
                 _log.warning("calls of dead processes cannot be recovered: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)

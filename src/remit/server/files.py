@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from remit.gateway.call import Attempt
-from remit.gateway.objects import KeptObject, forget, keep
+from remit.gateway.objects import KeptObject, keep
 from remit.gateway.tenancy import owner_of
 from remit.ledger import Transaction
 from remit.providers import ProviderResponse
@@ -14,7 +14,7 @@ from remit.providers.wire.body import BodyError
 from remit.providers.wire.endpoint import FILES
 from remit.providers.wire.form import FormBody, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, answer, id_in, refused, with_query
+from remit.server.provider_door import Gone, ProviderDoor, answer, id_in, refused, with_query
 from remit.server.replies import Receive, Scope, Send, shape_of
 
 
@@ -78,7 +78,7 @@ class Files:
         body = ObjectBody.without_text(endpoint, {"method": "DELETE", "path": path})
         response = await self._door.change(
             caller, found.provider_id, body,
-            method="DELETE", path=with_query(path, scope), on_record=_Gone(file_id),
+            method="DELETE", path=with_query(path, scope), on_record=Gone(file_id),
         )  # fmt: skip
         await answer(send, response)
 
@@ -89,23 +89,13 @@ class _Kept:
 
     provider_id: str
     owner: str
-    keeps_hold: bool = False
+
+    def keeps_hold(self, answer: ProviderResponse) -> bool:
+        """It holds nothing."""
+        return False
 
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
         file_id = id_in(answer.reply.body) if answer.reply is not None else ""
         keep(tx, [KeptObject(file_id, "file", self.provider_id, self.owner, exchange_id)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Gone:
-    """Notes that a file is gone."""
-
-    file_id: str
-    keeps_hold: bool = False
-
-    def __call__(
-        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
-    ) -> None:
-        forget(tx, self.file_id)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
-from remit.gateway.call import OnRecord
-from remit.gateway.objects import KeptObject, Kind, Objects
+from remit.gateway.call import Attempt, OnRecord
+from remit.gateway.objects import KeptObject, Kind, Objects, forget
 from remit.gateway.tenancy import owner_of
 from remit.kernel.budget import Amount
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import JsonTextError, elements, load, spans
-from remit.providers import Outgoing, ProviderError, Timeouts, UpstreamProvider
+from remit.ledger import Transaction
+from remit.providers import Outgoing, ProviderError, ProviderResponse, Timeouts, UpstreamProvider
 from remit.providers.upstream import passed_on
 from remit.providers.wire.body import Body, BodyError
 from remit.providers.wire.endpoint import Endpoint
@@ -43,6 +45,7 @@ class ProviderDoor:
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._gateway = runtime.gateway
+        self.batches = runtime.gateway.batches
         self._authenticator = authenticator
         self._objects = Objects(runtime.ledger)
         settings = runtime.loaded.settings
@@ -99,6 +102,10 @@ class ProviderDoor:
             raise HttpError(404, "not_found", f"No such {kind}: {object_id[:100]}", param="id")
         return found
 
+    def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
+        """The gateway's request, in the caller's name; raises :class:`HttpError`."""
+        return self._authenticator.request(caller, body)
+
     async def change(
         self,
         caller: AuthenticatedRequest,
@@ -120,7 +127,7 @@ class ProviderDoor:
             HttpError: nothing was sent, or what was sent failed without an answer.
         """
         provider = self._provider(provider_id)
-        request = self._authenticator.request(caller, body)
+        request = self.request(caller, body)
         passed = provider.passing(request.headers or {})
         outgoing = Outgoing(body, passed, stream=False, method=method, path=path)
         try:
@@ -169,8 +176,19 @@ class ProviderDoor:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
-    async def list_own(self, endpoint: Endpoint, kind: Kind, scope: Scope, send: Send) -> None:
-        """The provider's list, of which the caller sees their own."""
+    async def list_own(
+        self,
+        endpoint: Endpoint,
+        kind: Kind,
+        scope: Scope,
+        send: Send,
+        shown: Callable[[bytes], bytes] = bytes,
+    ) -> None:
+        """The provider's list, of which the caller sees their own.
+
+        Args:
+            shown: what is shown of the text of each.
+        """
         caller = await self.caller(scope)
         provider_id = self.provider_for(endpoint)
         own = await asyncio.to_thread(self._objects.of_owner, kind, owner_of(caller.identity))
@@ -184,7 +202,7 @@ class ProviderDoor:
             status, headers, raw = await self.fetch(provider_id, path, caller)
             listed = _listed(raw) if status == 200 else None
             if listed is None:
-                await _reply_raw(send, status, headers, raw)
+                await reply_raw(send, status, headers, raw)
                 return
             value, items = listed
             found += [(name, text) for name, text in items if own.get(name) == provider_id]
@@ -195,7 +213,7 @@ class ProviderDoor:
         more = more or len(found) > wanted
         found = found[:wanted]
         told = {name: orjson.dumps(item) for name, item in value.items() if name != "data"}
-        told["data"] = b"[" + b",".join(text for _, text in found) + b"]"
+        told["data"] = b"[" + b",".join(shown(text) for _, text in found) + b"]"
         told["has_more"] = b"true" if more and found else b"false"
         for name, at in (("first_id", 0), ("last_id", -1)):
             told[name] = orjson.dumps(found[at][0] if found else None)
@@ -213,6 +231,23 @@ class ProviderDoor:
     def _passed(provider: UpstreamProvider, caller: AuthenticatedRequest) -> dict[str, str]:
         given = {name.decode(): value.decode("latin-1") for name, value in caller.headers.items()}
         return provider.passing(given)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Notes that an object is gone."""
+
+    object_id: str
+
+    def keeps_hold(self, answer: ProviderResponse) -> bool:
+        """It holds nothing."""
+        return False
+
+    def __call__(
+        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
+    ) -> None:
+        """Forget whose it was."""
+        forget(tx, self.object_id)
 
 
 async def answer(send: Send, response: PromptResponse) -> None:
@@ -235,9 +270,10 @@ def refused(error: BodyError) -> HttpError:
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
-async def _reply_raw(
+async def reply_raw(
     send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
+    """What was fetched, as an answer."""
     named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
     named.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": named})

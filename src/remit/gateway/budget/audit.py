@@ -133,8 +133,11 @@ class _Accounts:
             self.raised[name] = max(self.raised.get(name, 0), raised["percent"])
 
     def _charge_call(self, metadata: dict[str, Any], tokens: int) -> None:
-        first_attempt = metadata.get("attempt", 1) == 1
-        self._charge(_seq(metadata["dispatch_entry_id"]), metadata, tokens, turns=first_attempt)
+        # A request of a batch counts from when the batch was made, and that was the turn.
+        batch = metadata.get("batch_dispatch_id")
+        first_attempt = metadata.get("attempt", 1) == 1 and not batch
+        began = _seq(batch or metadata["dispatch_entry_id"])
+        self._charge(began, metadata, tokens, turns=first_attempt)
 
     def _charge(self, began: int, metadata: dict[str, Any], tokens: int, *, turns: bool) -> None:
         key_id = metadata.get("key_id")

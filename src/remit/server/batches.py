@@ -1,0 +1,190 @@
+"""``/v1/batches`` and ``/v1/messages/batches``: reserved when they are made, recorded result by
+result (SPEC 4.0, 5)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from urllib.parse import quote
+
+import orjson
+
+from remit.gateway.batches import BatchPlan, BatchRefusedError
+from remit.kernel.errors import RemitError
+from remit.kernel.json_text import JsonTextError, elements, load, set_member, value_at
+from remit.providers import ProviderError
+from remit.providers.wire.body import BodyError
+from remit.providers.wire.endpoint import BATCHES, FILES, Dialect
+from remit.providers.wire.form import ObjectBody
+from remit.server.authentication import AuthenticatedRequest
+from remit.server.endpoints import Handler, ObjectHandler, paths_of
+from remit.server.provider_door import Gone, ProviderDoor, answer, refused, reply_raw, with_query
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send
+
+_STATUS = {"MODEL_NOT_ALLOWED": 403}
+_PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batches"}
+
+
+class Batches:
+    """The endpoints of batches."""
+
+    def __init__(self, door: ProviderDoor) -> None:
+        self._door = door
+
+    def routes(self) -> dict[tuple[str, str], Handler]:
+        """By method and path."""
+        return {
+            (method, path): partial(handler, dialect)
+            for dialect, tail in _PATHS.items()
+            for path in paths_of(tail, dialect)
+            for method, handler in (("POST", self._create), ("GET", self._list))
+        }
+
+    def templates(self) -> dict[tuple[str, str], ObjectHandler]:
+        """By method and path with an id."""
+        found: dict[tuple[str, str], ObjectHandler] = {}
+        for dialect, tail in _PATHS.items():
+            for path in paths_of(tail, dialect):
+                found["GET", f"{path}/{{id}}"] = partial(self._show, dialect)
+                found["POST", f"{path}/{{id}}/cancel"] = partial(self._cancel, dialect)
+                if dialect == "anthropic":
+                    found["GET", f"{path}/{{id}}/results"] = self._results
+                    found["DELETE", f"{path}/{{id}}"] = self._delete
+        return found
+
+    async def _create(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._door.caller(scope)
+        endpoint = BATCHES[dialect]
+        provider_id = self._door.provider_for(endpoint)
+        raw = await self._door.read(caller, receive)
+        try:
+            body = ObjectBody.read_object(endpoint, raw)
+        except BodyError as error:
+            raise refused(error) from error
+        if dialect == "anthropic":
+            listed = value_at(raw, ("requests",)) or b""
+            texts = elements(listed) if listed[:1] == b"[" else []
+        else:
+            texts = body.lines = await self._lines(body, caller)
+        path = body.value.get("endpoint")
+        plan = partial(
+            self._door.batches.plan, self._door.request(caller, body), caller.identity,
+            provider_id, dialect, texts, path if isinstance(path, str) else "",
+        )  # fmt: skip
+        try:
+            batch: BatchPlan = await asyncio.to_thread(plan)
+        except BatchRefusedError as error:
+            status = _STATUS.get(error.code, 400)
+            raise HttpError(status, error.code, error.message, param=error.param) from error
+        try:
+            response = await self._door.change(
+                caller, provider_id, body,
+                path=with_query(endpoint.path, scope), amount=batch.amount, on_record=batch,
+            )  # fmt: skip
+        except HttpError as error:
+            if error.code == "UNPRICED" and batch.unpriced:
+                error.message = f"{batch.unpriced}. {error.message}"
+            raise
+        await answer(send, response)
+
+    async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> list[bytes]:
+        """The requests of a batch whose text is in a file.
+
+        Raises:
+            HttpError: the file is not the caller's, or cannot be read.
+        """
+        file_id = body.value.get("input_file_id")
+        if not isinstance(file_id, str):
+            raise HttpError(
+                400, "invalid_request", "input_file_id is missing.", param="input_file_id"
+            )
+        found = await self._door.find(file_id, "file", caller)
+        path = f"{FILES['openai'].path}/{quote(file_id, safe='')}/content"
+        status, _, data = await self._door.fetch(found.provider_id, path, caller)
+        if status != 200:
+            said = "The input file cannot be read back from the provider."
+            raise HttpError(400, "invalid_request", said, param="input_file_id")
+        return [line for line in data.splitlines() if line.strip()]
+
+    async def _list(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._door.caller(scope)
+        await self._door.batches.poll()  # a batch is shown as ended when its results are recorded
+        endpoint = BATCHES[dialect]
+        await self._door.list_own(endpoint, "batch", scope, send, partial(_own_url, scope))
+
+    async def _show(
+        self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        caller = await self._door.caller(scope)
+        found = await self._door.find(batch_id, "batch", caller)
+        path = f"{BATCHES[dialect].path}/{quote(batch_id, safe='')}"
+        status, headers, body = await self._door.fetch(
+            found.provider_id, with_query(path, scope), caller
+        )
+        await self._settle(batch_id)
+        await reply_raw(send, status, headers, _own_url(scope, body))
+
+    async def _results(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._door.caller(scope)
+        found = await self._door.find(batch_id, "batch", caller)
+        await self._settle(batch_id)
+        path = f"{BATCHES['anthropic'].path}/{quote(batch_id, safe='')}/results"
+        await self._door.relay(found.provider_id, with_query(path, scope), caller, send)
+
+    async def _cancel(
+        self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        await self._change(dialect, batch_id, scope, receive, send, "POST", "/cancel")
+
+    async def _delete(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._change("anthropic", batch_id, scope, receive, send, "DELETE", "")
+
+    async def _change(
+        self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send,
+        method: str, tail: str,
+    ) -> None:  # fmt: skip
+        caller = await self._door.caller(scope)
+        found = await self._door.find(batch_id, "batch", caller)
+        await self._door.read(caller, receive)
+        if method == "DELETE":
+            await self._settle(batch_id)
+        path = f"{BATCHES[dialect].path}/{quote(batch_id, safe='')}{tail}"
+        body = ObjectBody.without_text(BATCHES[dialect], {"method": method, "path": path})
+        response = await self._door.change(
+            caller, found.provider_id, body, method=method, path=with_query(path, scope),
+            on_record=Gone(batch_id) if method == "DELETE" else None,
+        )  # fmt: skip
+        await answer(send, response)
+
+    async def _settle(self, batch_id: str) -> None:
+        """Put what a batch has come to on record before the client sees it.
+
+        Raises:
+            HttpError: it cannot be recorded.
+        """
+        try:
+            await self._door.batches.settle(batch_id)
+        except ProviderError as error:
+            raise HttpError(502, error.code, "The results cannot be read just now.") from error
+        except RemitError as error:
+            said = "The results cannot be recorded just now."
+            raise HttpError(503, "record_unavailable", said, retry_after_s=1) from error
+
+
+def _own_url(scope: Scope, text: bytes) -> bytes:
+    """A batch whose ``results_url`` leads here: clients send their key there."""
+    try:
+        value = load(text)
+    except JsonTextError:
+        return text
+    if not isinstance(value, dict) or not isinstance(value.get("results_url"), str):
+        return text
+    headers = dict(scope["headers"])
+    host = headers.get(b"host", b"").decode("latin-1")
+    scheme = headers.get(b"x-forwarded-proto", b"").decode("latin-1")
+    scheme = scheme if scheme in ("http", "https") else scope.get("scheme", "http")
+    before, _, _ = scope["path"].partition("/messages/batches")
+    batch_id = quote(str(value.get("id")), safe="")
+    url = f"{scheme}://{host}{before}/messages/batches/{batch_id}/results"
+    return set_member(text, ("results_url",), orjson.dumps(url))

@@ -1,0 +1,277 @@
+"""Batches by both official SDKs: reserved, recorded and settled result by result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from remit.gateway.auth import NewKey
+from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
+from remit.ledger import wire_body
+from tests.server.conftest import QUICK
+from tests.server.running import Served, new_session, serving
+from tests.server.sdks import HARD
+from tests.support.keeping import Keeper, keeping
+from tests.support.waiting import until
+
+USD = 1_000_000_000  # nano-dollars
+OPENAI_LINE = 100 * 0.15e-6 / 2 + 10 * 0.60e-6 / 2
+"""What a result of the server's costs on gpt-4o-mini at half price, in dollars."""
+ANTHROPIC_LINE = 100 * 3e-6 / 2 + 10 * 15e-6 / 2
+
+
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[Keeper]:
+    with keeping() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("batches") / "root"
+    with serving(root, keeper.url, toml=QUICK + "recover_every_s = 3600\n") as running:
+        yield running
+
+
+def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
+    named = {"x-remit-session": session} if session else {}
+    return openai.OpenAI(
+        base_url=f"{served.url}/v1", api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
+    named = {"x-remit-session": session} if session else {}
+    return anthropic.Anthropic(
+        base_url=served.url, api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _body(**more: Any) -> dict[str, Any]:
+    return {"model": "gpt-4o-mini", "max_tokens": 50,
+            "messages": [{"role": "user", "content": "hello"}], **more}  # fmt: skip
+
+
+def _line(custom_id: str, **body: Any) -> bytes:
+    line = {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions",
+            "body": _body(**body)}  # fmt: skip
+    return json.dumps(line).encode()
+
+
+def _request(custom_id: str, **body: Any) -> Any:
+    return {"custom_id": custom_id, "params": _body(model="claude-sonnet-4-5", **body)}
+
+
+def _create(client: openai.OpenAI, *lines: bytes) -> Any:
+    file = client.files.create(file=("in.jsonl", b"\n".join(lines) + b"\n"), purpose="batch")
+    return client.batches.create(
+        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+
+
+def _money(served: Served, key: NewKey) -> tuple[int, int]:
+    """Spent and reserved by a key, nano-dollars."""
+    [account] = TokenBudgeter(served.ledger).status(BudgetScope(key_id=key.key_id))
+    return account.spent_nano, account.reserved_nano
+
+
+def _equal(served: Served) -> None:
+    audit = audit_budgets(served.ledger)
+    assert audit.equal, audit.differences
+
+
+def test_an_openai_batch_from_file_to_results(served: Served, keeper: Keeper, session: str) -> None:
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    odd = b'{ "custom_id":"b","method":"POST","url":"/v1/chat/completions", "body": ' + (
+        b'{"messages" : [ {"role":"user","content":"h\\u00e9"} ],"model":"gpt-4o-mini",'
+        b'"max_tokens":7, "novel":1.50} }'
+    )
+    batch = _create(client, _line("a"), odd)
+    spent, reserved = _money(served, key)
+    assert spent == 0
+    assert reserved > 0
+    _equal(served)
+    made = served.entries("EXCHANGE", session)[1].metadata
+    assert made["wire"] == "openai.batches"
+    assert made["cost_usd"] == 0
+    assert served.ledger.exact(served.entries("EXCHANGE", session)[1].id)["prompt"] == [
+        _line("a"), odd,
+    ]  # fmt: skip
+    assert client.batches.retrieve(batch.id).status == "in_progress"
+    keeper.finish(batch.id)
+    done = client.batches.retrieve(batch.id)
+    assert done.output_file_id is not None
+    results = client.files.content(done.output_file_id).content.splitlines()
+    assert results == keeper.files[done.output_file_id][1].splitlines()
+    first, second = served.entries("EXCHANGE", session)[2:]
+    told = second.metadata
+    assert (told["wire"], told["custom_id"], told["batch_id"]) == ("openai.chat", "b", batch.id)
+    assert told["response"] == "answer to b"
+    assert told["cost_usd"] == pytest.approx(OPENAI_LINE, abs=2e-9)
+    assert told["cost_certainty"] == "measured"
+    exact = served.ledger.exact(second.id)
+    assert wire_body(exact, told["cut"]) == odd[odd.index(b'{"messages"') : -2]
+    assert (
+        exact["answer"]
+        == results[1][results[1].index(b'{"id": "chatcmpl') : -len(b'}, "error": null}')]
+    )
+    assert first.metadata["dispatch_entry_id"] != told["dispatch_entry_id"]
+    spent, reserved = _money(served, key)
+    assert reserved == 0
+    assert spent / USD == pytest.approx(2 * OPENAI_LINE, abs=4e-9)
+    _equal(served)
+    assert batch.id in [found.id for found in client.batches.list()]
+    client.batches.retrieve(batch.id)
+    assert len(served.entries("EXCHANGE", session)) == 4  # nothing twice
+    assert served.ledger.select("SELECT 1 FROM batch_lines") == []
+    assert served.ledger.select("SELECT 1 FROM holds") == []
+
+
+def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, session: str) -> None:
+    key = served.key(usd_nano=USD)
+    client = _anthropic(served, key.key, session)
+    keeper.answers["bad"] = {
+        "type": "errored",
+        "error": {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}},
+    }
+    keeper.answers["late"] = {"type": "expired"}
+    batch = client.messages.batches.create(
+        requests=[_request("good"), _request("bad"), _request("late")]
+    )
+    keeper.finish(batch.id)
+    results = {one.custom_id: one.result for one in client.messages.batches.results(batch.id)}
+    assert results["good"].type == "succeeded"
+    assert results["good"].message.content[0].text == "answer to good"  # type: ignore[union-attr]
+    assert (results["bad"].type, results["late"].type) == ("errored", "expired")
+    told = {
+        entry.metadata["custom_id"]: entry
+        for entry in served.entries("EXCHANGE", session)
+        if "custom_id" in entry.metadata
+    }
+    assert told["good"].metadata["wire"] == "anthropic.messages"
+    assert told["good"].metadata["cost_usd"] == pytest.approx(ANTHROPIC_LINE, abs=2e-9)
+    for name, code in (("bad", "INVALID_REQUEST"), ("late", "BATCH_EXPIRED")):
+        assert told[name].decision == "ERROR"
+        assert (told[name].metadata["error_code"], told[name].metadata["cost_usd"]) == (code, 0)
+    assert _money(served, key) == (round(told["good"].metadata["cost_usd"] * USD), 0)
+    _equal(served)
+    assert batch.id in [found.id for found in client.messages.batches.list()]
+    client.messages.batches.delete(batch.id)
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.batches.retrieve(batch.id)
+
+
+def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str) -> None:
+    key = served.key(usd_nano=USD)
+    client = _openai(served, key.key, session)
+    batch = _create(client, _line("a"), _line("b"), _line("c"))
+    client.batches.cancel(batch.id)
+    keeper.finish(batch.id, only=1, how="expired")
+    client.batches.retrieve(batch.id)
+    spent, reserved = _money(served, key)
+    assert reserved == 0
+    assert spent / USD == pytest.approx(OPENAI_LINE, abs=2e-9)
+    codes = [entry.metadata.get("error_code") for entry in served.entries("EXCHANGE", session)]
+    assert codes == [None, None, None, None, "BATCH_EXPIRED", "BATCH_EXPIRED"]
+    _equal(served)
+
+
+def test_a_batch_beyond_the_budget_is_refused_whole(served: Served, session: str) -> None:
+    key = served.key(usd_nano=40_000)
+    client = _openai(served, key.key, session)
+    one = _create(client, _line("a"))
+    with pytest.raises(openai.APIStatusError) as refused:
+        _create(client, _line("a"), _line("b"))
+    assert refused.value.status_code in (402, 429)
+    assert _money(served, key)[0] == 0
+    assert one.id in [found.id for found in client.batches.list()]
+    _equal(served)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "where"),
+    [
+        (_line("b", model="gpt-4o"), 403, "input_file_id[1].model"),
+        (_line("b", model="openai/gpt-4o-mini"), 400, "input_file_id[1].model"),
+        (_line("a"), 400, "input_file_id[1].custom_id"),
+        (_line("b", max_tokens=-1), 400, "input_file_id[1].body.max_tokens"),
+        (b"[]", 400, "input_file_id[1]"),
+        (b'{"custom_id": "b"}', 400, "input_file_id[1].url"),
+        (b"{", 400, "input_file_id[1]"),
+    ],
+)
+def test_a_line_that_cannot_be_refuses_the_batch(
+    served: Served, keeper: Keeper, line: bytes, status: int, where: str
+) -> None:
+    client = _openai(served, served.key(models=("gpt-4o-mini",)).key)
+    batches = len(keeper.batches)
+    with pytest.raises(openai.APIStatusError) as refused:
+        _create(client, _line("a"), line)
+    assert refused.value.status_code == status
+    assert refused.value.body["param"] == where  # type: ignore[index]
+    assert "line 2" in refused.value.message
+    assert len(keeper.batches) == batches
+
+
+def test_what_has_no_bound_or_price_is_named(served: Served) -> None:
+    client = _anthropic(served, served.key(usd_nano=USD).key)
+    tool = {"type": "bespoke_20990101", "name": "x"}
+    with pytest.raises(anthropic.APIStatusError) as refused:
+        client.messages.batches.create(requests=[_request("a"), _request("b", tools=[tool])])
+    assert refused.value.status_code == 402
+    assert "requests[1]" in refused.value.message
+    odd = {"custom_id": "c", "params": _body(model="claude-unheard-of")}
+    with pytest.raises(anthropic.APIStatusError) as refused:
+        client.messages.batches.create(requests=[_request("a"), odd])  # type: ignore[list-item]
+    assert refused.value.status_code == 402
+    assert "requests[1]" in refused.value.message
+
+
+def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
+    client = _openai(served, served.key().key)
+    batch = _create(client, _line("a"))
+    other = _openai(served, served.key().key)
+    for call in (other.batches.retrieve, other.batches.cancel):
+        with pytest.raises(openai.NotFoundError):
+            call(batch.id)
+    with pytest.raises(openai.NotFoundError):
+        other.batches.create(
+            input_file_id=batch.input_file_id, endpoint="/v1/chat/completions",
+            completion_window="24h",
+        )  # fmt: skip
+    assert list(other.batches.list()) == []
+    keeper.finish(batch.id)
+    done = client.batches.retrieve(batch.id)
+    assert done.output_file_id is not None
+    with pytest.raises(openai.NotFoundError):
+        other.files.content(done.output_file_id)
+
+
+def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path) -> None:
+    toml = QUICK + "recover_every_s = 0.2\n"
+    session = new_session()
+    with keeping() as keeper:
+        root = tmp_path / "root"
+        with serving(root, keeper.url, toml=toml, checked=False) as served:
+            key = served.key(usd_nano=USD)
+            client = _openai(served, key.key, session)
+            batch = _create(client, *[_line(f"line-{number}") for number in range(250)])
+            assert _money(served, key)[1] > 0
+            served.process.kill()
+            served.process.wait()
+            served.stop = lambda: None  # type: ignore[method-assign]  # there is nothing to stop
+        keeper.finish(batch.id)
+        with serving(root, keeper.url) as again:
+            until(lambda: not again.ledger.select("SELECT 1 FROM batches"), 60)
+            spent, reserved = _money(again, key)
+            assert reserved == 0
+            assert spent / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
+            assert len(again.entries("EXCHANGE", session)) == 252
+            _equal(again)
