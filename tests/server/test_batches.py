@@ -13,10 +13,11 @@ import pytest
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
-from remit.ledger import wire_body
+from remit.ledger import LedgerClient, wire_body
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
 from tests.server.sdks import HARD
+from tests.support.commands import run_remit
 from tests.support.keeping import Keeper, keeping
 from tests.support.waiting import until
 
@@ -254,7 +255,8 @@ def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
         other.files.content(done.output_file_id)
 
 
-def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["serve", "recover"])
+def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path, by: str) -> None:
     toml = QUICK + "recover_every_s = 0.2\n"
     session = new_session()
     with keeping() as keeper:
@@ -268,10 +270,23 @@ def test_a_kill_between_creation_and_results_loses_nothing(tmp_path: Path) -> No
             served.process.wait()
             served.stop = lambda: None  # type: ignore[method-assign]  # there is nothing to stop
         keeper.finish(batch.id)
+        if by == "recover":
+            told = run_remit(
+                "ledger", "recover", "--root", root, "--json",
+                environment={"OPENAI_BASE_URL": f"{keeper.url}/v1", "OPENAI_API_KEY": "sk-up"},
+            )  # fmt: skip
+            assert json.loads(told.stdout)["batches"] == 0, told.stderr
+            with LedgerClient(root / "ledger.db") as ledger:
+                _is_settled(ledger, key, session)
+            return
         with serving(root, keeper.url) as again:
             until(lambda: not again.ledger.select("SELECT 1 FROM batches"), 60)
-            spent, reserved = _money(again, key)
-            assert reserved == 0
-            assert spent / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
-            assert len(again.entries("EXCHANGE", session)) == 252
-            _equal(again)
+            _is_settled(again.ledger, key, session)
+
+
+def _is_settled(ledger: LedgerClient, key: NewKey, session: str) -> None:
+    [account] = TokenBudgeter(ledger).status(BudgetScope(key_id=key.key_id))
+    assert account.reserved_nano == 0
+    assert account.spent_nano / USD == pytest.approx(250 * OPENAI_LINE, abs=250e-9)
+    assert len(list(ledger.query(event_type="EXCHANGE", session_id=session))) == 252
+    assert audit_budgets(ledger).equal

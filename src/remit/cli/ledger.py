@@ -165,7 +165,7 @@ def stats(root: Path | None, as_json: bool) -> None:
 @ledger.command()
 @reads
 def recover(root: Path | None, as_json: bool) -> None:
-    """Settle calls whose process died before their answer was on record."""
+    """Settle calls whose process died before their answer was on record, and batches that ended."""
     from remit.gateway import InFlightCalls
     from remit.gateway.budget import TokenBudgeter
 
@@ -174,8 +174,29 @@ def recover(root: Path | None, as_json: bool) -> None:
         calls = InFlightCalls(client, TokenBudgeter(client), charging=True)
         settled = calls.recover(loaded.settings.gateway.orphan_policy)
         waiting = calls.count()
-    line = f"{len(settled)} settled, {waiting} still within their lease"
-    emit(as_json, {"settled": settled, "waiting": waiting}, [line])
+        batches = client.select("SELECT count(*) FROM batches")[0][0]
+    told: dict[str, Any] = {"settled": settled, "waiting": waiting}
+    lines = [f"{len(settled)} settled, {waiting} still within their lease"]
+    if batches:
+        told["batches"] = _settle_batches(root)
+        lines.append(f"{told['batches']} of {batches} batches are still out")
+    emit(as_json, told, lines)
+
+
+def _settle_batches(root: Path | None) -> int:
+    """Put on record what batches have come to; how many are still out."""
+    from remit.kernel.loops import run_blocking
+    from remit.runtime import Runtime
+
+    with Runtime.open(root) as runtime:
+
+        async def poll() -> int:
+            try:
+                return await runtime.gateway.batches.poll()
+            finally:
+                await runtime.aclose()
+
+        return run_blocking(poll())
 
 
 @ledger.command()
