@@ -92,7 +92,11 @@ def test_a_fault_schedule_is_told_in_order_with_reasons(
         ]
         assert told["fallback_attempts"] == 7  # eight asked; the one without a provider was not
         assert sum("failed" in sentence for sentence in told["why"]) == 7
-        assert explain(ledger, first.response.exchange_entry_id) == told
+        of_call = explain(ledger, first.response.exchange_entry_id)
+        call = of_call.pop("call")
+        assert of_call == told
+        assert call["named_by"] == "route"
+        assert call["decision_id"] == first.decision_id
         attempts = [
             entry.metadata.get("attempt", 1)
             for entry in ledger.query(event_type="EXCHANGE")

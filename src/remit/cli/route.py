@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import emit, note, open_ledger, reads, table
+from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,14 +25,16 @@ def route() -> None:
 @click.argument("decision", metavar=_DECISION)
 @reads
 def explain_(root: Path | None, as_json: bool, decision: str) -> None:
-    """Why a model was chosen: who was considered, who was tried, what became of each.
+    """Why a model answered: who was asked by which name, tried, passed over; changes, cost.
 
-    Takes a decision's id, its ledger entry, or the EXCHANGE that came of it.
+    Takes a decision's id, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
+    EXCHANGE_ORPHANED, PROMPT_REJECTED.
     """
     from remit.routing import explain
 
+    prefixes = settings_of(root).model.prefixes
     with open_ledger(root) as ledger:
-        found = explain(ledger, decision)
+        found = explain(ledger, decision, prefixes)
     emit(as_json, found, _explanation(found))
     if found["candidates"] and not as_json:
         note("`remit route replay` computes it again.")
@@ -119,6 +121,14 @@ def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, p
 
 
 def _explanation(found: Mapping[str, Any]) -> Iterator[str]:
+    call = found.get("call")
+    if call is not None:
+        yield f"{call['entry_id']} ({call['event_type']}, {call['timestamp']})"
+        for sentence in call["why"]:
+            yield f"  {sentence}"
+        if not found["decision_id"]:
+            return
+        yield ""
     yield f"{found['decision_id']} ({found['entry_id']}, {found['timestamp']})"
     for sentence in found["why"]:
         yield f"  {sentence}"

@@ -8,7 +8,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -160,6 +160,11 @@ class LLMGateway:
     def providers(self) -> dict[str, AnyProvider]:
         """Those that are registered, by id."""
         return dict(self._providers)
+
+    @property
+    def model_prefixes(self) -> Mapping[str, str]:
+        """Model name prefix → provider."""
+        return self._config.model_prefixes
 
     @property
     def in_flight(self) -> InFlightCalls:

@@ -1,5 +1,6 @@
 """Choosing the model for a call by rules that anyone can run again (SPEC 7)."""
 
+from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
     RULES_UNAVAILABLE,
@@ -71,6 +72,7 @@ __all__ = [
     "compute_decision_hash",
     "create_thought_record_emitter",
     "explain",
+    "explain_call",
     "find_decision",
     "load_rules",
     "normalise_rule_version_hash",

@@ -10,6 +10,7 @@ import orjson
 
 from remit.kernel.errors import RemitError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
+from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
@@ -27,6 +28,7 @@ from remit.routing.weights import Weights
 
 _EVENT = "THOUGHT_RECORD"
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
+_OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
 _NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again
 
 
@@ -55,32 +57,66 @@ def find_decision(ledger: LedgerClient, name: str) -> LedgerEntry:
             name = decision_id
         entry = ledger.read(get_thought_record(ledger, name).entry_id)
     except (ThoughtNotFoundError, EntryNotFoundError) as error:
-        raise DecisionNotFoundError(
-            f"There is no decision {name!r} on record.",
-            next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
-            "was cut off while it was routed leaves none.",
-        ) from error
+        raise _not_found(name) from error
     if "decision_id" not in entry.metadata:
         raise DecisionNotFoundError(f"The thought {name!r} is not of a router.")
     return entry
 
 
-def explain(ledger: LedgerClient, name: str) -> dict[str, Any]:
-    """Why a model was chosen, as JSON.
+def explain(
+    ledger: LedgerClient, name: str, prefixes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Why a model was chosen, or what became of a call that names its model, as JSON.
 
     Args:
-        ledger: where the decision is.
-        name: as :func:`find_decision` takes it.
+        ledger: where it is.
+        name: of a decision, as :func:`find_decision` takes it, or the id of an entry of a call.
+        prefixes: model name prefix → provider, as they are set now.
 
     Returns:
-        The record's fields, ``why`` (sentences), and ``candidates`` in the order of the chain:
-        rank, score and its parts, what became of it (``answered``, ``failed``, ``skipped``,
-        ``not_reached``), code and reason.
+        Of a decision the record's fields, ``why`` (sentences), and ``candidates`` in the order of
+        the chain: rank, score and its parts, what became of it (``answered``, ``failed``,
+        ``skipped``, ``not_reached``), code and reason. Of an entry of a call also ``call``: see
+        :func:`explain_call`; where no router chose its model, ``decision_id`` is empty and ``why``
+        the call's own.
 
     Raises:
         DecisionNotFoundError: there is none.
     """
-    entry = find_decision(ledger, name)
+    call = None
+    if name.startswith("LED-"):
+        named = _entry(ledger, name)
+        if named.event_type != _EVENT:
+            call = explain_call(ledger, named, prefixes)
+            if not call.get("decision_id"):
+                return {
+                    "decision_id": "",
+                    **{key: call[key] for key in _OF_CALL},
+                    "erased": False,
+                    "why": call["why"],
+                    "candidates": [],
+                    "call": call,
+                }
+    told = _explained(find_decision(ledger, name if call is None else call["decision_id"]))
+    return told if call is None else {**told, "call": call}
+
+
+def _entry(ledger: LedgerClient, entry_id: str) -> LedgerEntry:
+    try:
+        return ledger.read(entry_id)
+    except EntryNotFoundError as error:
+        raise _not_found(entry_id) from error
+
+
+def _not_found(name: str) -> DecisionNotFoundError:
+    return DecisionNotFoundError(
+        f"There is no decision {name!r} on record.",
+        next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
+        "was cut off while it was routed leaves none.",
+    )
+
+
+def _explained(entry: LedgerEntry) -> dict[str, Any]:
     meta = entry.metadata
     record = _record_of(meta)
     common = {

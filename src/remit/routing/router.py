@@ -263,12 +263,12 @@ class Router:
         }
 
     def explain(self, decision: str) -> dict[str, Any]:
-        """Why a model was chosen; see :func:`remit.routing.explain`.
+        """Why a model was chosen, or what became of a call; see :func:`remit.routing.explain`.
 
         Raises:
-            DecisionNotFoundError: there is no such decision.
+            DecisionNotFoundError: there is no such decision or call.
         """
-        return explain(self._ledger, decision)
+        return explain(self._ledger, decision, self._gateway.model_prefixes)
 
     # -- what a route means ------------------------------------------------------------------
 

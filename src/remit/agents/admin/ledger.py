@@ -13,6 +13,7 @@ from remit.agents.admin.output import Positive, SessionId, Toolset, caller_sessi
 from remit.agents.sessions import session_overview
 from remit.agents.tools import ToolError, tool
 from remit.ledger import EVENTS, EntryNotFoundError, LedgerEntry
+from remit.routing import DecisionNotFoundError, explain
 from remit.views import JourneyNotFoundError, open_journey
 
 _EntryId = Annotated[str, Field(pattern="^LED-[0-9a-f]{8,}$")] | SkipJsonSchema[None]
@@ -72,6 +73,12 @@ def _describe_journey(output: dict[str, Any]) -> str:
         f"The prompt {last.get('user_message', '')!r} took {last.get('llm_calls', 0)} model calls "
         f"and {last.get('tool_calls', 0)} tools; its steps: {orders or 'none'}."
     )
+
+
+def _describe_explanation(output: dict[str, Any]) -> str:
+    call = output.get("call")
+    why = call["why"] if isinstance(call, Mapping) else output["why"]
+    return " ".join(str(sentence) for sentence in why)
 
 
 class LedgerTools(Toolset):
@@ -239,6 +246,40 @@ class LedgerTools(Toolset):
         if notes:
             output["note"] = " ".join(notes)
         return output
+
+    @tool(
+        label="why",
+        examples=(
+            ("why did this model answer?", {}),
+            ("explain the routing of LED-0000002a", {"entry_id": "LED-0000002a"}),
+            ("which model was passed over, and why?", {}),
+            ("why was that model chosen in SES-7K2M4QX9?", {"session_id": "SES-7K2M4QX9"}),
+        ),
+        describe=_describe_explanation,
+        on_unknown="retry",
+    )
+    def explain_route(
+        self, entry_id: _EntryId = None, session_id: SessionId = None
+    ) -> dict[str, Any]:
+        """Explain why a model answered a call: by which name it was asked for, which models were
+        passed over, what was changed, what it cost. With nothing named, the last call.
+
+        Args:
+            entry_id: any entry of the call, or of a routing decision
+            session_id: the last call of this session; this session when left out
+        """
+        if entry_id is None:
+            session = caller_session(session_id)
+            found = next(iter(self._latest(1, "EXCHANGE", session, None)), None)
+            if found is None:
+                raise ToolError("There is no call in that session; name an entry_id.")
+            entry_id = found.id
+        try:
+            told = explain(self.ledger, entry_id, self.loaded.settings.model.prefixes)
+        except DecisionNotFoundError as error:
+            raise ToolError(error.message) from error
+        fitted = fit(self.redactor.value(plain(told)), self.max_bytes)
+        return {"status": "ok", **fitted.value}
 
     def _latest(
         self,

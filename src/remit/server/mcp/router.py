@@ -185,12 +185,13 @@ class RouterTools:
             ),
         ],
     ) -> Any:
-        """Explain a routing decision that is on record: what was asked for, which models
-        were scored and how, which were skipped and why, who was chosen, under which
-        rules. Keys and passwords in it are hidden.
+        """Explain a routing decision, or any model call, that is on record: what was asked
+        for, which models were scored, skipped or failed and why, who answered, and of a
+        call what was changed of its body, what it could cost and did cost. Keys and
+        passwords in it are hidden.
 
         Args:
-            decision: a decision_id of router_route, or the id of its ledger entry, or of an
-                EXCHANGE that came of it
+            decision: a decision_id of router_route, or the id of its ledger entry, or of any
+                EXCHANGE, DISPATCH or PROMPT_REJECTED
         """
         return self._fitted(self._redactor.value(plain(dict(self._router.explain(decision)))))

@@ -1,0 +1,382 @@
+"""One model call read back: by which name it was asked for, what went out, who failed, its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from remit.gateway.bounds import call_bound
+from remit.kernel.errors import RemitError
+from remit.kernel.json_text import JsonTextError, load
+from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body
+from remit.providers.prices import PriceTable
+from remit.routing.errors import DecisionNotFoundError
+
+__all__ = ["explain_call"]
+
+_CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
+_LOOKED_AT = 500  # entries of a session, to find what became of a call
+_LONGEST_CHAIN = 100
+_LONGEST = 200  # characters that a sentence quotes
+_TRANSLATED = "translated from "
+_PASSED_OVER = {
+    "CIRCUIT_OPEN": "it had failed repeatedly, and was not asked just then",
+    "MODEL_NOT_ALLOWED": "the key may not use it",
+    "PROVIDER_NOT_FOUND": "no such provider was set up",
+    "INVALID_INPUT": "it cannot do what was asked",
+    "INVALID_REQUEST": "it cannot do what was asked",
+    "BUDGET_EXHAUSTED": "the money left is less than it could cost",
+    "CONTEXT_LENGTH": "the prompt is longer than its window",
+    "RATE_LIMITED": "it had no room for the call",
+    "TIMEOUT": "it did not answer in time",
+}
+_CERTAINTY = {
+    "measured": "by the counts that the provider reported",
+    "estimated": "estimated from what had arrived, as no counts were reported",
+    "upper_bound": "the most that it could have been, as no counts were reported",
+    "unpriced": "no price is known for this model",
+}
+_SETTLED = {"charge": "its reservation was charged", "release": "its reservation was released"}
+
+
+def explain_call(
+    ledger: LedgerClient, entry: LedgerEntry, prefixes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What became of a call, and why, as JSON.
+
+    Args:
+        ledger: where it is.
+        entry: any of a call's: ``DISPATCH``, ``EXCHANGE``, ``EXCHANGE_ORPHANED``,
+            ``PROMPT_REJECTED``.
+        prefixes: model name prefix → provider, as they are set now.
+
+    Returns:
+        ``entry_id``, ``event_type``, ``outcome`` (``rejected``, ``orphaned`` and ``under_way``
+        besides those of an exchange), ``error_code``, ``error_message``; ``asked_for`` and
+        ``named_by`` (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``,
+        ``route``, ``caller``); ``provider_id``, ``model_id`` (sent), ``answered_by``; ``key``;
+        ``passed_over``; ``attempts``, the first first; ``wire``, ``translated_from``,
+        ``changed``; ``bound``, ``tokens``, ``cost``; ``why`` (sentences). What does not apply is
+        empty or ``None``.
+
+    Raises:
+        DecisionNotFoundError: the entry is of no call.
+    """
+    if entry.event_type not in _CALLS:
+        raise DecisionNotFoundError(
+            f"{entry.id} is of type {entry.event_type}: neither a decision nor a model call.",
+            next_step="Name a decision (DEC-…), its entry, or an EXCHANGE: `remit ledger query "
+            "--event-type EXCHANGE` lists them.",
+        )
+    if entry.event_type == "DISPATCH":
+        entry = _outcome_of(ledger, entry)
+    meta = entry.metadata
+    told: dict[str, Any] = {
+        "entry_id": entry.id,
+        "event_type": entry.event_type,
+        "timestamp": entry.timestamp,
+        "session_id": meta.get("session_id", ""),
+        "agent_id": meta.get("agent_id", ""),
+        "outcome": _OUTCOMES.get(entry.event_type) or meta.get("outcome", ""),
+        "error_code": meta.get("error_code", ""),
+        "error_message": _text(meta.get("error_message", "")),
+    }
+    if entry.event_type == "PROMPT_REJECTED":
+        said = f"The call was refused, {told['error_code']}: {_cut(told['error_message'])}."
+        return {**told, "why": [said, "Nothing was sent, held or charged."]}
+    provider_id, model_id = _sent_to(ledger, entry)
+    told |= {"provider_id": provider_id, "model_id": model_id}
+    if entry.event_type != "EXCHANGE":
+        return {**told, "why": [*_without_answer(entry, provider_id, model_id)]}
+    asked = _asked_for(meta, model_id)
+    told |= {
+        "asked_for": asked,
+        "named_by": _named_by(meta, asked, provider_id, model_id, prefixes),
+        "answered_by": meta.get("model_id", ""),
+        "decision_id": meta.get("decision_id", ""),
+        "key": _key(ledger, entry),
+        "passed_over": [
+            {**row, "why": _PASSED_OVER.get(str(row.get("error_code")), "it failed")}
+            for row in _rows(meta.get("fallback_from"))
+        ],
+        "attempts": _attempts(ledger, entry),
+        "tried_again_by": _tried_again_by(ledger, entry),
+        "wire": meta.get("wire", ""),
+        "translated_from": "",
+        "changed": _rows(meta.get("changed")),
+        "erased": isinstance(meta.get("changed"), Erased),
+        "bound": _bound(ledger, entry, provider_id, model_id),
+        "tokens": {"input": meta.get("input_tokens"), "output": meta.get("output_tokens")},
+        "cost": {
+            "usd": meta.get("cost_usd"),
+            "certainty": meta.get("cost_certainty", ""),
+            "price_version": meta.get("price_version", ""),
+            "over_bound": meta.get("over_bound"),
+        },
+    }
+    for change in told["changed"]:
+        if (reason := _text(change.get("reason"))).startswith(_TRANSLATED):
+            told["translated_from"] = reason.removeprefix(_TRANSLATED)
+    return {**told, "why": [*_why(told, meta)]}
+
+
+_OUTCOMES = {
+    "PROMPT_REJECTED": "rejected",
+    "EXCHANGE_ORPHANED": "orphaned",
+    "DISPATCH": "under_way",
+}
+
+
+# -- what is on record ---------------------------------------------------------------------------
+
+
+def _outcome_of(ledger: LedgerClient, dispatch: LedgerEntry) -> LedgerEntry:
+    """What ended a call; its ``DISPATCH`` where nothing has yet."""
+    for event in ("EXCHANGE", "EXCHANGE_ORPHANED"):
+        for entry in _later(ledger, dispatch, event):
+            if entry.metadata.get("dispatch_entry_id") == dispatch.id:
+                return ledger.read(entry.id)
+    return dispatch
+
+
+def _later(ledger: LedgerClient, entry: LedgerEntry, event: str) -> Iterator[LedgerEntry]:
+    return ledger.query(
+        event_type=event, session_id=str(entry.metadata.get("session_id", "")), after=entry.id,
+        limit=_LOOKED_AT, with_content=False,
+    )  # fmt: skip
+
+
+def _sent_to(ledger: LedgerClient, entry: LedgerEntry) -> tuple[str, str]:
+    """Provider and model that a call was sent to, as its ``DISPATCH`` says."""
+    dispatch = entry
+    if entry.event_type != "DISPATCH":
+        named = entry.metadata.get("dispatch_entry_id")
+        try:
+            dispatch = ledger.read(str(named))
+        except RemitError:  # an import may leave it out
+            return str(entry.metadata.get("provider_id", "")), str(entry.metadata.get("model_id"))
+    provider_id, _, model_id = dispatch.reason.removeprefix("Dispatching to ").partition("/")
+    return provider_id, model_id
+
+
+def _asked_for(meta: Mapping[str, Any], model_id: str) -> str:
+    """The model's name as the client gave it, as far as the record tells."""
+    for change in _rows(meta.get("changed")):
+        if change.get("path") == "/model" and isinstance(was := change.get("was"), str):
+            try:
+                return str(load(was.encode()))
+            except JsonTextError:
+                break
+    return str(meta.get("requested_model_id") or model_id)
+
+
+def _named_by(
+    meta: Mapping[str, Any],
+    asked: str,
+    provider_id: str,
+    model_id: str,
+    prefixes: Mapping[str, str] | None,
+) -> str:
+    if meta.get("decision_id"):
+        return "route"
+    if "provider_id" not in meta:
+        return "caller"
+    first = model_id if not meta.get("fallback_from") else str(meta.get("requested_model_id"))
+    if asked.endswith(f"/{first}"):
+        return "provider/model"
+    if asked != first:
+        return "registry"
+    if prefixes is None:
+        return "name"
+    found = max((one for one in prefixes if asked.startswith(one)), key=len, default="")
+    return "prefix" if found else "default"
+
+
+def _key(ledger: LedgerClient, entry: LedgerEntry) -> dict[str, Any] | None:
+    """The key of a call, and the models that it was made for."""
+    key_id = entry.metadata.get("key_id")
+    if not isinstance(key_id, str) or not key_id:
+        return None
+    key: dict[str, Any] = {"key_id": key_id, "name": "", "models": None}
+    for made in ledger.query(event_type="KEY_CREATED", submission_id=key_id):
+        models = made.metadata.get("models")
+        key |= {"name": made.metadata.get("name", ""), "models": models if models else []}
+    return key
+
+
+def _attempts(ledger: LedgerClient, entry: LedgerEntry) -> list[dict[str, Any]]:
+    """The tries of a call up to this one, the first first."""
+    found: list[dict[str, Any]] = []
+    while True:
+        meta = entry.metadata
+        provider_id, model_id = _sent_to(ledger, entry)
+        found.append(
+            {
+                "entry_id": entry.id,
+                "provider_id": provider_id,
+                "model_id": model_id,
+                "outcome": meta.get("outcome", ""),
+                "error_code": meta.get("error_code", ""),
+                "error_message": _text(meta.get("error_message", "")),
+                "latency_ms": meta.get("latency_ms"),
+                "cost_usd": meta.get("cost_usd"),
+            }
+        )
+        before = meta.get("retry_of")
+        if not isinstance(before, str) or not before or len(found) == _LONGEST_CHAIN:
+            return found[::-1]
+        try:
+            entry = ledger.read(before)
+        except RemitError:
+            return found[::-1]
+
+
+def _tried_again_by(ledger: LedgerClient, entry: LedgerEntry) -> str:
+    if entry.metadata.get("outcome") == "success":
+        return ""
+    later = _later(ledger, entry, "EXCHANGE")
+    return next((one.id for one in later if one.metadata.get("retry_of") == entry.id), "")
+
+
+def _bound(
+    ledger: LedgerClient, entry: LedgerEntry, provider_id: str, model_id: str
+) -> dict[str, Any] | None:
+    """The most that the call could use, computed again; of money only by the same prices."""
+    wire = entry.metadata.get("wire")
+    if not isinstance(wire, str):
+        return None
+    try:
+        raw = call_body(ledger, entry.id)
+        body = load(raw)
+    except (RemitError, JsonTextError):  # erased
+        return None
+    prices = PriceTable.shipped()
+    price = prices.find(provider_id, model_id)
+    bound = call_bound(wire, body, len(raw), price, model=(provider_id, model_id))
+    same = entry.metadata.get("price_version") == prices.version
+    known = same and price is not None and bound.amount.bounded
+    return {
+        "input_tokens": bound.tokens[0],
+        "output_tokens": bound.tokens[1],
+        "usd": (bound.amount.nano or 0) / 1e9 if known else None,
+    }
+
+
+# -- in words ------------------------------------------------------------------------------------
+
+
+def _without_answer(entry: LedgerEntry, provider_id: str, model_id: str) -> Iterator[str]:
+    yield f"{provider_id}/{model_id} was asked."
+    if entry.event_type == "DISPATCH":
+        yield "No answer is on record: the call is under way, or waits to be recovered."
+        return
+    settled = _SETTLED.get(str(entry.metadata.get("settlement")), "it was settled")
+    yield f"Its process died before an answer was on record; {settled}."
+
+
+def _why(told: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
+    sent_to = f"{told['provider_id']}/{told['model_id']}"
+    passed = told["passed_over"]
+    yield _about_name(told, sent_to, str(passed[0].get("model_id")) if passed else "")
+    yield _about_key(told["key"], meta)
+    failed = {row["model_id"]: row for row in told["attempts"][:-1]}
+    for row in passed:
+        said = failed.get(row.get("model_id"), {}).get("error_message") or row["why"]
+        yield f"{row.get('model_id')} was passed over, {row.get('error_code')}: {_cut(said)}."
+    for number, row in enumerate(told["attempts"][:-1], 1):
+        yield (
+            f"Try {number}, {row['entry_id']}, at {row['provider_id']}/{row['model_id']}: "
+            f"{row['error_code'] or row['outcome']}."
+        )
+    yield _about_answer(told, sent_to, meta)
+    yield _about_body(told)
+    yield from _about_cost(told, meta)
+
+
+def _about_name(told: Mapping[str, Any], sent_to: str, first: str) -> str:
+    asked, by = told["asked_for"], told["named_by"]
+    means = first or sent_to
+    return {
+        "route": f"{asked} was asked for, by a route or the name of one: decision "
+        f"{told['decision_id']} chose {sent_to}.",
+        "caller": f"The caller named provider and model: {means}.",
+        "provider/model": f"{asked} was asked for, which names provider and model.",
+        "registry": f"{asked} was asked for, a name of the registry that means {means}.",
+        "prefix": f"{asked} was asked for; its prefix says whose model it is.",
+        "default": f"{asked} was asked for; no prefix says whose model it is, so it goes to the "
+        "provider that has it as its default, else to the default provider.",
+    }.get(by, f"{asked} was asked for by its own name.")
+
+
+def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
+    if key is None:
+        user = meta.get("user_id")
+        return f"{user} asked, without a key of Remit's." if user else "It was asked without a key."
+    name = f"{key['key_id']} ({key['name']})" if key["name"] else str(key["key_id"])
+    if key["models"] is None:
+        return f"It was asked with the key {name}, of whose making there is no record."
+    may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "every model"
+    return f"It was asked with the key {name}, which may use {may}."
+
+
+def _about_answer(told: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]) -> str:
+    took = meta.get("latency_ms")
+    after = f" after {took:g} ms" if isinstance(took, (int, float)) else ""
+    if told["outcome"] == "success":
+        named = told["answered_by"]
+        own = f", which calls itself {named}" if named not in ("", told["model_id"]) else ""
+        return f"{sent_to} answered{after}{own}."
+    again = told["tried_again_by"]
+    more = f" It was tried again: {again}." if again else ""
+    return f"{sent_to} failed{after}, {told['error_code']}: {_cut(told['error_message'])}.{more}"
+
+
+def _about_body(told: Mapping[str, Any]) -> str:
+    if not told["wire"]:
+        return "The caller gave no body: Remit made it, of the prompt or messages on record."
+    if told["erased"]:
+        return f"A body went out ({told['wire']}); what was changed of it has been erased."
+    changes = [
+        f"{change.get('path')} ({_text(change.get('reason'))})"
+        for change in told["changed"]
+        if change.get("path")
+    ]
+    more = ", ".join(changes)
+    if told["translated_from"]:
+        also = f"; changed: {more}" if more else ""
+        return f"The body was translated from {told['translated_from']} to {told['wire']}{also}."
+    if more:
+        return f"The client's body went out as it came ({told['wire']}), but for {more}."
+    return f"The client's body went out byte for byte as it came ({told['wire']})."
+
+
+def _about_cost(told: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
+    bound, cost = told["bound"], told["cost"]
+    if bound is not None:
+        money = "" if bound["usd"] is None else f", {bound['usd']:.6f} USD"
+        yield (
+            f"It could use at most {bound['input_tokens']} input and {bound['output_tokens']} "
+            f"output tokens{money}."
+        )
+    used = f"{meta.get('input_tokens')} input and {meta.get('output_tokens')} output tokens"
+    certainty = _CERTAINTY.get(cost["certainty"], "")
+    usd = "" if cost["usd"] is None else f", {cost['usd']:.6f} USD"
+    yield f"It was charged {used}{usd}" + (f" ({certainty})." if certainty else ".")
+    if cost["over_bound"]:
+        yield "That is above its bound: it was charged whole."
+
+
+def _rows(value: Any) -> list[dict[str, Any]]:
+    listed = value if isinstance(value, list) else []
+    return [dict(row) for row in listed if isinstance(row, Mapping)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "(erased)" if isinstance(value, Erased) else ""
+
+
+def _cut(text: str) -> str:
+    plain = " ".join(text.split()).rstrip(".?!")
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"

@@ -1,0 +1,165 @@
+"""Any call told back: by which name it was asked for, what went out, who failed, what it cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.routing import DecisionNotFoundError, explain
+from tests.server.conftest import QUICK
+from tests.server.running import Served, new_session, serving
+from tests.support.upstream import Upstream
+
+TOML = (
+    QUICK
+    + """
+failure_threshold = 1000
+fallbacks = { "gpt-bad@status=500" = ["claude-good"], "gpt-shut" = ["claude-good"] }
+[routing.models.fast]
+provider = "openai"
+served_as = "gpt-4o-mini"
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("explained") / "root"
+    with serving(root, upstream.url, toml=TOML) as running:
+        yield running
+
+
+def _told(served: Served, entry_id: str) -> dict[str, Any]:
+    prefixes = {"gpt-": "openai", "claude-": "anthropic"}
+    found = explain(served.ledger, entry_id, prefixes)
+    assert found["decision_id"] == ""
+    assert found["why"] == found["call"]["why"]
+    json.dumps(found)
+    call: dict[str, Any] = found["call"]
+    return call
+
+
+def test_a_call_that_went_out_as_it_came(served: Served) -> None:
+    key = served.key(models=("gpt-4o-mini",), usd_nano=10**9)
+    _, _, headers = served.call("openai", "Hello", token=key.key)
+    told = _told(served, headers["x-remit-exchange"])
+    assert (told["asked_for"], told["named_by"]) == ("gpt-4o-mini", "prefix")
+    assert (told["provider_id"], told["model_id"]) == ("openai", "gpt-4o-mini")
+    assert told["key"] == {
+        "key_id": key.key_id, "name": told["key"]["name"], "models": ["gpt-4o-mini"],
+    }  # fmt: skip
+    assert told["changed"] == told["passed_over"] == []
+    assert len(told["attempts"]) == 1
+    assert told["outcome"] == "success"
+    assert told["cost"]["certainty"] == "measured"
+    assert 0 < told["cost"]["usd"] <= told["bound"]["usd"]
+    assert told["tokens"]["input"] <= told["bound"]["input_tokens"]
+    assert told["bound"]["output_tokens"] == 50
+    said = " ".join(told["why"])
+    assert "byte for byte as it came (openai.chat)" in said
+    assert "which may use only gpt-4o-mini" in said
+    assert _told(served, headers["x-remit-dispatch"]) == told
+
+
+@pytest.mark.parametrize(
+    ("model", "how", "word"),
+    [
+        ("fast", "registry", "a name of the registry that means openai/gpt-4o-mini"),
+        ("openai/gpt-4o-mini", "provider/model", "which names provider and model"),
+        ("nobodys-model", "default", "no prefix says whose model it is"),
+    ],
+)
+def test_by_which_name_it_was_asked_for(served: Served, model: str, how: str, word: str) -> None:
+    _, _, headers = served.call("openai", "Hello", model=model)
+    told = _told(served, headers["x-remit-exchange"])
+    assert (told["asked_for"], told["named_by"]) == (model, how)
+    assert word in told["why"][0]
+    if how != "default":
+        assert [change["path"] for change in told["changed"]] == ["/model"]
+        assert "but for /model (the provider's name of the model)" in " ".join(told["why"])
+
+
+def test_a_translated_call(served: Served) -> None:
+    _, _, headers = served.call("anthropic", "Hello", model="fast")
+    told = _told(served, headers["x-remit-exchange"])
+    assert (told["asked_for"], told["named_by"]) == ("fast", "registry")
+    assert (told["wire"], told["translated_from"]) == ("openai.chat", "anthropic.messages")
+    assert "translated from anthropic.messages to openai.chat" in " ".join(told["why"])
+
+
+def test_who_failed_and_who_answered_instead(served: Served) -> None:
+    session = new_session()
+    status, _, headers = served.call("openai", "Hello", model="gpt-bad@status=500", session=session)
+    assert status == 200
+    told = _told(served, headers["x-remit-exchange"])
+    assert told["asked_for"] == "gpt-bad@status=500"
+    assert (told["provider_id"], told["model_id"]) == ("anthropic", "claude-good")
+    assert [row["outcome"] for row in told["attempts"]] == ["error", "error", "error", "success"]
+    (passed,) = told["passed_over"]
+    assert (passed["model_id"], passed["error_code"]) == ("gpt-bad@status=500", "SERVER_ERROR")
+    assert told["translated_from"] == "openai.chat"
+    said = " ".join(told["why"])
+    assert "gpt-bad@status=500 was passed over, SERVER_ERROR: HTTP 500" in said
+    assert "Try 3, LED-" in said
+    assert "anthropic/claude-good answered after" in said
+    first, second, *_ = [entry.id for entry in served.entries("EXCHANGE", session)]
+    failed = _told(served, first)
+    assert failed["tried_again_by"] == second
+    assert f"It was tried again: {second}." in " ".join(failed["why"])
+
+
+def test_a_key_that_may_not_use_the_model(served: Served) -> None:
+    key = served.key(models=("gpt-shut", "claude-good"))
+    key_without = served.key(models=("claude-good",))
+    assert served.call("openai", "Hello", model="gpt-shut", token=key.key)[0] == 200
+    status, _, headers = served.call("openai", "Hello", model="gpt-shut", token=key_without.key)
+    assert status == 200
+    told = _told(served, headers["x-remit-exchange"])
+    assert [row["error_code"] for row in told["passed_over"]] == ["MODEL_NOT_ALLOWED"]
+    assert "gpt-shut was passed over, MODEL_NOT_ALLOWED: the key may not use it." in told["why"]
+
+
+def test_a_refused_call(served: Served) -> None:
+    status, _, headers = served.call("openai", "Hello", model="nobody/model")
+    assert status == 404
+    told = _told(served, headers["x-remit-exchange"])
+    assert (told["outcome"], told["error_code"]) == ("rejected", "PROVIDER_NOT_FOUND")
+    assert told["why"][-1] == "Nothing was sent, held or charged."
+
+
+def test_what_is_no_call_is_said_so(served: Served) -> None:
+    (entry, *_) = served.ledger.query(event_type="KEY_CREATED", limit=1)
+    with pytest.raises(DecisionNotFoundError, match="KEY_CREATED: neither a decision nor a model"):
+        explain(served.ledger, entry.id)
+    with pytest.raises(DecisionNotFoundError, match="no decision 'LED-ffffffff'"):
+        explain(served.ledger, "LED-ffffffff")
+
+
+def _run(served: Served, *arguments: str) -> bytes:
+    command = [sys.executable, "-m", "remit", *arguments, "--root", str(served.root)]
+    run = subprocess.run(command, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_command_line_tells_it_and_gives_the_bytes(served: Served, tmp_path: Path) -> None:
+    body = (
+        b'{"model" : "gpt-4o-mini", "messages":[ {"role":"user","content":"caf\\u00e9"}\n ],'
+        b' "max_tokens":50, "x":1e2}'
+    )
+    status, came, headers = served.ask("POST", "/v1/chat/completions", body)
+    assert status == 200
+    entry = headers["x-remit-exchange"]
+    assert _run(served, "ledger", "show", entry, "--body") == body
+    assert _run(served, "ledger", "show", entry, "--answer") == came
+    said = _run(served, "route", "explain", entry).decode()
+    assert said.startswith(f"{entry} (EXCHANGE, ")
+    assert "gpt-4o-mini was asked for; its prefix says whose model it is." in said
+    told = json.loads(_run(served, "route", "explain", entry, "--json"))
+    assert told["call"]["wire"] == "openai.chat"
