@@ -40,6 +40,7 @@ class Call:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    raw: bytes
 
 
 class WireServer:
@@ -51,8 +52,9 @@ class WireServer:
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        body = json.loads(await request.read())
-        self.calls.append(Call(request.path, dict(request.headers), body))
+        raw = await request.read()
+        body = json.loads(raw)
+        self.calls.append(Call(request.path, dict(request.headers), body, raw))
         step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         reply = step(body) if callable(step) else step
         if isinstance(reply, dict):
