@@ -1,0 +1,166 @@
+"""Calls that take long keep their lease, and are settled by nobody while their process lives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.gateway import CircuitBreakerConfig, LLMGateway, RouterConfig
+from remit.gateway.budget import TokenBudgeter
+from remit.gateway.inflight import InFlightCalls
+from remit.kernel.exchange import RouteOutcome
+from remit.ledger import LedgerClient
+from remit.providers import MockProvider
+from tests.support.raw_http import Connection, raw_server
+from tests.support.requests import openai_provider, prompt_request
+from tests.support.waiting import until
+from tests.support.wire import completion, completion_stream
+
+SHORT = RouterConfig(
+    default_timeout_ms=300,
+    lease_margin_ms=0,
+    max_retries=0,
+    circuit_breaker=CircuitBreakerConfig(failure_threshold=1),
+)
+
+
+def _gateway(ledger: LedgerClient, provider: Any, config: RouterConfig = SHORT) -> LLMGateway:
+    gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True, budget_mode="warn")
+    gateway.register_provider("mock", provider)
+    return gateway
+
+
+async def test_a_stream_that_goes_on_is_never_taken_for_dead(ledger: LedgerClient) -> None:
+    pieces = completion_stream(completion("a stream that takes its time")).chunks
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        for piece in pieces:
+            await connection.send(piece)
+            await asyncio.sleep(0.2)
+
+    other = InFlightCalls(ledger, TokenBudgeter(ledger), charging=True)
+    async with raw_server(script) as server:
+        provider = openai_provider(server.url.removesuffix("/v1"))
+        gateway = _gateway(ledger, provider)
+        call = asyncio.create_task(gateway.aroute(prompt_request(), on_text=lambda _: None))
+        started = time.monotonic()
+        settled: list[str] = []
+        while not call.done():
+            settled += await asyncio.to_thread(other.recover, "charge")
+            settled += await asyncio.to_thread(gateway.recover)
+            await asyncio.sleep(0.05)
+        response = await call
+        await provider.aclose()
+    assert (response.outcome, response.error_message, settled) == (RouteOutcome.SUCCESS, None, [])
+    assert time.monotonic() - started > 4 * 0.3  # many times as long as its lease
+    assert ledger.count_by_event().get("EXCHANGE_ORPHANED", 0) == 0
+    assert ledger.orphans() == []
+
+
+def test_a_call_that_is_given_up_is_settled(ledger: LedgerClient) -> None:
+    """Its row stays when the exchange cannot be written, and then nobody renews it."""
+    gateway = _gateway(ledger, MockProvider(delay_s=600))
+    loop = asyncio.new_event_loop()
+    try:
+        task = loop.create_task(gateway.aroute(prompt_request()))
+        until(lambda: _turn(loop, bool(ledger.orphans())))
+        task.get_coro().close()  # type: ignore[union-attr]
+    finally:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+    until(lambda: len(gateway.recover()) == 1)
+    assert ledger.orphans() == []
+
+
+def _turn(loop: asyncio.AbstractEventLoop, found: bool) -> bool:
+    if not found:
+        loop.run_until_complete(asyncio.sleep(0))
+    return found
+
+
+def test_a_process_that_is_suspended_is_not_dead(tmp_path: Path) -> None:
+    """Its lease has run out, but it can be seen that it lives."""
+    path = tmp_path / "ledger.db"
+    code = """
+import sys
+from remit.gateway import LLMGateway, RouterConfig
+from remit.ledger import LedgerClient
+from remit.providers import MockProvider
+from tests.support.requests import prompt_request
+with LedgerClient(sys.argv[1]) as ledger:
+    config = RouterConfig(default_timeout_ms=20_000, lease_margin_ms=-19_800)
+    gateway = LLMGateway(ledger, config=config, dev_mode=True)
+    gateway.register_provider("mock", MockProvider(delay_s=1.0))
+    print("ready", flush=True)
+    print(gateway.route(prompt_request()).outcome, flush=True)
+"""
+    with (
+        LedgerClient(path) as ledger,
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True,
+            cwd=Path(__file__).parents[2],
+        ) as caller,
+    ):  # fmt: skip
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "ready\n"
+        until(lambda: len(ledger.orphans()) == 1)
+        os.kill(caller.pid, signal.SIGSTOP)
+        try:
+            time.sleep(0.5)  # its lease of 0.2 s runs out
+            assert _gateway(ledger, MockProvider()).recover() == []
+        finally:
+            os.kill(caller.pid, signal.SIGCONT)
+        assert caller.stdout.readline() == "success\n"
+        assert ledger.orphans() == []
+        counts = ledger.count_by_event()
+        assert (counts["DISPATCH"], counts["EXCHANGE"]) == (1, 1)
+
+
+@pytest.mark.parametrize("first", [1, 3])
+async def test_connections_that_the_server_closed_are_other_pairs(
+    ledger: LedgerClient, first: int
+) -> None:
+    """Never two upstream calls of one dispatch; nothing counts against provider or retries."""
+    body = json.dumps(completion("hi")).encode()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+    busy = asyncio.Event()
+
+    async def script(connection: Connection) -> None:
+        await connection.request()
+        if connection.number < first:
+            if connection.number == first - 1:
+                busy.set()
+            await busy.wait()
+            await connection.send(answer % (len(body), body))
+            await connection.reader.readexactly(1)  # the next request begins: too late
+            connection.reset()
+        else:
+            await connection.send(answer % (len(body), body))
+            await connection.reader.read()
+
+    async with raw_server(script) as server:
+        provider = openai_provider(server.url.removesuffix("/v1"))
+        gateway = _gateway(ledger, provider)
+        calls = [gateway.aroute(prompt_request()) for _ in range(first)]
+        assert {r.outcome for r in await asyncio.gather(*calls)} == {RouteOutcome.SUCCESS}
+        response = await gateway.aroute(prompt_request())
+        await provider.aclose()
+    assert (response.outcome, response.attempts) == (RouteOutcome.SUCCESS, 2)
+    *_, stale, last = ledger.query(event_type="EXCHANGE")
+    assert (stale.metadata["error_code"], last.decision) == ("SERVER_ERROR", "SUCCESS")
+    assert (last.metadata["attempt"], last.metadata["retry_of"]) == (2, stale.id)
+    assert stale.metadata["cost_usd"] == 0
+    assert len(server.requests) <= ledger.count_by_event()["DISPATCH"] == first + 2
+    (breaker,) = gateway.breakers.values()
+    assert breaker.state == "closed"  # one failure would have opened it
