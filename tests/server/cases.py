@@ -38,6 +38,11 @@ for _exchange in CORPUS:
 _TOML = """
 [gateway]
 max_retries = 0
+
+[providers.plain]
+kind = "openai"
+base_url = "{url}/v1"
+responses = false
 """
 _AT_ONCE = 6
 __all__ = [
@@ -90,7 +95,7 @@ def fuzzing(root: Path) -> Iterator[tuple[Served, RawProvider]]:
     """One server in front of one provider; at the end the ledger and the budgets are held."""
     with raw_provider() as provider:
         provider.answer = _usual
-        with serving(root, provider.url, toml=_TOML) as served:
+        with serving(root, provider.url, toml=_TOML.replace("{url}", provider.url)) as served:
             yield served, provider
             audit = audit_budgets(served.ledger)
             assert not audit.differences, audit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import random
 import zlib
 from collections.abc import Iterator
 
@@ -14,8 +13,8 @@ from remit.providers.wire.answers import facts
 from tests.server.cases import PATHS, Came, Case, fuzzing, others_are_answered, run, without_remits
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider, pieces, says, whole
-from tests.support.wire_corpus import CORPUS, WireExchange
-from tests.support.wire_mutations import ODD, mutated
+from tests.support.wire_corpus import CORPUS
+from tests.support.wire_mutations import ODD, mutated, odd_stream
 
 WHOLE = [exchange for exchange in CORPUS if not exchange.streamed]
 FIRST = [next(e for e in WHOLE if e.endpoint == name) for name in PATHS]
@@ -169,7 +168,7 @@ def test_any_event_of_a_stream_may_hold_anything(served: Served, provider: RawPr
     cases = []
     for seed in range(700):
         exchange = STREAMED[seed % len(STREAMED)]
-        about, stream = _odd_stream(exchange, seed)
+        about, stream = odd_stream(exchange, seed)
         parts = [stream]
         if seed % 3 == 0:
             parts = [stream[at : at + 1 + seed % 7] for at in range(0, len(stream), 1 + seed % 7)]
@@ -192,74 +191,6 @@ def _kept_apart(served: Served, provider: RawProvider, cases: list[Case]) -> lis
         fine = {case.endpoint: Case(case.endpoint, case.body, "fine") for case in some}
         assert all(each.status == 200 for each in run(served, provider, [*fine.values()]))
     return came
-
-
-def _odd_stream(exchange: WireExchange, seed: int) -> tuple[str, bytes]:
-    """A stream with one thing wrong."""
-    chance = random.Random(seed)
-    parsed = SseParser().feed(exchange.answer)
-    events = [event.raw for event in parsed]
-    at = chance.randrange(len(events))
-    how = chance.choice(_WAYS)
-    event = events[at]
-    if how in ("data", "data 2", "data 3"):
-        start, name = event.partition(b"data:")[:2]
-        path: object = ""
-        text = parsed[at].data
-        if text.startswith(b"{"):
-            path, text = mutated(text, seed)
-        else:
-            text = chance.choice(ODD)
-        events[at] = start + name + text.replace(b"\n", b"").replace(b"\r", b"") + b"\n\n"
-        return f"{how} {path}", b"".join(events)
-    if how == "left out":
-        del events[at]
-    elif how == "twice":
-        events.insert(at, event)
-    elif how == "swapped":
-        events[at - 1], events[at] = event, events[at - 1]
-    elif how == "no end":
-        del events[at + 1 :]
-    elif how == "cut":
-        events[at:] = [event[: chance.randrange(len(event))]]
-    elif how == "error":
-        events.insert(at, chance.choice(_ERRORS))
-    elif how == "more":
-        events.insert(at, chance.choice(_EVENTS))
-    elif how == "after":
-        events += [chance.choice(_EVENTS), event]
-    elif how == "CRLF":
-        return how, b"".join(events).replace(b"\n", b"\r\n")
-    elif how == "CR":
-        return how, b"".join(events).replace(b"\n", b"\r")
-    elif how == "BOM":
-        return how, b"\xef\xbb\xbf" + b"".join(events)
-    elif how == "no names":
-        return how, b"".join(part.partition(b"data:")[1] + part.partition(b"data:")[2]
-                             for part in events)  # fmt: skip
-    elif how == "lines":
-        events[at] = event.replace(b'","', b'"\ndata: ,"', 1)
-    return how, b"".join(events)
-
-
-_WAYS = ("data", "data 2", "data 3", "left out", "twice", "swapped", "no end", "cut", "error",
-         "more", "after", "CRLF", "CR", "BOM", "no names", "lines")  # fmt: skip
-_ERRORS = (
-    b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"no"}}\n\n',
-    b'data: {"error":{"message":"no","type":"server_error","code":null}}\n\n',
-    b'event: error\ndata: {"type":"error","code":"x","message":"no","param":null}\n\n',
-    b'event: response.failed\ndata: {"type":"response.failed","response":{"error":null}}\n\n',
-    b'data: {"error":"text"}\n\n', b'event: error\ndata: no\n\n', b'event: error\ndata: {}\n\n',
-    b'data: {"error":{"code":400,"message":{"a":["\\ud800"]}}}\n\n',
-)  # fmt: skip
-_EVENTS = (
-    b": keep-alive\n\n", b"\n", b"event: ping\ndata: {\"type\":\"ping\"}\n\n", b"data:\n\n",
-    b"event: vendor\ndata: {\"type\":\"vendor.new\",\"x\":[1]}\n\n", b"data: [1]\n\n",
-    b"id: 5\nretry: 10\ndata: {}\n\n", b"data: <html>\n\n", b"data: \xff\n\n", b"data: null\n\n",
-    b'data: "\\ud800"\n\n', b"data: " + b"[" * 3000 + b"]" * 3000 + b"\n\n", b"data: [DONE]\n\n",
-    b"x" * 100_000 + b"\n\n", b'data: {"choices":[],"usage":{}}\n\n', b"data: 1e999\n\n",
-    b'data: {"choices":[{"delta":{"content":"\\ud800"}}]}\n\n',
-)  # fmt: skip
 
 
 def _without_last(stream: bytes) -> bytes:

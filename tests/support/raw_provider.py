@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,11 @@ from contextlib import contextmanager
 __all__ = ["CASE_HEADER", "RawProvider", "pieces", "raw_provider", "says", "whole"]
 
 CASE_HEADER = "openai-beta"
-"""Remit passes it on: by it the provider knows which answer is wanted."""
+"""Remit passes it on within a dialect: by it the provider knows which answer is wanted.
+
+Between dialects the case stands in the model's name.
+"""
+_CASE = re.compile(rb"SES-[0-9A-F]{16}")
 
 Answer = Callable[[socket.socket, str, bytes], bool]
 """Writes an answer to a request's path and body; whether the connection stays open."""
@@ -90,6 +95,8 @@ class RawProvider:
                     elif name.lower() == CASE_HEADER.encode():
                         case = value.strip().decode("latin-1")
                 body = reader.read(length)
+                if not case and (found := _CASE.search(body)) is not None:
+                    case = found[0].decode()
                 self.got.setdefault(case, []).append((path, body))
                 if not self.answers.get(case, self.answer)(connection, path, body):
                     with contextlib.suppress(OSError):

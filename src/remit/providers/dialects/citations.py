@@ -27,18 +27,23 @@ def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]
         if not isinstance(citation, Mapping):
             continue
         kind = citation.get("type")
-        if kind in _OPENAI:
+        if kind in _OPENAI[1:]:
             annotations.append(_moved(citation, start))
         elif isinstance(citation.get("url"), str):
+            given = _moved(citation, start) if kind == _OPENAI[0] else {}
+            first, last = given.get("start_index"), given.get("end_index")
             annotations.append(
                 {
-                    "type": "url_citation",
+                    **given,
+                    "type": _OPENAI[0],
                     "url": citation["url"],
                     "title": str(citation.get("title") or citation["url"]),
-                    "start_index": start,
-                    "end_index": end,
+                    "start_index": first if type(first) is int else start,
+                    "end_index": last if type(last) is int else end,
                 }
             )
+        elif kind == _OPENAI[0]:
+            continue  # of nothing
         else:
             number = citation.get("document_index", citation.get("search_result_index", 0))
             title = citation.get("document_title") or citation.get("title")

@@ -1,0 +1,167 @@
+"""Calls between two dialects, whatever a client sends and a provider answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from anthropic.types import Message, RawMessageStreamEvent
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter, ValidationError
+
+from remit.kernel.json_text import load
+from remit.providers.sse import SseParser
+from tests.server.cases import Came, Case, fuzzing, others_are_answered, run
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import RawProvider, pieces, says, whole
+from tests.support.wire_corpus import CORPUS, WireExchange
+from tests.support.wire_mutations import mutated, odd_stream, paths
+
+OTHERS = (
+    ("openai.chat", "claude-%s", "anthropic.messages"),
+    ("openai.responses", "claude-%s", "anthropic.messages"),
+    ("anthropic.messages", "gpt-%s", "openai.chat"),
+    ("openai.responses", "plain/gpt-%s", "openai.chat"),
+)
+"""Who asks, for which model, and how its provider speaks."""
+
+_PLAIN = {
+    "openai.chat": '{"model":"%s","messages":[{"role":"user","content":"hi"}],"stream":%s}',
+    "openai.responses": '{"model":"%s","input":"hi","stream":%s}',
+    "anthropic.messages": (
+        '{"model":"%s","max_tokens":64,"messages":[{"role":"user","content":"hi"}],"stream":%s}'
+    ),
+}
+_WHOLES: dict[str, TypeAdapter[Any]] = {
+    "openai.chat": TypeAdapter(ChatCompletion),
+    "openai.responses": TypeAdapter(Response),
+    "anthropic.messages": TypeAdapter(Message),
+}
+_EVENTS: dict[str, TypeAdapter[Any]] = {
+    "openai.chat": TypeAdapter(ChatCompletionChunk),
+    "openai.responses": TypeAdapter(ResponseStreamEvent),
+    "anthropic.messages": TypeAdapter(RawMessageStreamEvent),
+}
+_ENDS = {
+    "openai.chat": b"data: [DONE]\n\n",
+    "openai.responses": b'"type":"response.',
+    "anthropic.messages": b'"type":"message_stop"',
+}
+
+
+@pytest.fixture(scope="module")
+def fuzzed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Served, RawProvider]]:
+    with fuzzing(tmp_path_factory.mktemp("fuzzed") / "root") as running:
+        yield running
+
+
+@pytest.fixture
+def provider(fuzzed: tuple[Served, RawProvider]) -> RawProvider:
+    return fuzzed[1]
+
+
+@pytest.fixture
+def served(fuzzed: tuple[Served, RawProvider]) -> Iterator[Served]:
+    yield fuzzed[0]
+    others_are_answered(fuzzed[0])
+
+
+def test_odd_bodies_are_refused_by_field_or_answered(served: Served, provider: RawProvider) -> None:
+    cases = []
+    for seed in range(800):
+        asks, model, _ = OTHERS[seed % len(OTHERS)]
+        some = [exchange for exchange in CORPUS if exchange.endpoint == asks]
+        exchange = some[seed // len(OTHERS) % len(some)]
+        value = load(exchange.request)
+        name = new_session()
+        value["model"] = model % name
+        body = json.dumps(value).encode().replace(b"Infinity", b"1e999")
+        at: object = "as it is"
+        if seed >= len(OTHERS) * len(some):
+            places = [path for path in paths(value) if path[0] != "model"]
+            at, body = mutated(body, seed, places[seed % len(places)])
+        cases.append(Case(asks, body, f"{exchange.name} {at} {seed}", name=name))
+    came = run(served, provider, cases)
+    wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
+    assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
+    assert sum(each.status == 200 for each in came) > 150
+
+
+def test_odd_answers_are_translated_or_an_error(served: Served, provider: RawProvider) -> None:
+    cases = []
+    for seed in range(800):
+        asks, model, speaks = OTHERS[seed % len(OTHERS)]
+        some = [exchange for exchange in CORPUS if exchange.endpoint == speaks]
+        exchange = some[seed // len(OTHERS) % len(some)]
+        about, answer = _odd(exchange, seed)
+        streamed = exchange.streamed
+        name = new_session()
+        body = (_PLAIN[asks] % (model % name, str(streamed).lower())).encode()
+        said = pieces(_STREAM, [answer]) if streamed else says(whole(answer))
+        cases.append(
+            Case(asks, body, f"{exchange.name} {about} {seed} {answer!r}", said, name=name)
+        )
+    came = run(served, provider, cases, own_errors=False)
+    wrong = [f"{problem}: {each}" for each in came for problem in _problems(each)]
+    assert not wrong, f"{len(wrong)} of {len(came)}:\n" + "\n".join(wrong[:12])
+    assert sum(each.status == 200 for each in came) > 300
+
+
+_STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+
+def _odd(exchange: WireExchange, seed: int) -> tuple[object, bytes]:
+    return odd_stream(exchange, seed) if exchange.streamed else mutated(exchange.answer, seed)
+
+
+def _problems(came: Came) -> list[str]:
+    """What is wrong with an answer to a call that was translated."""
+    if came.status == 400 and not came.got:
+        error = json.loads(came.body)["error"]
+        return [] if error.get("param") or "param" not in error else ["no field is named"]
+    if came.status != 200:
+        return [] if came.status in (400, 402, 429, 502) else ["an odd status"]
+    try:
+        if "event-stream" in came.headers["content-type"]:
+            return _wrong_in_stream(came)
+        # The tools are the client's own, told back as they came.
+        value = {**json.loads(came.body), "tools": []}
+        _WHOLES[came.case.endpoint].validate_python(value)
+    except (ValidationError, ValueError) as error:
+        return [f"not of the client's dialect: {str(error)[:300]} {came.body[-900:]!r}"]
+    return []
+
+
+def _wrong_in_stream(came: Came) -> list[str]:
+    endpoint = came.case.endpoint
+    events = SseParser().feed(came.body)
+    ended = failed = False
+    for event in events:
+        if not event.data or event.data == b"[DONE]":
+            ended = ended or event.data != b""
+            continue
+        value = json.loads(event.data)
+        if value.get("error") or value.get("type") in ("error", "response.failed"):
+            failed = True
+            continue
+        try:
+            _EVENTS[endpoint].validate_python(value)
+        except ValidationError:
+            return [f"no event: {value}"]
+        kind = value.get("type")
+        ended = ended or kind in ("message_stop", "response.completed", "response.incomplete")
+    success = came.entry is not None and came.entry.metadata["outcome"] == "success"
+    if failed and success and not _is_untranslatable(came):
+        return [f"an error of a call that went well {came.body[-900:]!r}"]
+    return [] if ended or failed else ["no end"]
+
+
+def _is_untranslatable(came: Came) -> bool:
+    return b"untranslatable" in came.body or b"cannot be translated" in came.body
