@@ -65,7 +65,9 @@ class App:
         )  # fmt: skip
         self._api = api_application(runtime, self._keys, self._authenticator)
         background = Background(runtime.gateway, runtime.leases)
-        self._responses = Responses(runtime.ledger, self._authenticator, background)
+        self._responses = Responses(
+            runtime.ledger, self._authenticator, background, settings.server
+        )
         calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
         self._listing = ModelListing(runtime, self._authenticator)
         door = ProviderDoor(runtime, self._authenticator)

@@ -33,6 +33,7 @@ from remit.server.responses.turns import NATIVE, Turn, Turns, text_of
 _log = logging.getLogger("remit.server")
 
 _UNFOLDED = "the chain is unfolded from the record: this provider does not keep it"
+_CONVERSATION = "Remit keeps the conversation"
 _KNOWN_AS = "the provider's own id of the response"
 _IN_BACKGROUND = "Remit runs it in the background"
 _FROM_RECORD = "items that the provider does not keep, from the record"
@@ -48,6 +49,7 @@ class ResponseCall:
         session_id: of the call.
         previous: the turn that it goes on from.
         referred: by id, the items that the input refers to, and the turns that they are of.
+        conversation: the id of the conversation that it is part of; empty for none.
 
     Attributes:
         response_id: the id of an answer that Remit makes; one of the provider's own form keeps
@@ -65,6 +67,7 @@ class ResponseCall:
         session_id: str,
         previous: Turn | None = None,
         referred: Mapping[str, tuple[Turn, bytes]] | None = None,
+        conversation: str = "",
     ) -> None:
         self.response_id = f"resp_{secrets.token_hex(24)}"
         self.created = int(time.time())
@@ -76,6 +79,7 @@ class ResponseCall:
         self._session_id = session_id
         self._previous = previous
         self._referred = referred or {}
+        self._conversation = conversation
         self._call: ModelCall | None = None
 
     @property
@@ -120,6 +124,8 @@ class ResponseCall:
                 body = body.with_member(("stream",), b"true", _IN_BACKGROUND)
         if self._referred:
             body = self._with_items(body, provider_id, speaks)
+        if self._conversation:
+            body = body.without_member(("conversation",), _CONVERSATION)
         if previous is None:
             return body
         if speaks and previous.provider_id == provider_id:
@@ -127,8 +133,9 @@ class ResponseCall:
             if kept:
                 return self._continuing(body, kept)
         items = await asyncio.to_thread(self._turns.unfolded, previous, provider_id, speaks=speaks)
-        own = input_of(body)
-        body = body.with_member(("input",), array([*items, *own]), _UNFOLDED)
+        if items:
+            own = input_of(body)
+            body = body.with_member(("input",), array([*items, *own]), _UNFOLDED)
         return body.without_member(("previous_response_id",), _UNFOLDED)
 
     def _continuing(self, body: Body, kept: str) -> Body:
@@ -167,6 +174,8 @@ class ResponseCall:
         """See :class:`remit.gateway.keeping.Keeper`."""
         if self._previous is not None:
             metadata["continues"] = self._previous.entry.id
+        if self._conversation:
+            metadata["conversation_id"] = self._conversation
         if not self.stored:
             metadata["stored"] = False
         native = self._is_native(attempt.to)
@@ -183,9 +192,12 @@ class ResponseCall:
                 metadata["replied"] = Content.exact(answer)
         if response_id:
             metadata["response_id"] = response_id
-        if not response_id or not self.stored or not (answer or self._named_early):
-            return ()
-        return [self._kept(identity) for identity in _ids_in(response_id, answer)]
+        ids: list[str] = []
+        if response_id and self.stored and (answer or self._named_early):
+            ids = _ids_in(response_id, answer)
+        if self._conversation and isinstance(result, ProviderResponse):
+            ids.append(self._conversation)
+        return [self._kept(identity) for identity in ids]
 
     def _asked(self) -> Content:
         """The client's own input in its exact text, with the items that it refers to."""

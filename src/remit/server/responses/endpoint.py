@@ -12,6 +12,7 @@ from remit.gateway import Identity
 from remit.gateway.tenancy import owner_of
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import load
+from remit.kernel.settings import ServerSettings
 from remit.ledger import LedgerClient
 from remit.ledger.errors import ErasureError
 from remit.providers.wire.body import Body
@@ -20,12 +21,13 @@ from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, input_of
+from remit.server.responses.conversations import Conversations
 from remit.server.responses.items import ErasedItemsError, id_of, page, type_of
 from remit.server.responses.replay import stream_of
 from remit.server.responses.turns import Turn, Turns, unanswered
 
 _BASES = ("/v1", "", "/openai/v1", "/openai")
-RESPONSE_PATHS = tuple(f"{base}/responses/" for base in _BASES)
+RESPONSE_PATHS = tuple(base + path for base in _BASES for path in ("/responses/", "/conversations"))
 """What the paths begin with."""
 
 _PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|cancel))?$")
@@ -42,15 +44,21 @@ class Responses:
         ledger: where they are on record.
         authenticator: tells whose they are.
         background: runs those that do not wait for their answer.
+        settings: limits of bodies.
     """
 
     def __init__(
-        self, ledger: LedgerClient, authenticator: Authenticator, background: Background
+        self,
+        ledger: LedgerClient,
+        authenticator: Authenticator,
+        background: Background,
+        settings: ServerSettings,
     ) -> None:
         self.background = background
         self._ledger = ledger
         self._turns = Turns(ledger)
         self._authenticator = authenticator
+        self._conversations = Conversations(ledger, self._turns, authenticator, settings)
 
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
         """``request`` with what it goes on from, and the id of its answer.
@@ -60,15 +68,23 @@ class Responses:
         """
         body: Body = request.body
         owner, previous, referred = owner_of(identity), None, {}
-        named = body.value.get("previous_response_id")
-        if named is not None:
+        named, conversation = body.value.get("previous_response_id"), ""
+        if body.value.get("conversation") is not None:
+            conversation = _conversation_id(body.value["conversation"])
+            if named is not None:
+                message = "previous_response_id and conversation do not go together."
+                raise HttpError(400, "invalid_request", message, param="previous_response_id")
+            previous = await asyncio.to_thread(self._conversations.head, conversation, identity)
+        elif named is not None:
             previous = await self._previous(named, owner, identity.session_id)
         if b"item_reference" in body.raw and type(body.value.get("input")) is list:
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
         if body.value.get("background") is True and body.value.get("store") is False:
             message = "A response in the background is asked for later, so it has to be stored."
             raise HttpError(400, "invalid_request", message, param="store")
-        call = ResponseCall(self._turns, body, owner, request.session_id, previous, referred)
+        call = ResponseCall(
+            self._turns, body, owner, request.session_id, previous, referred, conversation
+        )
         return replace(request, keeper=call)
 
     async def _previous(self, named: Any, owner: str, session_id: str) -> Turn:
@@ -109,6 +125,11 @@ class Responses:
         """
         caller = await self._authenticator.authenticate(scope["headers"])
         identity, method = caller.identity, scope["method"]
+        if not identity.may("call"):
+            raise HttpError(403, "forbidden", f"The role {identity.role} makes no calls.")
+        if "/conversations" in scope["path"]:
+            await self._conversations.serve(caller, scope, receive, send)
+            return
         found = _PATH.search(scope["path"])
         if found is None:
             raise HttpError(404, "not_found", "There is nothing here.")
@@ -118,8 +139,6 @@ class Responses:
                 405, "method_not_allowed", f"This path does not take {method[:16]}.",
                 headers=[(b"allow", ", ".join(_METHODS[part]).encode())],
             )  # fmt: skip
-        if not identity.may("call"):
-            raise HttpError(403, "forbidden", f"The role {identity.role} makes no calls.")
         turn = await asyncio.to_thread(
             self._turns.response, found["id"], owner_of(identity), identity.session_id
         )
@@ -211,6 +230,15 @@ class Responses:
         except ErasureError as error:
             raise _not_found() from error
         return {"id": response_id, "object": "response", "deleted": True}
+
+
+def _conversation_id(given: Any) -> str:
+    """Of ``"conv_…"`` or ``{"id": "conv_…"}``."""
+    found = given.get("id") if type(given) is dict else given
+    if type(found) is not str:
+        message = "conversation is neither an id nor an object with one."
+        raise HttpError(400, "invalid_request", message, param="conversation")
+    return found
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from remit.gateway.keeping import CannotContinueError
 from remit.kernel.json_text import dump
-from remit.ledger import Erased, LedgerClient, LedgerEntry
+from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.providers.dialects import ModelCall
 from remit.providers.dialects.responses.answer import response_object
 from remit.server.responses.items import (
@@ -81,6 +81,8 @@ class Turns:
 
     def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
         """The turn that an id stands for, of an owner; of one session, where one is named."""
+        if not is_plain_text(identity):
+            return None
         rows = self._ledger.select(_FIND, (identity, owner))
         if not rows or (session_id and rows[0][1] != session_id):
             return None
@@ -131,7 +133,7 @@ class Turns:
             ErasedItemsError: some of it has been erased.
         """
         exact = self._ledger.exact(turn.entry.id)
-        given = items_of(exact.get("asked", exact.get("prompt")))
+        given = items_of(exact.get("items", exact.get("asked", exact.get("prompt"))))
         if turn.failed:
             return given, []
         return given, output_of(exact.get("replied", exact.get("answer")))
@@ -151,17 +153,39 @@ class Turns:
             CannotContinueError: some of it has been erased.
         """
         found: list[bytes] = []
-        for turn in self.chain(last):
+        chain = self.chain(last)
+        removed = _removed(chain)
+        for turn in chain:
             try:
-                given, said = self.items(turn)
+                items = self._identified(turn)
             except ErasedItemsError as error:
                 raise CannotContinueError(
                     "A response that this one goes on from has been erased.",
                     "previous_response_id",
                 ) from error
             same = turn.provider_id == provider_id and turn.native == speaks
-            found += portable([*given, *said], same_provider=same)
+            left = [item for identity, item in items if identity not in removed]
+            found += portable(left, same_provider=same)
         return found
+
+    def _identified(self, turn: Turn, *, with_output: bool = True) -> list[tuple[str, bytes]]:
+        """The items of a turn, each with the id that lists show."""
+        given, said = self.items(turn)
+        number = turn.entry.id.removeprefix("LED-")
+        items = [(id_of(item) or f"msg_{number}_{at}", item) for at, item in enumerate(given)]
+        return items + [(id_of(item), item) for item in said if with_output]
+
+    def in_conversation(self, last: Turn) -> list[bytes]:
+        """The items of a conversation as lists show them, oldest first.
+
+        Raises:
+            ErasedItemsError: some of them have been erased.
+        """
+        chain = self.chain(last)
+        removed = _removed(chain)
+        return [
+            item for item in self.listed(chain, with_last_output=True) if id_of(item) not in removed
+        ]
 
     def listed(self, turns: Sequence[Turn], *, with_last_output: bool) -> list[bytes]:
         """The items of turns as lists show them, each with an id.
@@ -169,15 +193,13 @@ class Turns:
         Raises:
             ErasedItemsError: some of them have been erased.
         """
-        found: list[bytes] = []
-        for turn in turns:
-            given, said = self.items(turn)
-            if turn is turns[-1] and not with_last_output:
-                said = []
-            number = turn.entry.id.removeprefix("LED-")
-            found += [listed(item, f"msg_{number}_{at}") for at, item in enumerate(given)]
-            found += said
-        return found
+        return [
+            listed(item, identity)
+            for turn in turns
+            for identity, item in self._identified(
+                turn, with_output=with_last_output or turn is not turns[-1]
+            )
+        ]
 
     def item(self, identity: str, owner: str, session_id: str = "") -> tuple[Turn, bytes] | None:
         """The output item of an id, and the turn that it is of."""
@@ -192,6 +214,11 @@ class Turns:
             if id_of(item) == identity:
                 return turn, item
         return None
+
+
+def _removed(chain: Sequence[Turn]) -> set[str]:
+    """Ids of the items that were taken out of a conversation."""
+    return {each for turn in chain for each in turn.entry.metadata.get("removed", ())}
 
 
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:

@@ -155,7 +155,13 @@ def response_object(call: ModelCall, *, answer_id: str, created: int, model: str
         "usage": None,
         "user": call.user,
         **{key: call.other.get(key) for key in _ECHOED},
+        **_conversation(call),
     }
+
+
+def _conversation(call: ModelCall) -> dict[str, Any]:
+    named = call.other.get("conversation")
+    return {"conversation": {"id": named} if isinstance(named, str) else named} if named else {}
 
 
 def _instructions(call: ModelCall) -> str | None:

@@ -1,0 +1,249 @@
+"""``/v1/conversations``: conversations that Remit keeps itself, with every provider.
+
+A conversation is a chain of entries: the exchanges of its calls, and an entry for each time that
+items were put in or taken out. The row of its id leads to the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from remit.gateway import Identity
+from remit.gateway.tenancy import owner_of
+from remit.kernel.json_text import JsonTextError, elements, load, spans
+from remit.kernel.settings import ServerSettings
+from remit.ledger import Content, LedgerClient, LedgerEntry, Transaction
+from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, Scope, Send, read_body, reply_json
+from remit.server.responses.items import ErasedItemsError, id_of, page
+from remit.server.responses.turns import Turn, Turns
+
+_PATH = re.compile(
+    r"/conversations(?:/(?P<id>[^/]{1,256})(?:/(?P<part>items)(?:/(?P<item>[^/]{1,256}))?)?)?$"
+)
+_MOST_ITEMS = 20  # put in at once, as the API has it
+_PUT = (
+    "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (response_id) DO UPDATE SET entry_id = excluded.entry_id"
+)
+
+
+class Conversations:
+    """Answers for conversations.
+
+    Args:
+        ledger: where they are on record.
+        turns: reads them.
+        authenticator: names the sessions of calls that name none.
+        settings: limits of bodies.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        turns: Turns,
+        authenticator: Authenticator,
+        settings: ServerSettings,
+    ) -> None:
+        self._ledger = ledger
+        self._turns = turns
+        self._authenticator = authenticator
+        self._settings = settings
+
+    async def serve(
+        self, caller: AuthenticatedRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """One request of an authenticated caller.
+
+        Raises:
+            HttpError: it is refused.
+        """
+        found = _PATH.search(scope["path"])
+        if found is None:
+            raise HttpError(404, "not_found", "There is nothing here.")
+        method, identity = scope["method"], caller.identity
+        name, part, item = found["id"], found["part"], found["item"]
+        handled = {
+            (False, False, False): ("POST",),
+            (True, False, False): ("GET", "POST", "DELETE"),
+            (True, True, False): ("GET", "POST"),
+            (True, True, True): ("GET", "DELETE"),
+        }[bool(name), bool(part), bool(item)]
+        if method not in handled:
+            raise HttpError(
+                405, "method_not_allowed", f"This path does not take {method[:16]}.",
+                headers=[(b"allow", ", ".join(handled).encode())],
+            )  # fmt: skip
+        raw = await self._body(caller, receive) if method == "POST" else b"{}"
+        query = scope.get("query_string", b"").decode("latin-1")
+        try:
+            answer = await asyncio.to_thread(
+                self._answer, method, identity, raw, query, name, part, item
+            )
+        except ErasedItemsError as error:
+            message = "Some of this conversation has been erased."
+            raise HttpError(404, "conversation_erased", message) from error
+        await reply_json(send, answer)
+
+    def _answer(
+        self, method: str, identity: Identity, raw: bytes, query: str,
+        name: str | None, part: str | None, item: str | None,
+    ) -> Any:  # fmt: skip
+        if name is None:
+            return self._create(identity, raw)
+        head = self.head(name, identity)
+        if item is not None:
+            if method == "DELETE":
+                self._item(head, item)
+                self._change(identity, name, "REMOVED", {"removed": [item]})
+                return self._told(self.head(name, identity), name)
+            return self._item(head, item)
+        if part is not None:
+            if method == "GET":
+                return page(self._turns.in_conversation(head), query)
+            return self._add(identity, name, raw)
+        if method == "DELETE":
+            self._change(identity, name, "DELETED", {})
+            return {"id": name, "object": "conversation.deleted", "deleted": True}
+        if method == "POST":
+            metadata = _metadata_of(_read(raw)) or {}
+            self._change(identity, name, "UPDATED", {"labels": Content(metadata)})
+            head = self.head(name, identity)
+        return self._told(head, name)
+
+    async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
+        return await read_body(
+            receive,
+            caller.headers.get(b"content-length"),
+            self._settings.max_body_bytes,
+            self._settings.body_timeout_s,
+        )
+
+    def head(self, name: str, identity: Identity) -> Turn:
+        """The last entry of a conversation. Blocks.
+
+        Raises:
+            HttpError: there is none of this id and owner.
+        """
+        turn = None
+        if name.startswith("conv_"):
+            turn = self._turns.find(name, owner_of(identity), identity.session_id)
+        if turn is None:
+            message = "There is no conversation with this id."
+            raise HttpError(404, "conversation_not_found", message, param="conversation")
+        return turn
+
+    def _create(self, identity: Identity, raw: bytes) -> dict[str, Any]:
+        value = _read(raw)
+        name = f"conv_{secrets.token_hex(24)}"
+        more: dict[str, Any] = {}
+        if items := _items_of(raw, value):
+            more["items"] = Content.exact_list(items)
+        if metadata := _metadata_of(value):
+            more["labels"] = Content(metadata)
+        self._change(identity, name, "CREATED", more)
+        return self._told(self.head(name, identity), name)
+
+    def _add(self, identity: Identity, name: str, raw: bytes) -> bytes:
+        items = _items_of(raw, _read(raw))
+        if not items:
+            raise HttpError(400, "invalid_request", "items is not a list of items.", param="items")
+        self._change(identity, name, "ADDED", {"items": Content.exact_list(items)})
+        head = self.head(name, identity)
+        return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
+
+    def _item(self, head: Turn, item: str) -> bytes:
+        for text in self._turns.in_conversation(head):
+            if id_of(text) == item:
+                return text
+        raise HttpError(404, "item_not_found", "There is no item with this id.", param="item_id")
+
+    def _told(self, head: Turn, name: str) -> dict[str, Any]:
+        chain = self._turns.chain(head)
+        labels: Any = {}
+        for turn in chain:
+            labels = turn.entry.metadata.get("labels", labels)
+        began = datetime.fromisoformat(chain[0].entry.timestamp)
+        return {
+            "id": name,
+            "object": "conversation",
+            "created_at": int(began.timestamp()),
+            "metadata": labels if isinstance(labels, dict) else {},
+        }
+
+    def _change(
+        self, identity: Identity, name: str, decision: str, more: Mapping[str, Any]
+    ) -> None:
+        """Put an entry on record, and have the conversation's id lead to it."""
+        owner = owner_of(identity)
+        session = identity.session_id or self._authenticator.session_of(identity)
+        metadata = {"conversation_id": name, "session_id": session, "agent_id": identity.name}
+        if identity.key_id:
+            metadata["key_id"] = identity.key_id
+
+        def write(tx: Transaction) -> None:
+            rows = tx.execute("SELECT entry_id FROM response_ids WHERE response_id = ?", (name,))
+            before = {"continues": rows[0][0]} if rows else {}
+            entry = LedgerEntry(
+                event_type="CONVERSATION_CHANGED",
+                submission_id=name,
+                decision=decision,
+                reason=_REASONS[decision],
+                metadata={**metadata, **before, **more},
+            )
+            entry_id = tx.append(entry)
+            if decision == "DELETED":
+                tx.execute("DELETE FROM response_ids WHERE response_id = ?", (name,))
+            else:
+                tx.execute(_PUT, (name, owner, session, entry_id))
+
+        self._ledger.transact(write)
+
+
+_REASONS = {
+    "CREATED": "A conversation was begun",
+    "ADDED": "Items were put into a conversation",
+    "REMOVED": "An item was taken out of a conversation",
+    "UPDATED": "The labels of a conversation were changed",
+    "DELETED": "A conversation was given up; what was said in it stays on record",
+}
+
+
+def _read(raw: bytes) -> dict[str, Any]:
+    try:
+        value = load(raw) if raw.strip() else {}
+    except JsonTextError as error:
+        raise HttpError(400, "invalid_json", error.message) from error
+    if type(value) is not dict:
+        raise HttpError(400, "invalid_request", "The body is not a JSON object.")
+    return value
+
+
+def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
+    metadata = value.get("metadata")
+    if metadata is None:
+        return None
+    if type(metadata) is not dict or any(type(each) is not str for each in metadata.values()):
+        message = "metadata is not an object of texts."
+        raise HttpError(400, "invalid_request", message, param="metadata")
+    return metadata
+
+
+def _items_of(raw: bytes, value: Mapping[str, Any]) -> Sequence[bytes]:
+    items = value.get("items")
+    if items is None:
+        return []
+    if type(items) is not list or any(type(item) is not dict for item in items):
+        message = "items is not a list of objects."
+        raise HttpError(400, "invalid_request", message, param="items")
+    if len(items) > _MOST_ITEMS:
+        message = f"items has more than {_MOST_ITEMS} items."
+        raise HttpError(400, "invalid_request", message, param="items")
+    place = spans(raw, ("items",))["items"]
+    return elements(raw[slice(*place)])
