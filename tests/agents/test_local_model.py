@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import subprocess
 import sys
@@ -11,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from remit import Runtime
+from remit.kernel.json_text import dump
 from remit.kernel.settings import default_settings
-from remit.providers import LocalProvider, ProviderError
+from remit.providers import LocalProvider, ProviderError, Timeouts
 from remit.providers.weights import ModelError, WeightStore
+from remit.providers.wire.body import Body
+from remit.providers.wire.endpoint import CHAT
 from tests.support.requests import provider_request
 
 NAME = "smollm2-135m"
@@ -41,43 +43,20 @@ def provider() -> LocalProvider:
     return LocalProvider(WeightStore().path(NAME), NAME, default_settings().local)
 
 
-async def test_it_answers_and_counts(provider: LocalProvider) -> None:
-    heard: list[str] = []
-    answer = await provider.asend(
-        provider_request(model_id=NAME, messages=({"role": "user", "content": "hello"},)),
-        on_text=heard.append,
-    )
-    await asyncio.sleep(0.01)
-    assert answer.content.strip()
-    assert "".join(heard) == answer.content
-    assert answer.model == NAME
-    assert answer.input_tokens > 0
-    assert answer.output_tokens > 0
-
-
-async def test_a_prompt_that_is_too_long(provider: LocalProvider) -> None:
-    long = ({"role": "user", "content": "word " * 9_000},)
-    with pytest.raises(ProviderError) as caught:
-        await provider.asend(provider_request(model_id=NAME, messages=long))
-    assert caught.value.code == "CONTEXT_LENGTH"
-
-
-async def test_another_models_name_is_refused(provider: LocalProvider) -> None:
-    with pytest.raises(ProviderError) as caught:
-        await provider.asend(provider_request(model_id="gpt-9"))
-    assert caught.value.code == "INVALID_REQUEST"
-
-
-async def test_who_goes_away_frees_the_model(provider: LocalProvider) -> None:
-    story = ({"role": "user", "content": "Tell a very long story about a ship."},)
-    task = asyncio.create_task(
-        provider.asend(provider_request(model_id=NAME, messages=story, max_tokens=3_000))
-    )
-    await asyncio.sleep(0.5)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    answer = await asyncio.wait_for(provider.asend(provider_request(model_id=NAME)), 60)
-    assert answer.content
+async def test_one_call_at_a_time_and_an_abandoned_one_stops(provider: LocalProvider) -> None:
+    body = {
+        "model": NAME, "messages": [{"role": "user", "content": "hi"}], "stream": True,
+        "max_tokens": 3_000, "logit_bias": {"62": 100},  # the letter N until the end
+    }  # fmt: skip
+    asked = Body.read(CHAT, dump(body))
+    outgoing = provider.outgoing(provider_request(model_id=NAME, body=asked))
+    reply = await provider.send(outgoing, Timeouts(5, 300, 300))
+    with pytest.raises(ProviderError) as caught:  # who waits in vain is told why
+        await provider.send(outgoing, Timeouts(5, 0.01, 300))
+    assert caught.value.code == "RATE_LIMITED"
+    assert not caught.value.speaks_of_health
+    await reply.aclose()
+    assert len([event async for event in reply.events()]) < 1_500
 
 
 def test_a_conversation_through_every_layer(tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ class LocalProvider(WireDialect):
                     if isinstance(part, dict) and "error" in part:
                         raise _refusal(part["error"])
                     if isinstance(part, dict):
+                        if not body.get("tools"):
+                            _say_nothing(part)
                         deliver({**part, "model": self._model_id})
             except BaseException as error:  # noqa: BLE001 - must not cross into C++
                 failure.append(error)
@@ -268,6 +270,14 @@ def _asked(request: ProviderRequest) -> ModelCall:
         return read_request(endpoint.name, request.body.value)
     except DialectError as error:
         raise ProviderError("INVALID_REQUEST", error.message, param=error.param) from error
+
+
+def _say_nothing(chunk: dict[str, Any]) -> None:
+    """An answer that calls no tool has a text, though it be empty."""
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta")
+        if isinstance(delta, dict) and "content" in delta and delta["content"] is None:
+            delta["content"] = ""
 
 
 def _refusal(detail: Any) -> ProviderError:
