@@ -1,0 +1,176 @@
+"""Clients that hang up at any point, do not read, or do not wait."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.server.cases import fuzzing, others_are_answered
+from tests.server.running import Served, new_session
+from tests.support.raw_provider import CASE_HEADER, RawProvider, whole
+from tests.support.waiting import until
+from tests.support.wire_corpus import CORPUS
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+PLAIN = next(exchange for exchange in CORPUS if exchange.name == "chat: plain")
+_EVENTS = 30
+
+
+@pytest.fixture(scope="module")
+def fuzzed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Served, RawProvider]]:
+    with fuzzing(tmp_path_factory.mktemp("fuzzed") / "root") as running:
+        yield running
+
+
+@pytest.fixture
+def provider(fuzzed: tuple[Served, RawProvider]) -> RawProvider:
+    return fuzzed[1]
+
+
+@pytest.fixture
+def served(fuzzed: tuple[Served, RawProvider]) -> Iterator[Served]:
+    yield fuzzed[0]
+    others_are_answered(fuzzed[0])
+
+
+def _event(text: str, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return b"data: " + json.dumps({"model": "gpt-4o-mini", "choices": [choice]}).encode() + b"\n\n"
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def _slowly(connection: socket.socket, path: str, body: bytes) -> bool:
+    """A stream of :data:`_EVENTS` pieces, 2 ms apart; or a whole answer after as long."""
+    if b'"stream":true' not in body:
+        time.sleep(0.002 * _EVENTS)
+        connection.sendall(whole(PLAIN.answer))
+        return True
+    connection.sendall(STREAM)
+    for _ in range(_EVENTS):
+        connection.sendall(_chunk(_event("x")))
+        time.sleep(0.002)
+    connection.sendall(_chunk(_event("", "stop") + b"data: [DONE]\n\n") + b"0\r\n\r\n")
+    return True
+
+
+def _request(served: Served, session: str, body: bytes) -> bytes:
+    return (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.token}\r\n"
+        f"x-remit-session: {session}\r\n{CASE_HEADER}: {session}\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def _body(*, stream: bool, text: str = "hi") -> bytes:
+    value = {"model": "gpt-4o-mini", "stream": stream,
+             "messages": [{"role": "user", "content": text}]}  # fmt: skip
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _hang_up(served: Served, request: bytes, sent: int, read: int, *, reset: bool) -> None:
+    """Send so much of a request, read so much of its answer, and go."""
+    with socket.create_connection(served.address, timeout=20) as connection:
+        connection.sendall(request[:sent])
+        connection.settimeout(0.5)  # an answer may be shorter than what is wanted of it
+        with contextlib.suppress(TimeoutError):
+            while read > 0 and (part := connection.recv(min(read, 4096))):
+                read -= len(part)
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+
+def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> None:
+    left: list[tuple[str, bytes, int, int, bool]] = []
+    for number in range(160):
+        session = new_session()
+        provider.answers[session] = _slowly
+        request = _request(served, session, _body(stream=number % 4 != 0))
+        at = number // 4
+        sent = len(request) if at > 8 else len(request) * at // 9
+        left.append((session, request, sent, max(0, at - 10) * 160, number % 3 == 0))
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(_hang_up, served, r, sent, read, reset=reset)
+                     for _, r, sent, read, reset in left]:  # fmt: skip
+            done.result()
+    until(lambda: not served.ledger.orphans())
+    ends = set()
+    for session, *_ in left:
+        exchanges = served.entries("EXCHANGE", session)
+        assert len(exchanges) == len(served.entries("DISPATCH", session)) <= 1
+        for exchange in exchanges:
+            ends.add(exchange.metadata.get("error_code", "success"))
+            if exchange.metadata["outcome"] != "success":
+                assert exchange.metadata["input_tokens"] > 0
+    assert ends == {"CANCELLED", "success"}
+
+
+def test_requests_in_one_packet_are_answered_in_order(
+    served: Served, provider: RawProvider
+) -> None:
+    sessions = [new_session() for _ in range(6)]
+    requests = b"\r\n".join(
+        _request(served, session, _body(stream=number % 2 == 0))
+        for number, session in enumerate(sessions)
+    )
+    for session in sessions:
+        provider.answers[session] = _slowly
+    came = served.raw(requests, wait_s=3)
+    assert came.count(b"HTTP/1.1 200 OK") == len(sessions)
+    at = 0
+    for session in sessions:
+        entry = served.exchange(session)
+        assert entry.metadata["outcome"] == "success"
+        found = came.find(entry.id.encode(), at)
+        assert found > 0
+        at = found
+
+
+def test_a_client_that_does_not_read_slows_its_provider(
+    served: Served, provider: RawProvider
+) -> None:
+    session, sent = new_session(), 0
+    event = _chunk(_event("y" * 1000) * 60)
+
+    def pours(connection: socket.socket, path: str, body: bytes) -> bool:
+        nonlocal sent
+        connection.sendall(STREAM)
+        for _ in range(200_000_000 // len(event)):
+            connection.sendall(event)
+            sent += len(event)
+        return False
+
+    provider.answers[session] = pours
+    before = served.rss_bytes()
+    with socket.create_connection(served.address, timeout=20) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        connection.sendall(_request(served, session, _body(stream=True)))
+        connection.recv(4096)
+        until(lambda: _still(lambda: sent), 30)
+        seen = sent
+        assert seen < 50_000_000
+        assert served.rss_bytes() < before + 60_000_000
+        # What others ask is answered meanwhile.
+        others_are_answered(served)
+        assert sent == seen
+    until(lambda: served.entries("EXCHANGE", session))
+    assert served.exchange(session).metadata["error_code"] == "CANCELLED"
+
+
+def _still(value: Callable[[], int]) -> bool:
+    """Whether a number that has begun to grow has stopped."""
+    before = value()
+    time.sleep(0.5)
+    return bool(before and before == value())
