@@ -97,6 +97,8 @@ class UpstreamProvider(WireDialect):
             # A server without this endpoint: from now on its calls are translated.
             self._missing.add(endpoint.name)
             error.retryable = True
+        if endpoint is RESPONSES and _is_forgotten(said):
+            error.retryable = True  # it can be sent whole
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:
@@ -125,6 +127,15 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         for name, value in headers.items()
         if (low := name.lower()) in PASSED_ON or low.startswith(_LIMITS)
     )
+
+
+def _is_forgotten(said: bytes) -> bool:
+    """Whether a provider does not keep the response that a call goes on from."""
+    try:
+        error = orjson.loads(said).get("error")
+    except (orjson.JSONDecodeError, AttributeError):
+        return False
+    return isinstance(error, dict) and error.get("code") == "previous_response_not_found"
 
 
 def _no_endpoint(said: bytes) -> bool:

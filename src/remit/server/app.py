@@ -65,12 +65,12 @@ class App:
         )  # fmt: skip
         self._api = api_application(runtime, self._keys, self._authenticator)
         background = Background(runtime.gateway, runtime.leases)
+        door = ProviderDoor(runtime, self._authenticator)
         self._responses = Responses(
-            runtime.ledger, self._authenticator, background, settings.server
+            runtime.ledger, self._authenticator, background, door, settings.server
         )
         calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
         self._listing = ModelListing(runtime, self._authenticator)
-        door = ProviderDoor(runtime, self._authenticator)
         files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], _Handler] = {
             **call_routes(calls),

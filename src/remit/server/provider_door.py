@@ -74,6 +74,10 @@ class ProviderDoor:
         server = self._server
         return await read_body(receive, length, server.max_body_bytes, server.body_timeout_s)
 
+    def has(self, provider_id: str) -> bool:
+        """Whether a provider is set up, and reached over HTTP."""
+        return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
+
     def provider_for(self, endpoint: Endpoint) -> str:
         """The provider of an endpoint's dialect: the one named like it, else the first.
 

@@ -31,13 +31,29 @@ class Strict:
 
     def seen(self, path: str = "") -> list[dict[str, Any]]:
         """Every body that came to a path, oldest first."""
-        with urllib.request.urlopen(f"{self.url}/seen?after=0", timeout=30) as answer:
-            notes = json.load(answer)
         return [
             json.loads(base64.b64decode(note["body"]))
-            for note in notes
+            for note in self._notes()
             if note["method"] == "POST" and note["path"].endswith(path)
         ]
+
+    def has(self, method: str, path: str) -> bool:
+        """Whether such a request came."""
+        return any((note["method"], note["path"]) == (method, path) for note in self._notes())
+
+    def forget(self, response_id: str) -> None:
+        """Have it forget a response, as providers do after some weeks."""
+        request = urllib.request.Request(
+            f"{self.url}/v1/responses/{response_id}", method="DELETE",
+            headers={"authorization": "Bearer sk-strict"},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 200
+
+    def _notes(self) -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"{self.url}/seen?after=0", timeout=30) as answer:
+            notes: list[dict[str, Any]] = json.load(answer)
+        return notes
 
 
 @contextmanager

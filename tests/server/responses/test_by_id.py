@@ -97,7 +97,9 @@ def _text(item: Any) -> str:
 
 
 @both
-def test_delete_erases_it(served: Served, client: openai.OpenAI, model: str) -> None:
+def test_delete_erases_it(
+    served: Served, client: openai.OpenAI, strict: Strict, model: str
+) -> None:
     session = {"x-remit-session": f"SES-DEL-{model}".upper()}
     first = client.responses.create(
         model=model, input="[[say the secret word]]", extra_headers=session
@@ -106,6 +108,8 @@ def test_delete_erases_it(served: Served, client: openai.OpenAI, model: str) -> 
         model=model, input="more", previous_response_id=first.id, extra_headers=session
     )
     client.responses.delete(first.id)
+    if model == GPT:  # the provider's copy is gone as well
+        assert strict.has("DELETE", f"/v1/responses/{first.id}")
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(first.id)
     with pytest.raises(openai.NotFoundError):

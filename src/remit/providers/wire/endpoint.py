@@ -89,6 +89,11 @@ ENDPOINTS = {
 }  # fmt: skip
 """By name, every endpoint by which a model is called."""
 
+STORED_RESPONSES = Endpoint(
+    "openai.stored_responses", "openai", "/responses", "", free=True, has_model=False
+)
+"""Responses that a provider keeps."""
+
 FILES = {
     "openai": Endpoint("openai.files", "openai", "/files", free=True, has_model=False),
     "anthropic": Endpoint("anthropic.files", "anthropic", "/v1/files", free=True, has_model=False),

@@ -80,6 +80,7 @@ class ResponseCall:
         self._previous = previous
         self._referred = referred or {}
         self._conversation = conversation
+        self._forgotten = ""  # the provider that does not keep the previous response any more
         self._call: ModelCall | None = None
 
     @property
@@ -128,7 +129,7 @@ class ResponseCall:
             body = body.without_member(("conversation",), _CONVERSATION)
         if previous is None:
             return body
-        if speaks and previous.provider_id == provider_id:
+        if speaks and previous.provider_id == provider_id != self._forgotten:
             kept = self._turns.kept_by_provider(previous)
             if kept:
                 return self._continuing(body, kept)
@@ -172,6 +173,8 @@ class ResponseCall:
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
         """See :class:`remit.gateway.keeping.Keeper`."""
+        if isinstance(result, Failure) and b"previous_response_not_found" in _answer_text(result):
+            self._forgotten = attempt.to.provider_id
         if self._previous is not None:
             metadata["continues"] = self._previous.entry.id
         if self._conversation:

@@ -6,7 +6,7 @@ import asyncio
 import re
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from remit.gateway import Identity
 from remit.gateway.tenancy import owner_of
@@ -16,7 +16,10 @@ from remit.kernel.settings import ServerSettings
 from remit.ledger import LedgerClient
 from remit.ledger.errors import ErasureError
 from remit.providers.wire.body import Body
-from remit.server.authentication import Authenticator
+from remit.providers.wire.endpoint import STORED_RESPONSES
+from remit.providers.wire.form import ObjectBody
+from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
@@ -34,6 +37,7 @@ _PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|canc
 _NUMBER = re.compile(r"-1|[0-9]{1,9}")
 _EVENTS = b"text/event-stream; charset=utf-8"
 _POLL_S = 0.25
+_FORGOTTEN = (200, 204, 404)
 _METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 
 
@@ -44,6 +48,7 @@ class Responses:
         ledger: where they are on record.
         authenticator: tells whose they are.
         background: runs those that do not wait for their answer.
+        door: passes on what a provider is to delete.
         settings: limits of bodies.
     """
 
@@ -52,8 +57,10 @@ class Responses:
         ledger: LedgerClient,
         authenticator: Authenticator,
         background: Background,
+        door: ProviderDoor,
         settings: ServerSettings,
     ) -> None:
+        self._door = door
         self.background = background
         self._ledger = ledger
         self._turns = Turns(ledger)
@@ -151,7 +158,7 @@ class Responses:
             elif part == "cancel":
                 body = await self._cancel(turn, found["id"], identity)
             elif method == "DELETE":
-                body = await self._delete(turn, found["id"], identity)
+                body = await self._delete(turn, found["id"], caller)
             elif parse_qs(query).get("stream") == ["true"]:
                 await self._stream(found["id"], identity, query, receive, send)
                 return
@@ -212,20 +219,38 @@ class Responses:
             raise _not_in_background()
         return text
 
+    async def _forget(self, provider_id: str, kept: str, caller: AuthenticatedRequest) -> None:
+        """Have a provider delete a response; one that it does not have is none.
+
+        Raises:
+            HttpError: it did not.
+        """
+        if not self._door.has(provider_id):
+            return
+        path = f"{STORED_RESPONSES.path}/{quote(kept, safe='')}"
+        about = ObjectBody.without_text(STORED_RESPONSES, {"method": "DELETE", "path": path})
+        response = await self._door.change(caller, provider_id, about, method="DELETE", path=path)
+        if response.reply is not None and response.reply.status not in _FORGOTTEN:
+            message = "The provider did not delete its copy, so nothing is deleted yet."
+            raise HttpError(502, "provider_error", message)
+
     def _input_items(self, turn: Turn, query: str) -> bytes:
         if turn.state != "ended":
             raise _not_found()
         return page(self._turns.listed([turn], with_last_output=False), query)
 
-    async def _delete(self, turn: Turn, response_id: str, identity: Identity) -> Any:
+    async def _delete(self, turn: Turn, response_id: str, caller: AuthenticatedRequest) -> Any:
+        """Erase a response here, and have its provider forget it first."""
         if (await asyncio.to_thread(self._read, turn, response_id))[1]:
             raise HttpError(409, "response_in_progress", "This response is still under way.")
+        if kept := self._turns.kept_by_provider(turn):
+            await self._forget(turn.provider_id, kept, caller)
         try:
             await asyncio.to_thread(
                 self._ledger.erase,
                 turn.entry.id,
                 reason=f"DELETE /v1/responses/{response_id}",
-                requested_by=identity.name,
+                requested_by=caller.identity.name,
             )
         except ErasureError as error:
             raise _not_found() from error
