@@ -39,6 +39,7 @@ class Keeper:
         asked: what came in.
         answers: by custom id, the body (and with it the end) of a line's result; else a text.
         models: of ``GET /models``.
+        replies: by path behind ``/v1``, what any other path is answered.
     """
 
     url: str = ""
@@ -48,6 +49,9 @@ class Keeper:
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: list[str] = field(default_factory=lambda: ["gpt-4o-mini", "claude-sonnet-4-5"])
+    replies: dict[str, Callable[[Asked], web.StreamResponse | dict[str, Any]]] = field(
+        default_factory=dict
+    )
     refuse: Callable[[web.Request], web.Response | None] = lambda request: None
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -100,8 +104,8 @@ class Keeper:
     # -- HTTP ---------------------------------------------------------------------------
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        form = request.content_type.startswith("multipart/")
-        body = b"" if form else await request.read()  # a form is read once, as a form
+        upload = request.path == "/v1/files" and request.method == "POST"
+        body = b"" if upload else await request.read()  # a form is read once, as a form
         self.asked.append(Asked(request.method, request.path_qs, dict(request.headers), body))
         if (refused := self.refuse(request)) is not None:
             return refused
@@ -114,6 +118,9 @@ class Keeper:
             return self._batches(request, body, rest, anthropic)
         if steps == ["models"]:
             return web.json_response(self._models(anthropic))
+        if (replied := self.replies.get("/".join(steps))) is not None:
+            reply = replied(self.asked[-1])
+            return web.json_response(reply) if isinstance(reply, dict) else reply
         return web.json_response({"error": {"message": "no such path"}}, status=404)
 
     async def _files(

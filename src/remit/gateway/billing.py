@@ -101,6 +101,8 @@ class Billing:
         self, body: Body, provider_id: str, model_id: str
     ) -> tuple[Amount, tuple[int, int]]:
         """:meth:`bound` of a body as it is on the wire."""
+        if body.endpoint.free:
+            return Amount(0, 0), (0, 0)
         bound = call_bound(
             body.endpoint.name, body.value, len(body.raw), self._prices.find(provider_id, model_id),
             uses=self._config.server_tool_uses, model=(provider_id, model_id),

@@ -69,6 +69,11 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_OUTPUT = frozenset(
     {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
 )
+_MOST_DIGITS = 10
+_PICTURES = frozenset({"openai.images", "openai.image_edits", "openai.image_variations"})
+_UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.translations"})
+"""Endpoints whose calls cannot say how long an answer may be."""
+
 _FREE = frozenset({"openai.moderations", "anthropic.count_tokens"})
 _BY_REFERENCE = ("previous_response_id", "conversation", "container")
 _OTHER_MODELS = ("models", "provider", "route", "plugins", "fallbacks")
@@ -188,8 +193,15 @@ def bound_of(
     limit = 0
     if writes:
         limit = _limit(body) or _largest(price)
+        if endpoint in _PICTURES:  # of a form, those that come in too
+            files = [value for given in body.values()
+                     for value in (given if isinstance(given, list) else [given])]  # fmt: skip
+            tokens_in += IMAGE_TOKENS * sum(isinstance(value, Mapping) for value in files)
+            limit = max(limit, IMAGE_TOKENS)
         if not limit:
-            unbounded = unbounded or "max_tokens, which it does not name"
+            field = "max_tokens, which it does not name"
+            unbounded = unbounded or ("model, without a longest answer" if endpoint in _UNLIMITED
+                                      else field)  # fmt: skip
     nothing = free or endpoint in _FREE
 
     def amount(output: int) -> Amount:
@@ -389,8 +401,13 @@ def _largest(price: Price | None) -> int:
 
 
 def _answers(endpoint: str, body: Mapping[str, Any]) -> int:
-    counts = [value for name in ("n", "best_of") if type(value := body.get(name)) is int]
-    answers = max([1, *counts])
+    answers = 1
+    for name in ("n", "best_of"):
+        value = body.get(name)
+        if type(value) is str and value.isdecimal() and len(value) < _MOST_DIGITS:  # of a form
+            value = int(value)
+        if type(value) is int:
+            answers = max(answers, value)
     prompts = body.get("prompt")
     if endpoint != "openai.completions" or not isinstance(prompts, (list, tuple)):
         return answers

@@ -185,6 +185,12 @@ class LLMGateway:
         """Whether the provider that would get ``request`` is sent its body as it is."""
         return _speaks(self._providers.get(self._names.candidates(request)[0][0]), request.body)
 
+    def name_of(self, provider_id: str, model_id: str) -> str:
+        """What a provider's model is called here: its own name, where that leads to it."""
+        if self._names.leads_to(model_id) == (provider_id, model_id):
+            return model_id
+        return f"{provider_id}/{model_id}"
+
     def input_bound(self, request: PromptRequest) -> int:
         """Most input tokens that ``request`` can be billed for, as budgets reserve them.
 

@@ -102,6 +102,10 @@ class Names:
                 self._found[name] = found
         return found
 
+    def leads_to(self, model_id: str) -> tuple[str, str]:
+        """Provider and model that a name means, the registry and routes aside."""
+        return resolve(self._config, self._known, None, model_id)
+
     def may_use(
         self,
         identity: Identity | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import math
 import time
@@ -39,6 +40,7 @@ from remit.providers import (
 from remit.providers.dialects import StreamReader, read_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
+from remit.providers.upstream_http import UpstreamReply
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import error_in, facts, stream_sum
 
@@ -210,6 +212,8 @@ async def send_body(
     try:
         if outgoing.stream and "event-stream" in reply.content_type:
             return await _streamed(outgoing, reply, tap, neutral)
+        if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
+            return await _data(outgoing, reply, tap)
         raw = await reply.read()
     finally:
         await reply.aclose()
@@ -265,12 +269,35 @@ async def _streamed(
     return _answer(outgoing, reply, value, raw, neutral)
 
 
+def _is_data(reply: UpstreamReply) -> bool:
+    kind = reply.content_type
+    return bool(kind) and "json" not in kind and not kind.startswith("text/")
+
+
+async def _data(outgoing: Outgoing, reply: UpstreamReply, tap: StreamTap) -> ProviderResponse:
+    """Sound and the like, passed on as it comes; its hash stands for it on record."""
+    endpoint, kind = outgoing.body.endpoint.name, reply.content_type
+    digest, size, held = hashlib.sha256(), 0, b""
+    async for piece in reply.chunks():
+        if held:
+            await tap.chunk(WireChunk(endpoint, held, "", None, content_type=kind), begins=True)
+        digest.update(piece)
+        size += len(piece)
+        held = piece
+    last = WireChunk(endpoint, held, "", None, is_last=True, content_type=kind)
+    await tap.chunk(last, begins=True)
+    told = {"content_type": kind, "bytes": size, "sha256": digest.hexdigest()}
+    return _answer(outgoing, reply, None, dump(told), neutral=False)
+
+
 def _whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
     try:
         value = load(raw)
     except JsonTextError:
         value = None
+        if outgoing.body.endpoint.form and reply.content_type.startswith("text/"):
+            value = raw.decode("utf-8", "replace")  # a transcript
     if value is not None and (error := error_of_event(value)) is not None:
         error.reply = Reply(endpoint, reply.status, passed_on(reply.headers), raw)
         raise error

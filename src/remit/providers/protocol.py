@@ -130,6 +130,7 @@ class WireChunk:
         value: its data, read; ``None`` where it has none, or none that is JSON.
         is_last: whether the answer is complete with it.
         is_asked: whether it answers only what Remit asked for, and the client did not.
+        content_type: of a body that is no stream of events, such as sound; else empty.
     """
 
     endpoint: str
@@ -138,6 +139,7 @@ class WireChunk:
     value: Any
     is_last: bool = False
     is_asked: bool = False
+    content_type: str = ""
 
 
 EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[None]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 
 from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -12,7 +13,7 @@ from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.settings import ServerSettings
 from remit.providers.dialects import DialectError
 from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import COUNT_TOKENS, RESPONSES, Endpoint
+from remit.providers.wire.endpoint import COUNT_TOKENS, RESPONSES, SPEECH, Endpoint
 from remit.providers.wire.form import FormBody
 from remit.server.answers import (
     call_headers,
@@ -61,11 +62,14 @@ class ModelCalls:
             tokens = self._gateway.estimate_tokens(request)
             await reply_json(send, {"input_tokens": tokens}, 200, [(b"x-remit-estimated", b"true")])
             return
+        sound = endpoint is SPEECH
+        if sound:  # passed on as it comes; its hash is on record, and cannot be played again
+            request = replace(request, idempotency_key=None)
         try:
             if request.keeper is not None and request.keeper.polled:
                 begun = await self._responses.background.begin(request, caller.identity)
                 await reply_json(send, begun)
-            elif body.stream:
+            elif body.stream or sound:
                 await self._streamed(body, request, caller, receive, send)
             else:
                 await self._whole(body, request, caller, receive, send)

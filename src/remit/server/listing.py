@@ -1,14 +1,32 @@
-"""``GET /v1/models``, in the dialect of who asks."""
+"""``GET /v1/models``, in the dialect of who asks: what the providers list, and what Remit knows."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import time
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import orjson
+
+from remit.kernel.json_text import JsonTextError, elements, load, set_member, spans
+from remit.providers import ProviderError, Timeouts, UpstreamProvider
 from remit.runtime import Runtime
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply_json, shape_of
+
+_KEPT_S = 60.0
+_WITHIN = Timeouts(2.0, 3.0, 3.0)
+_MOST_BYTES = 4 * 1024 * 1024
+_MOST_MODELS = 5_000
+
+
+class _Listed(NamedTuple):
+    """A model as its provider lists it, in the exact text."""
+
+    name: str
+    text: bytes
 
 
 class ModelListing:
@@ -17,37 +35,55 @@ class ModelListing:
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._runtime = runtime
         self._authenticator = authenticator
+        self._lists: dict[str, tuple[float, list[_Listed]]] = {}
+        self._reading: dict[str, asyncio.Task[list[_Listed]]] = {}
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """All of them."""
-        known = self._known(await self._authenticator.authenticate(scope["headers"]))
-        if shape_of(scope) == "openai":
-            data = [_openai(name, owner) for name, owner in known]
-            await reply_json(send, {"object": "list", "data": data})
+        shape = shape_of(scope)
+        found = await self._of(await self._authenticator.authenticate(scope["headers"]), shape)
+        data = b'"data":[' + b",".join(found.values()) + b"]"
+        if shape == "openai":
+            await reply_json(send, b'{"object":"list",' + data + b"}")
             return
-        models = [_anthropic(name) for name, _ in known]
-        await reply_json(
-            send,
-            {
-                "data": models,
-                "has_more": False,
-                "first_id": models[0]["id"] if models else None,
-                "last_id": models[-1]["id"] if models else None,
-            },
-        )
+        names: list[str | None] = [*found] or [None]
+        ends = orjson.dumps({"has_more": False, "first_id": names[0], "last_id": names[-1]})
+        await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One of them."""
-        wanted = unquote(scope["path"].removeprefix("/v1/models/"))
-        known = dict(self._known(await self._authenticator.authenticate(scope["headers"])))
-        if wanted not in known:
-            raise HttpError(404, "model_not_found", "There is no such model here.")
-        if shape_of(scope) == "openai":
-            await reply_json(send, _openai(wanted, known[wanted]))
-        else:
-            await reply_json(send, _anthropic(wanted))
+        wanted = unquote(scope["path"].partition("/models/")[2])
+        caller = await self._authenticator.authenticate(scope["headers"])
+        found = (await self._of(caller, shape_of(scope))).get(wanted)
+        if found is None:
+            raise HttpError(404, "model_not_found", "There is no such model here.", param="model")
+        await reply_json(send, found)
 
-    def _known(self, caller: AuthenticatedRequest) -> list[tuple[str, str]]:
+    async def _of(self, caller: AuthenticatedRequest, shape: str) -> dict[str, bytes]:
+        """By name, the object of each model that a caller may use."""
+        own = dict(self._own(caller))
+        named: dict[str, tuple[str, bytes | None]] = {
+            name: (owner, None) for name, owner in own.items()
+        }
+        identity = caller.identity
+        for provider_id, dialect, listed in await self._upstream():
+            for model in listed:
+                name = self._runtime.gateway.name_of(provider_id, model.name)
+                full = f"{provider_id}/{model.name}"
+                may = any(map(identity.may_use_model, (model.name, full)))
+                if not may or (name in named and named[name][1] is not None):
+                    continue
+                text = model.text if dialect == shape else None
+                if text is not None and name != model.name:
+                    text = set_member(text, ("id",), orjson.dumps(name))
+                named[name] = (named.get(name, (provider_id,))[0], text)
+        make = _openai if shape == "openai" else _anthropic
+        return {
+            name: text or orjson.dumps(make(name, owner))
+            for name, (owner, text) in sorted(named.items())
+        }
+
+    def _own(self, caller: AuthenticatedRequest) -> list[tuple[str, str]]:
         known = dict(self._runtime.models())
         router = self._runtime.router
         for name in caller.identity.models:  # what a key names by itself can be called
@@ -55,17 +91,60 @@ class ModelListing:
                 known.setdefault(name, "remit")
         return [
             (model, owner)
-            for model, owner in sorted(known.items())
+            for model, owner in known.items()
             if caller.identity.may_use_model(model)
             or (router.knows(model) and router.may_use(model, caller.identity))
         ]
+
+    async def _upstream(self) -> list[tuple[str, str, list[_Listed]]]:
+        """Provider, dialect and list of each; of one that is down, an empty one."""
+        providers = {
+            name: provider
+            for name, provider in self._runtime.gateway.providers.items()
+            if isinstance(provider, UpstreamProvider)
+        }
+        lists = await asyncio.gather(
+            *(self._list(name, provider) for name, provider in providers.items())
+        )
+        dialects = (provider.home.dialect for provider in providers.values())
+        return list(zip(providers, dialects, lists, strict=True))
+
+    async def _list(self, name: str, provider: UpstreamProvider) -> list[_Listed]:
+        kept = self._lists.get(name)
+        if kept is not None and time.monotonic() - kept[0] < _KEPT_S:
+            return kept[1]
+        task = self._reading.get(name)
+        if task is None:
+            task = self._reading[name] = asyncio.create_task(_fetch(provider))
+            task.add_done_callback(lambda _: self._reading.pop(name, None))
+        found = await asyncio.shield(task)
+        self._lists[name] = (time.monotonic(), found)
+        return found
+
+
+async def _fetch(provider: UpstreamProvider) -> list[_Listed]:
+    path = "/models" if provider.home.dialect == "openai" else "/v1/models?limit=1000"
+    try:
+        async with await provider.fetch(path, {}, _WITHIN) as came:
+            raw = await came.read(_MOST_BYTES)
+        value = load(raw) if came.status == 200 else None
+    except (ProviderError, JsonTextError):
+        return []
+    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
+        return []
+    start, end = spans(raw, ("data",))["data"]
+    return [
+        _Listed(item["id"], text.strip())
+        for item, text in zip(value["data"], elements(raw[start:end]), strict=True)
+        if isinstance(item, dict) and isinstance(item.get("id"), str)
+    ][:_MOST_MODELS]
 
 
 def _openai(name: str, owner: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
-def _anthropic(name: str) -> dict[str, Any]:
+def _anthropic(name: str, owner: str) -> dict[str, Any]:
     return {
         "type": "model",
         "id": name,

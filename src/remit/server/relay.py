@@ -17,7 +17,7 @@ from remit.providers import WireChunk
 from remit.providers.dialects import StreamReader, read_request, stream_events, stream_writer
 from remit.providers.wire.body import Body
 from remit.server.answers import answer_of, end_comment
-from remit.server.refusals import error_event, status_of
+from remit.server.refusals import HttpError, error_event, status_of
 from remit.server.replies import Send
 from remit.server.responses.call import ResponseCall
 from remit.server.responses.replay import stream_of
@@ -47,6 +47,7 @@ class Relay:
         self._reader: StreamReader | None = None
         self._writer: Any = None
         self._problem: RemitError | None = None
+        self._kind = b""  # of what is no stream of events
 
     @property
     def holds(self) -> bool:
@@ -66,6 +67,7 @@ class Relay:
         if kind is WireChunk and event.endpoint == self._endpoint:
             if event.is_asked:
                 return
+            self._kind = event.content_type.encode("latin-1", "replace")
             if event.is_last:
                 self._held = event.raw
             else:
@@ -109,7 +111,7 @@ class Relay:
     async def _write(self, data: bytes, *, more: bool = True) -> None:
         if not self.started:
             self.started = True
-            headers = [*_HEADERS]
+            headers = [(b"content-type", self._kind)] if self._kind else [*_HEADERS]
             if self._dispatch:
                 headers.append((b"x-remit-dispatch", self._dispatch.encode()))
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -123,7 +125,7 @@ class Relay:
         """
         if self._problem is not None:
             raise self._problem
-        comment = end_comment(response)
+        comment = b"" if self._kind else end_comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
             await self.break_off(status_of(response), code, message, comment)
@@ -146,7 +148,13 @@ class Relay:
         await self._write(b"".join(parts) + end, more=False)
 
     async def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
-        """An error in the midst of a stream, which ends it."""
+        """An error in the midst of a stream, which ends it.
+
+        Raises:
+            HttpError: what is no stream of events cannot say so: it is left without its end.
+        """
+        if self._kind:
+            raise HttpError(status, code, message)
         if self._held:  # the provider said it itself
             await self._write(comment + self._held, more=False)
         elif self._writer is not None:

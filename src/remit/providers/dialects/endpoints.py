@@ -101,7 +101,11 @@ _DIALECTS = {
 def _dialect(endpoint: str) -> _Dialect:
     found = _DIALECTS.get(endpoint)
     if found is None:
-        raise DialectError(f"Calls of {endpoint} cannot be translated.")
+        raise DialectError(
+            f"The provider of this model has no such endpoint ({endpoint}), and no other does the "
+            "same: name a model of one that has.",
+            param="model",
+        )
     return found
 
 

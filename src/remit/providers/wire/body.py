@@ -111,7 +111,9 @@ class Body:
     @property
     def stream(self) -> bool:
         """Whether the answer is to come as a stream."""
-        return self.endpoint.streams and self.value.get("stream") is True
+        value = self.value
+        asked = value.get("stream") is True or value.get("stream_format") == "sse"
+        return self.endpoint.streams and asked
 
     @property
     def output_limit(self) -> int | None:
