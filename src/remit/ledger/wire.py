@@ -24,7 +24,7 @@ def call_body(ledger: LedgerQueries, entry_id: str) -> bytes:
     """
     entry = ledger.read(entry_id)
     cut = entry.metadata.get("cut")
-    if not isinstance(cut, Mapping):
+    if not isinstance(cut, Mapping) or not all(type(offset) is int for offset in cut.values()):
         raise InvalidInputError(
             f"{entry_id} has no body as it was on the wire.",
             next_step="Only the EXCHANGE of a call over HTTP has one (metadata key wire); "

@@ -10,6 +10,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, call_body
 from remit.providers.prices import PriceTable
+from remit.providers.wire.endpoint import ENDPOINTS
 from remit.routing.errors import DecisionNotFoundError
 
 __all__ = ["explain_call"]
@@ -243,12 +244,14 @@ def _bound(
 ) -> dict[str, Any] | None:
     """The most that the call could use, computed again; of money only by the same prices."""
     wire = entry.metadata.get("wire")
-    if not isinstance(wire, str):
+    if not isinstance(wire, str) or wire not in ENDPOINTS:
         return None
     try:
         raw = call_body(ledger, entry.id)
         body = load(raw)
     except (RemitError, JsonTextError):  # erased
+        return None
+    if not isinstance(body, dict):
         return None
     prices = PriceTable.shipped()
     price = prices.find(provider_id, model_id)
@@ -360,7 +363,8 @@ def _about_cost(told: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
         )
     used = f"{meta.get('input_tokens')} input and {meta.get('output_tokens')} output tokens"
     certainty = _CERTAINTY.get(cost["certainty"], "")
-    usd = "" if cost["usd"] is None else f", {cost['usd']:.6f} USD"
+    paid = cost["usd"]
+    usd = f", {paid:.6f} USD" if isinstance(paid, (int, float)) else ""
     yield f"It was charged {used}{usd}" + (f" ({certainty})." if certainty else ".")
     if cost["over_bound"]:
         yield "That is above its bound: it was charged whole."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from remit.agents.admin import admin_tools
+from remit.agents.tools import Tool
 from remit.ledger import Content, LedgerEntry
 from remit.runtime import Conversation
 from tests.agents.admin.conftest import Office
@@ -161,6 +163,32 @@ def test_budgets_are_told_as_they_stand(office: Offices) -> None:
     assert "no budget" in it.error("budget_status", session_id="SES-UNKNOWN1")
 
 
+def test_why_a_model_answered(office: Offices) -> None:
+    it = office(message("hello"))
+    session = _talk(it, "hi").session_id
+    told = it.output("explain_route", session_id=session)
+    assert told == it.output("explain_route", session=session)
+    assert told == it.output("explain_route", entry_id=told["call"]["entry_id"])
+    assert told["call"]["provider_id"] == "anthropic"
+    assert told["call"]["tokens"]["input"] > 0
+    said = " ".join(told["why"])
+    assert "It was asked without a key." in said
+    assert "anthropic/" in said
+    assert "Remit made it, of the prompt or messages on record." in said
+    assert "no call in that session" in it.error("explain_route", session_id="SES-UNKNOWN1")
+    assert "Name a session" in it.error("explain_route")
+    started = it.runtime.ledger.read_by_event_type("SESSION_START")[0]
+    assert "neither a decision nor" in it.error("explain_route", entry_id=started.id)
+    (tool,) = [t for t in _tools(it) if t.tool_id == "explain_route"]
+    assert tool.describe is not None
+    assert tool.describe(told) == said
+
+
+def _tools(it: Office) -> list[Tool]:
+    runtime = it.runtime
+    return admin_tools(runtime.ledger, it.root, runtime.loaded.settings.tools, runtime.loaded)
+
+
 def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Offices) -> None:
     it = office()
     deep = b"[" * 300 + b"]" * 300
@@ -170,6 +198,7 @@ def test_content_that_a_tools_result_cannot_carry_is_put_in_words(office: Office
     told = {"session_id": "SES-ODD", "answer": Content.exact(answer)}
     it.runtime.ledger.write(LedgerEntry("EXCHANGE", "S", "D", "r", metadata=told))
     (entry,) = it.output("query_ledger_full", session_id="SES-ODD")["entries"]
+    assert it.output("explain_route", session_id="SES-ODD")["call"]["outcome"] == ""
     shown = entry["metadata"]["answer"]
     assert (shown["text"], shown["x"]) == ("?!", "inf")
     assert shown["n"] == "123456789012345678901234567890"
