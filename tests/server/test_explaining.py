@@ -23,7 +23,10 @@ TOML = (
     QUICK
     + """
 failure_threshold = 1000
-fallbacks = { "gpt-4.1" = ["claude-haiku-4-5"], "gpt-bad@status=500" = ["claude-good"], "gpt-shut" = ["claude-good"] }
+[gateway.fallbacks]
+"gpt-4.1" = ["claude-haiku-4-5"]
+"gpt-bad@status=500" = ["claude-good"]
+"gpt-shut" = ["claude-good"]
 [routing.models.fast]
 provider = "openai"
 served_as = "gpt-4o-mini"
