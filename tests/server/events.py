@@ -28,7 +28,7 @@ class Events:
         """The data of each event; comments are kept in ``comments``."""
         data: list[str] = []
         while line := self._reply.readline():
-            text = line.decode().rstrip("\n")
+            text = line.decode("utf-8", "surrogateescape").rstrip("\n")
             if text.startswith(": "):
                 self.comments |= dict(part.split("=", 1) for part in text[2:].split())
             elif text.startswith("data: "):
