@@ -281,9 +281,9 @@ def test_the_tables_of_errors_are_those_in_the_code(
             error_code=code.upper(),
         )  # fmt: skip
         assert int(status) == refusals.status_of(response)
-        for shape, kind in (("openai", openai), ("anthropic", anthropic)):
-            body = refusals.error_body(shape, int(status), code, "")  # type: ignore[arg-type]
-            assert body["error"]["type"] == kind, (code, shape)
+        for endpoint, kind in (("openai.chat", openai), ("anthropic.messages", anthropic)):
+            body = refusals.refusal_body(endpoint, int(status), code, "")
+            assert body["error"]["type"] == kind, (code, endpoint)
 
 
 def test_the_limits_are_the_shipped_ones() -> None:
@@ -297,8 +297,9 @@ def test_the_limits_are_the_shipped_ones() -> None:
 def test_the_headers_are_those_that_the_server_reads() -> None:
     from remit.server import authentication
 
-    named = set(re.findall(r"^\| `([\w-]+)` \|", SERVER, re.MULTILINE))
-    assert {name.decode() for name in authentication._WANTED - {b"content-length"}} <= named
+    rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|", SERVER, re.MULTILINE)
+    named = {name.strip("` ") for row in rows for name in row.split(",")}
+    assert {name.decode() for name in authentication._WANTED - {b"content-length", b"content-type"}} <= named
 
 
 def test_the_breakers_numbers_are_told_as_they_are() -> None:

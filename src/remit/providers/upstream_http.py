@@ -224,7 +224,7 @@ class HttpUpstream:
                 f"HTTP {response.status}: a redirect to {host[:100]}, which is not followed; "
                 "give the base URL that it leads to"
             )
-        return ProviderError("INVALID_REQUEST", hide(said, self.secrets), status=response.status)
+        return ProviderError("PROVIDER_ERROR", hide(said, self.secrets), status=response.status)
 
 
 class Answer(Protocol):
