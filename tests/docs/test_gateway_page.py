@@ -299,7 +299,9 @@ def test_the_headers_are_those_that_the_server_reads() -> None:
 
     rows = re.findall(r"^\| (`[\w-]+`(?:, `[\w-]+`)*) \|", SERVER, re.MULTILINE)
     named = {name.strip("` ") for row in rows for name in row.split(",")}
-    assert {name.decode() for name in authentication._WANTED - {b"content-length", b"content-type"}} <= named
+    assert {
+        name.decode() for name in authentication._WANTED - {b"content-length", b"content-type"}
+    } <= named
 
 
 def test_the_breakers_numbers_are_told_as_they_are() -> None:
