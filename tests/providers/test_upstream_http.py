@@ -220,7 +220,7 @@ async def test_redirects_are_not_followed(status: int) -> None:
     async with raw_server(answering(answer)) as server:
         error = await failure(server)
     assert (error.code, error.retryable, error.maybe_billed, error.status) == (
-        "PROVIDER_ERROR", False, False, status,
+        "SERVER_ERROR", False, False, status,
     )  # fmt: skip
     assert "elsewhere.test, which is not followed" in error.message or status == 101
 

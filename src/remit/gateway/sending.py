@@ -355,9 +355,10 @@ def _response(came: Reply, value: Any, blocks: tuple[dict[str, Any], ...] = ()) 
 def _not_this_api(reply: ProviderReply, raw: bytes) -> ProviderError:
     kind = reply.content_type or "no content type"
     return ProviderError(
-        "PROVIDER_ERROR",
+        "SERVER_ERROR",
         f"the answer is none of this API ({kind}, {len(raw)} bytes); is the base URL right?",
         maybe_billed=True,
+        healthy=True,
     )
 
 

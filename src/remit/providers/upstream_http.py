@@ -224,7 +224,8 @@ class HttpUpstream:
                 f"HTTP {response.status}: a redirect to {host[:100]}, which is not followed; "
                 "give the base URL that it leads to"
             )
-        return ProviderError("PROVIDER_ERROR", hide(said, self.secrets), status=response.status)
+        said = hide(said, self.secrets)
+        return ProviderError("SERVER_ERROR", said, status=response.status, healthy=True)
 
 
 class Answer(Protocol):
