@@ -18,6 +18,7 @@ import pytest
 
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
+from tests.support.postgres import PostgresServer
 
 CLAUDE = "claude-sonnet-4-5"
 GPT = "gpt-4o-mini"
@@ -88,6 +89,16 @@ def strict() -> Iterator[Strict]:
 def served(strict: Strict, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server before the strict provider."""
     with serving(tmp_path_factory.mktemp("responses") / "root", strict.url, toml=QUICK) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def on_postgres(
+    strict: Strict, postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """The same with its ledger in PostgreSQL."""
+    root = tmp_path_factory.mktemp("responses") / "root"
+    with serving(root, strict.url, toml=QUICK, database=postgres.database()) as running:
         yield running
 
 

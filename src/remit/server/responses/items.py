@@ -91,7 +91,11 @@ def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
     """
     if same_provider:
         return list(items)
-    return [remove_member(item, ("id",)) for item in items if type_of(item) != "reasoning"]
+    return [
+        remove_member(item, ("id",)) if item[:1] == b"{" else item
+        for item in items
+        if type_of(item) != "reasoning"
+    ]
 
 
 def listed(item: bytes, identity: str) -> bytes:

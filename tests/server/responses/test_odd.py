@@ -1,0 +1,100 @@
+"""Answers of any shape: passed on, on record, and never an error of Remit's own behind them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.server.refusals import HttpError
+from remit.server.responses.items import id_of, items_in, listed, page, portable, type_of
+from remit.server.responses.replay import stream_of
+from tests.server.conftest import QUICK
+from tests.server.running import serving
+from tests.support import wire
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "type", "role", "content", "summary", "text", "output", "x"]),
+            inner
+            | st.sampled_from(["message", "reasoning", "function_call", "user", "output_text"]),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(values)
+@settings(max_examples=300)
+def test_items_of_any_shape(value: Any) -> None:
+    text = json.dumps(value).encode()
+    for item in items_in(text):
+        assert isinstance(type_of(item), str)
+        assert isinstance(id_of(item), str)
+        shown = listed(item, "msg_1")
+        json.loads(shown)
+        for same in (True, False):
+            for left in portable([item], same_provider=same):
+                json.loads(left)
+        if isinstance(json.loads(item), dict):
+            assert id_of(shown)
+    for query in ("", "limit=1&order=asc", "after=msg_1"):
+        try:
+            json.loads(page(items_in(text), query))
+        except HttpError as refused:
+            assert refused.status == 400
+
+
+@given(st.dictionaries(st.sampled_from(["id", "output", "status"]), values))
+@settings(max_examples=300)
+def test_streams_of_any_object(value: dict[str, Any]) -> None:
+    text = json.dumps(value).encode()
+    wire = stream_of(text)
+    events = [json.loads(part.partition(b"data: ")[2]) for part in wire.split(b"\n\n") if part]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["response"] == value
+    assert stream_of(text, after=len(events) - 2) == wire[wire.rindex(b"event: ") :]
+
+
+ODD = [
+    {"id": "resp_a", "output": []},
+    {"id": "resp_a", "output": [7, None, [], {"type": 3}, {"id": 4, "type": "message"}]},
+    {"id": "resp_a", "output": "words", "usage": "none"},
+    {"id": 12, "output": []},
+    {"id": "resp_\x00", "output": []},
+    {"id": "r" * 5000, "output": []},
+    [],
+    "text",
+]
+
+
+@pytest.mark.parametrize("answer", ODD, ids=range(len(ODD)))
+def test_answers_of_any_shape(answer: Any, tmp_path: Path) -> None:
+    raw = wire.Raw(json.dumps(answer).encode())
+    with (
+        wire.serve(raw) as behind,
+        serving(tmp_path / "root", behind.url, toml=QUICK) as served,
+    ):
+        body = {"model": "gpt-4o", "input": "x"}
+        status, got, _ = served.ask("POST", "/v1/responses", body)
+        assert (status, got) == (200, raw.body)
+        name = answer["id"] if isinstance(answer, dict) else "resp_a"
+        if name == "resp_a" and isinstance(answer, dict):
+            assert served.ask("GET", f"/v1/responses/{name}")[:2] == (200, got)
+            assert served.ask("GET", f"/v1/responses/{name}/input_items")[0] == 200
+            assert served.ask("GET", f"/v1/responses/{name}?stream=true")[0] == 200
+            more = {**body, "previous_response_id": name}
+            assert served.ask("POST", "/v1/responses", more)[0] == 200
+            # Another provider is told what of it can be told, or refuses it by its field.
+            other = {**more, "model": "claude-sonnet-4-5", "max_output_tokens": 20}
+            assert served.ask("POST", "/v1/responses", other)[0] in (200, 400, 502)
+        else:
+            assert served.ask("GET", "/v1/responses/resp_a")[0] == 404
