@@ -136,6 +136,11 @@ class Billing:
         tiers = {} if price is None else price.surcharges.get("service_tier", {})
         return min(100, tiers.get("batch", 100))
 
+    def window(self, provider_id: str, model_id: str) -> int | None:
+        """Most tokens that a call of a model can hold, where the table knows."""
+        price = self._prices.find(provider_id, model_id)
+        return None if price is None else price.context_window
+
     def largest_output(self, provider_id: str, model_id: str) -> int | None:
         """Most output tokens that a model can make, where the table knows."""
         price = self._prices.find(provider_id, model_id)

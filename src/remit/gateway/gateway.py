@@ -465,7 +465,8 @@ class LLMGateway:
         try:
             if request.keeper is not None:
                 speaks = _speaks(provider, request.body)
-                body = await request.keeper.body_for(provider_id, speaks=speaks)
+                window = billing.window(provider_id, model_id)
+                body = await request.keeper.body_for(provider_id, speaks=speaks, window=window)
                 request = replace(request, body=body)
             if not isinstance(provider, WireProvider):
                 if request.body is not None:

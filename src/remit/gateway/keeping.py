@@ -36,8 +36,13 @@ class CannotContinueError(RemitError):
 class Keeper(Protocol):
     """What a call has beside its body where its answer is kept under an id."""
 
-    async def body_for(self, provider_id: str, *, speaks: bool) -> Body:
-        """The body for one provider; ``speaks``: whether it is sent bodies of this endpoint.
+    async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
+        """The body for one provider.
+
+        Args:
+            provider_id: which.
+            speaks: whether it is sent bodies of this endpoint as they are.
+            window: the most tokens that a call of the model can hold; ``None`` where unknown.
 
         Raises:
             CannotContinueError: what the call goes on from is gone.

@@ -77,7 +77,9 @@ class WireDialect(ABC):
                 value.pop("temperature", None)
         if request.body is None and request.stream:
             value["stream"] = True
-        changed = [{"path": "", "reason": reason}] if reason else []
+        changed = [] if request.body is None else [*request.body.changed]
+        if reason:
+            changed.append({"path": "", "reason": reason})
         if request.body is not None and request.body.model != request.model_id:
             was = dump(request.body.model).decode()
             changed.append({"path": "/model", "reason": MODEL_CHANGED, "was": was})

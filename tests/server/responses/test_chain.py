@@ -82,6 +82,25 @@ def test_a_provider_that_has_forgotten_is_told_all(
     assert (refused.metadata["outcome"], answered.metadata["outcome"]) == ("error", "success")
 
 
+def test_what_does_not_fit_is_left_out_where_that_is_asked_for(
+    served: Served, client: openai.OpenAI, strict: Strict
+) -> None:
+    session = new_session()
+    long = "heron " * 80_000
+    first = client.responses.create(model=GPT, input=long, instructions="Short.")
+    for n in range(2):
+        first = client.responses.create(
+            model=GPT, input=f"part {n} {long}", previous_response_id=first.id
+        )
+    last = client.responses.create(
+        model="claude-haiku-4-5", input="[[say end]]", previous_response_id=first.id,
+        truncation="auto", extra_headers={"x-remit-session": session},
+    )  # fmt: skip
+    assert last.output_text == "end"
+    changed = _exchange(served, session)["changed"]
+    assert any("truncation is auto: 4 of 7 items" in each["reason"] for each in changed)
+
+
 TOOL: Any = {
     "type": "function", "name": "get_weather", "strict": False,
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.server.refusals import HttpError
-from remit.server.responses.items import id_of, items_in, listed, page, portable, type_of
+from remit.server.responses.items import fitting, id_of, items_in, listed, page, portable, type_of
 from remit.server.responses.replay import stream_of
 from tests.server.conftest import QUICK
 from tests.server.running import serving
@@ -51,6 +51,26 @@ def test_items_of_any_shape(value: Any) -> None:
             json.loads(page(items_in(text), query))
         except HttpError as refused:
             assert refused.status == 400
+
+
+@given(
+    st.lists(st.sampled_from(["user", "assistant", "developer", "call"]), max_size=9),
+    st.integers(-10, 900),
+)
+def test_what_fits(roles: list[str], room: int) -> None:
+    items = [json.dumps({"role": role, "at": at}).encode() for at, role in enumerate(roles)]
+    left = fitting(items, room)
+    assert [item for item in items if item in left] == left
+    assert [item for item in items if b"developer" in item and item not in left] == []
+    if sum(map(len, items)) <= room:
+        assert left == items
+    if "user" in roles:
+        last = len(roles) - 1 - roles[::-1].index("user")
+        assert items[last:] == left[-len(items[last:]) :]
+        gone = [item for item in items if item not in left]
+        if gone:
+            begin = next(item for item in left if b"developer" not in item)
+            assert b"user" in begin
 
 
 @given(st.dictionaries(st.sampled_from(["id", "output", "status"]), values))

@@ -27,10 +27,20 @@ from remit.providers.dialects import (
 )
 from remit.providers.dialects.responses.answer import response_object
 from remit.providers.wire.body import Body
-from remit.server.responses.items import array, id_of, items_in, portable, type_of
+from remit.server.responses.items import (
+    BYTES_PER_TOKEN,
+    array,
+    fitting,
+    id_of,
+    items_in,
+    portable,
+    type_of,
+)
 from remit.server.responses.turns import NATIVE, Turn, Turns, text_of
 
 _log = logging.getLogger("remit.server")
+
+_OUTPUT_TOKENS = 4_096  # left for an answer whose client names no limit
 
 _UNFOLDED = "the chain is unfolded from the record: this provider does not keep it"
 _CONVERSATION = "Remit keeps the conversation"
@@ -116,8 +126,22 @@ class ResponseCall:
 
     # -- what goes out ------------------------------------------------------------------
 
-    async def body_for(self, provider_id: str, *, speaks: bool) -> Body:
+    async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
         """See :class:`remit.gateway.keeping.Keeper`."""
+        body = await self._unfolded(provider_id, speaks)
+        if speaks or window is None or body.value.get("truncation") != "auto":
+            return body
+        items = input_of(body)
+        around = len(body.raw) - sum(map(len, items))
+        tokens = window - (body.output_limit or _OUTPUT_TOKENS)
+        left = fitting(items, tokens * BYTES_PER_TOKEN - around)
+        if len(left) == len(items):
+            return body
+        missing = len(items) - len(left)
+        reason = f"truncation is auto: {missing} of {len(items)} items do not fit the model"
+        return body.with_member(("input",), array(left), reason)
+
+    async def _unfolded(self, provider_id: str, speaks: bool) -> Body:
         body, previous = self._body, self._previous
         if self.background:
             body = body.without_member(("background",), _IN_BACKGROUND)

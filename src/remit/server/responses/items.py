@@ -12,7 +12,11 @@ from remit.kernel.json_text import elements, load, remove_member, set_member, sp
 from remit.ledger import Erased
 from remit.server.refusals import HttpError
 
+BYTES_PER_TOKEN = 3
+"""So few that ordinary text has fewer tokens than this says."""
+
 _DEFAULT_LIMIT, _MOST = 20, 100
+_MEDIA_BYTES = 12_000  # what an image or a document is taken for: its bytes say nothing
 
 
 class ErasedItemsError(Exception):
@@ -96,6 +100,36 @@ def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
         for item in items
         if type_of(item) != "reasoning"
     ]
+
+
+def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
+    """The latest items that fit into ``room`` bytes, from a message of the user's on.
+
+    So no call is left without its result. Messages of the system and the developer stay; the last
+    message of the user's is always there.
+    """
+    sizes = [min(len(item), _MEDIA_BYTES) if b";base64," in item else len(item) for item in items]
+    roles = [_role_of(item) for item in items]
+    left, start = sum(sizes), 0
+    begins = [at for at, role in enumerate(roles) if role == "user"]
+    for at in begins:
+        kept = sum(
+            size
+            for size, role in zip(sizes[:at], roles[:at], strict=True)
+            if role in ("system", "developer")
+        )
+        if start < at and left > room:
+            left = kept + sum(sizes[at:])
+            start = at
+    return [
+        item for at, item in enumerate(items) if at >= start or roles[at] in ("system", "developer")
+    ]
+
+
+def _role_of(item: bytes) -> str:
+    value = load(item)
+    role = value.get("role") if type(value) is dict else None
+    return role if type(role) is str else ""
 
 
 def listed(item: bytes, identity: str) -> bytes:
