@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,7 @@ def test_a_contract_of_ones_own_gives_data(tmp_path: Path, monkeypatch: pytest.M
     ):  # fmt: skip
         (own / folder).mkdir(parents=True)
         (own / folder / name).write_text(text)
-    good = message(tool_use("answer", {"label": "good"}))
+    good = message(json.dumps({"label": "good"}))
     with anthropic_runtime(tmp_path / "root", monkeypatch, good) as (runtime, _):
         agent = runtime.agent("labeller", contract="PRC-LABEL-001", contracts=own)
         with agent.session() as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from remit.ledger import Erased, RetentionSchedule
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.postgres import PostgresServer
 from tests.support.stores import outside
-from tests.support.wire import message, tool_use
+from tests.support.wire import message
 
-_CLASSIFY = message(tool_use("answer", CLASSIFIED))
+_CLASSIFY = message(json.dumps(CLASSIFIED))
 
 
 @pytest.fixture

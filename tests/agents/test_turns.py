@@ -179,7 +179,7 @@ def test_a_broken_loop_degrades_on_record_and_still_answers(
 def test_a_failed_classification_costs_the_label_not_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = message(tool_use("answer", {"speech_act": "song"}))
+    odd = message(json.dumps({"speech_act": "song"}))
     step = lambda body: odd if body.get("tool_choice") else message("Still here.")  # noqa: E731
     with anthropic_runtime(tmp_path / "root", monkeypatch, step) as (runtime, _):
         result = runtime.session().turn("hello")

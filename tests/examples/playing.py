@@ -113,7 +113,7 @@ def _messages(body: dict[str, Any]) -> Asked:
 
 def _message(answer: Any) -> dict[str, Any]:
     if isinstance(answer, dict):
-        return message(tool_use("answer", answer))
+        return message(json.dumps(answer))
     if isinstance(answer, str):
         return message(answer)
     uses = [answer] if isinstance(answer[0], str) else answer

@@ -24,7 +24,7 @@ from remit.server.authentication import Authenticator
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
 from tests.support.stores import conversation, outside
-from tests.support.wire import message, tool_use
+from tests.support.wire import message
 
 TOP = Path(__file__).parents[2]
 LIMITS = AuthLimits(0.5, 5.0, 60.0)
@@ -500,7 +500,7 @@ def test_stats(api: Api) -> None:
 def test_a_real_conversation_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(body: dict[str, Any]) -> Any:
         if body.get("tool_choice"):
-            return message(tool_use("answer", CLASSIFIED))
+            return message(json.dumps(CLASSIFIED))
         return message("Good day.")
 
     with (

@@ -51,7 +51,7 @@ def dev(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield served
 
 
-@pytest.mark.parametrize("name", ["base_url", "api_base", "api_key", "anthropic-beta"])
+@pytest.mark.parametrize("name", ["base_url", "api_base", "api_key"])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_a_body_names_no_upstream_and_no_header(
     served: Served, session: str, dialect: str, name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,10 +30,10 @@ from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import AsyncProvider
 from remit.runtime import Runtime
 from tests.support.roots import new_root
-from tests.support.wire import Step, WireServer, message, serve, tool_use
+from tests.support.wire import Step, WireServer, message, serve
 
 CLASSIFIED = {"speech_act": "question", "ambiguity": "low"}
-CLASSIFY = message(tool_use("answer", CLASSIFIED))
+CLASSIFY = message(json.dumps(CLASSIFIED))
 
 
 @contextmanager

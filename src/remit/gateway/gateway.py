@@ -27,7 +27,7 @@ from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.records import rejection_entry
-from remit.gateway.replaying import recorded_answer
+from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider, StreamTap, finite
 from remit.gateway.tenancy import SessionOwners
@@ -307,7 +307,7 @@ class LLMGateway:
             sent = encode_sent(request)
         except InvalidInputError as error:
             return await self._reject(call, "INVALID_INPUT", error.message)
-        call.request_hash = sent.context_hash
+        call.request_hash = asked_hash(request, sent)
         if problem := authenticate(call, self._auth, self._dev_mode):
             return await self._reject(call, "AUTH_ERROR", problem)
         if problem := await self._owners.problem(call.identity, request):

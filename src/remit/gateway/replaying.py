@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from remit.gateway.call import Call
-from remit.kernel.exchange import PromptResponse, Reply, RouteOutcome
+from remit.gateway.validation import Sent
+from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
+from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerClient
 
-__all__ = ["recorded_answer"]
+__all__ = ["asked_hash", "recorded_answer"]
+
+_DELIVERY = ("stream", "stream_options")
 
 _NEEDED = ("context_hash", "response", "answer", "replied")
 _JSON = (("content-type", "application/json"),)
+
+
+def asked_hash(request: PromptRequest, sent: Sent) -> str:
+    """SHA-256, 64 hex, of what an idempotency key stands for: not of how it is delivered."""
+    body = request.body
+    if body is None or not request.idempotency_key or body.endpoint.form:
+        return sent.context_hash
+    asked = {name: value for name, value in body.value.items() if name not in _DELIVERY}
+    return hashlib.sha256(dump(asked)).hexdigest()
 
 
 def recorded_answer(
