@@ -163,6 +163,37 @@ def test_budgets_are_told_as_they_stand(office: Offices) -> None:
     assert "no budget" in it.error("budget_status", session_id="SES-UNKNOWN1")
 
 
+def test_what_calls_used_and_cost(office: Offices) -> None:
+    it = office(message("hello"), message("good day"))
+    _talk(it, "hi", "good morning")
+    calls = it.runtime.ledger.read_by_event_type("EXCHANGE")
+    told = it.output("usage", by="model")
+    assert told["calls"] == len(calls)
+    assert told["input_tokens"] == sum(call.metadata["input_tokens"] for call in calls)
+    assert [row["name"] for row in told["rows"]] == ["claude-test-1"]
+    (day,) = it.output("usage", by="day")["rows"]
+    assert day["name"] == calls[-1].timestamp[:10]
+    assert {key: told[key] for key in day if key != "name"} == {
+        key: value for key, value in day.items() if key != "name"
+    }
+    assert [row["name"] for row in it.output("usage", by="key")["rows"]] == ["(none)"]
+    assert it.output("usage", by="agent")["count"] == 1
+    # What a key spent is its owner's; what nobody can read of an entry counts as nothing.
+    ledger = it.runtime.ledger
+    about = {"key_id": "KEY-1", "user_id": "ada"}
+    ledger.write(LedgerEntry("KEY_CREATED", "KEY-1", "CREATED", "Key created", metadata=about))
+    spent = {"key_id": "KEY-1", "outcome": "success", "input_tokens": 5, "cost_usd": 0.25}
+    ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "r", metadata=spent))
+    ledger.write(LedgerEntry("EXCHANGE", "P", "SUCCESS", "r", metadata={"input_tokens": "many"}))
+    first = it.output("usage", by="user")["rows"][0]
+    assert first == {
+        "name": "ada", "calls": 1, "failed": 0, "input_tokens": 5, "output_tokens": 0,
+        "usd": 0.25, "unpriced_calls": 0,
+    }  # fmt: skip
+    assert it.run("usage", by="colour").status == "error"
+    assert it.run("usage", days=0).status == "error"
+
+
 def test_why_a_model_answered(office: Offices) -> None:
     it = office(message("hello"))
     session = _talk(it, "hi").session_id

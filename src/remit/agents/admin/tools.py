@@ -9,6 +9,7 @@ from remit.agents.admin.output import GatePort, Toolset
 from remit.agents.admin.redaction import Redactor
 from remit.agents.admin.root import GateTools, RootTools
 from remit.agents.admin.sessions import SessionTools
+from remit.agents.admin.usage import UsageTools
 from remit.agents.tools import Tool
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, ToolSettings, load_settings
@@ -36,5 +37,7 @@ def admin_tools(
     """
     known = loaded or load_settings(Root(root).config)
     shared = ledger, root.resolve(), known, settings, Redactor.of(known), gates
-    kinds: tuple[type[Toolset], ...] = (LedgerTools, SessionTools, RootTools, GateTools)
+    kinds: tuple[type[Toolset], ...] = (
+        LedgerTools, SessionTools, UsageTools, RootTools, GateTools,
+    )  # fmt: skip
     return [tool for kind in kinds for tool in kind(*shared).tools()]
