@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from aiohttp import web
 
 from remit.gateway.auth import NewKey
 from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
@@ -19,6 +20,7 @@ from tests.server.running import Served, new_session, serving
 from tests.server.sdks import HARD
 from tests.support.commands import run_remit
 from tests.support.keeping import Keeper, keeping
+from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
 USD = 1_000_000_000  # nano-dollars
@@ -253,6 +255,66 @@ def test_another_key_has_no_part_in_it(served: Served, keeper: Keeper) -> None:
     assert done.output_file_id is not None
     with pytest.raises(openai.NotFoundError):
         other.files.content(done.output_file_id)
+
+
+def test_what_was_erased_is_settled_all_the_same(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _anthropic(served, key.key, session)
+    batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
+    served.ledger.erase(session_id=session, reason="asked to", requested_by="test")
+    keeper.finish(batch.id)
+    assert len(list(client.messages.batches.results(batch.id))) == 2
+    told = [entry.metadata for entry in served.entries("EXCHANGE", session)][1:]
+    assert [one["cost_usd"] for one in told] == [pytest.approx(ANTHROPIC_LINE, abs=2e-9)] * 2
+    assert [one["parameters"] for one in told] == [{"batch_id": batch.id}] * 2
+    assert _money(served, key)[1] == 0
+    _equal(served)
+
+
+def test_a_batch_that_nobody_named_is_charged_at_its_bound(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    client = _anthropic(served, key.key, session)
+    keeper.refuse = lambda request: web.Response(body=b"made, somehow")
+    try:
+        status, raw, _ = served.ask(
+            "POST", "/v1/messages/batches", {"requests": [_request("a")]}, token=key.key,
+            headers={"x-remit-session": session},
+        )  # fmt: skip
+    finally:
+        keeper.refuse = lambda request: None
+    assert (status, raw) == (200, b"made, somehow")
+    told = served.exchange(session).metadata
+    assert (told["cost_certainty"], told["cost_usd"] > 0) == ("upper_bound", True)
+    assert _money(served, key) == (round(told["cost_usd"] * USD), 0)
+    assert list(client.messages.batches.list()) == []
+    _equal(served)
+
+
+def test_a_batch_that_the_provider_refuses_holds_nothing(
+    served: Served, keeper: Keeper, session: str
+) -> None:
+    key = served.key(usd_nano=USD)
+    said = {"type": "error", "error": {"type": "invalid_request_error", "message": "no batch"}}
+    keeper.refuse = lambda request: web.json_response(said, status=400)
+    try:
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            _anthropic(served, key.key, session).messages.batches.create(requests=[_request("a")])
+    finally:
+        keeper.refuse = lambda request: None
+    assert refused.value.body == said
+    assert _money(served, key) == (0, 0)
+    _equal(served)
+
+
+def test_a_batch_on_postgresql(
+    tmp_path: Path, keeper: Keeper, postgres: PostgresServer, session: str
+) -> None:
+    with serving(tmp_path / "root", keeper.url, database=postgres.database()) as served:
+        test_an_openai_batch_from_file_to_results(served, keeper, session)
 
 
 @pytest.mark.parametrize("by", ["serve", "recover"])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from aiohttp import web
@@ -173,6 +174,23 @@ def test_speech_is_passed_on_and_its_hash_is_on_record(
     assert told["prompt"] == "say it"
     assert told["answer"] == {"content_type": "audio/mpeg", "bytes": len(SOUND),
                               "sha256": hashlib.sha256(SOUND).hexdigest()}  # fmt: skip
+
+
+def test_speech_that_breaks_off_is_no_whole_answer(
+    served: Served, keeper: Keeper, client: openai.OpenAI, session: str
+) -> None:
+    keeper.replies["audio/speech"] = lambda asked: web.Response(
+        body=SOUND, content_type="audio/mpeg",
+        headers={"content-length": str(len(SOUND) + 1), "connection": "close"},
+    )  # fmt: skip
+    with (
+        pytest.raises((openai.APIError, httpx2.HTTPError)),
+        client.audio.speech.with_streaming_response.create(
+            model="gpt-4o-mini-tts", voice="alloy", input="say it"
+        ) as answer,
+    ):
+        answer.read()
+    assert served.exchange(session).decision in ("ERROR", "TIMEOUT")
 
 
 def test_speech_as_events(

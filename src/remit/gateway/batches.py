@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 from urllib.parse import quote
 
 import orjson
@@ -29,10 +29,11 @@ from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchan
 from remit.gateway.sending import AnyProvider, StreamTap, read_result
 from remit.gateway.tenancy import owner_of
 from remit.gateway.validation import MAX_ID_CHARS, Sent
+from remit.gateway.writes import finish_write
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, value_at
-from remit.ledger import Content, LedgerClient, Transaction
+from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
 from remit.providers import Outgoing, ProviderError, ProviderResponse, Timeouts, UpstreamProvider
 from remit.providers.upstream_errors import error_of
 from remit.providers.wire.body import Body, BodyError
@@ -290,6 +291,13 @@ class Batches:
             task.add_done_callback(lambda done: self._settled(batch_id, done))
         await asyncio.shield(task)
 
+    async def aclose(self) -> None:
+        """Leave off; what is being written is finished."""
+        tasks = list(self._settling.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _settled(self, batch_id: str, task: asyncio.Task[None]) -> None:
         self._settling.pop(batch_id, None)
         if not task.cancelled():
@@ -329,8 +337,8 @@ class Batches:
         texts = await asyncio.to_thread(self._texts, row, dialect)
         for results in [f"{path}/results"] if dialect == "anthropic" else paths:
             async for group in _groups(provider, results, self._timeouts):
-                await asyncio.to_thread(self._record, row, dialect, texts, group)
-        await asyncio.to_thread(self._finish, row, dialect, str(state), files)
+                await finish_write(asyncio.to_thread(self._record, row, dialect, texts, group))
+        await finish_write(asyncio.to_thread(self._finish, row, dialect, str(state), files))
 
     def _texts(self, row: _Row, dialect: Dialect) -> dict[str, bytes]:
         """By custom id, the exact text of each request, as far as it is not erased."""
@@ -500,7 +508,7 @@ def _read(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, Body]
     if type(value) is not dict:
         raise BodyError("It is not a JSON object.")
     custom_id = value.get("custom_id")
-    if type(custom_id) is not str or not 0 < len(custom_id) <= MAX_ID_CHARS or "\x00" in custom_id:
+    if not _is_name(custom_id):
         raise BodyError("custom_id is missing, or is not a short text.", "custom_id")
     member, endpoint = "params", MESSAGES
     if dialect == "openai":
@@ -515,7 +523,10 @@ def _read(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, Body]
     if raw is None:
         raise BodyError(f"{member} is missing.", member)
     try:
-        return custom_id, Body.read(endpoint, raw)
+        body = Body.read(endpoint, raw)
+        if not _is_name(body.model):
+            raise BodyError("model is not a short text.", "model")
+        return custom_id, body
     except BodyError as error:
         field = f"{member}.{error.param}" if error.param else member
         raise BodyError(error.message, field) from error
@@ -586,7 +597,17 @@ async def _groups(
 
 def _identified(line: bytes) -> list[tuple[str, bytes | Failure]]:
     custom_id = _object(line).get("custom_id")
-    return [(custom_id, line.strip())] if isinstance(custom_id, str) else []
+    return [(custom_id, line.strip())] if _is_name(custom_id) else []
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    """Whether it is a text that rows and records can hold."""
+    return (
+        type(value) is str
+        and 0 < len(value) <= MAX_ID_CHARS
+        and "\x00" not in value
+        and is_plain_text(value)
+    )
 
 
 def _caller(row: _Row) -> tuple[PromptRequest, Identity]:
@@ -612,4 +633,4 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _id_of(answer: ProviderResponse) -> str:
     found = _object(answer.reply.body).get("id") if answer.reply is not None else None
-    return found if isinstance(found, str) and 0 < len(found) <= MAX_ID_CHARS else ""
+    return found if _is_name(found) else ""

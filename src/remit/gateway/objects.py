@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from remit.ledger import LedgerClient, Transaction
+from remit.ledger import LedgerClient, Transaction, is_plain_text
 
 __all__ = ["KeptObject", "Objects", "forget", "keep"]
 
@@ -69,4 +69,9 @@ def forget(tx: Transaction, object_id: str) -> None:
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MOST_CHARS and "\x00" not in value
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= _MOST_CHARS
+        and "\x00" not in value
+        and is_plain_text(value)
+    )

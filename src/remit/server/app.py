@@ -186,19 +186,23 @@ class App:
         await reply(send, 200, body, content_type.encode())
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        recovery: asyncio.Task[None] | None = None
+        running: list[asyncio.Task[None]] = []
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                recovery = asyncio.create_task(self._recover())
+                running = [
+                    asyncio.create_task(self._recover()),
+                    asyncio.create_task(self._settle_batches()),
+                ]
                 self._ready = True
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self._ready = False
-                if recovery is not None:
-                    recovery.cancel()
+                for task in running:
+                    task.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
-                        await recovery
+                        await task
+                await self._runtime.gateway.batches.aclose()
                 await self._responses.background.aclose()
                 await self._runtime.aclose()
                 await asyncio.to_thread(self._close)
@@ -218,9 +222,16 @@ class App:
                 self._metrics.refresh()
                 if recovered:
                     _log.warning("%d calls of processes that died were settled", len(recovered))
-                await self._runtime.gateway.batches.poll()
             except RemitError as error:
                 _log.warning("calls of dead processes cannot be recovered: %s", error.message)
+            await asyncio.sleep(self._settings.gateway.recover_every_s)
+
+    async def _settle_batches(self) -> None:
+        while True:
+            try:
+                await self._runtime.gateway.batches.poll()
+            except RemitError as error:
+                _log.warning("batches cannot be settled: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
 
 

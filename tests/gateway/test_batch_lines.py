@@ -1,0 +1,94 @@
+"""What batches, their results and forms may look like: read, or refused in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.gateway import batches
+from remit.gateway.call import Failure
+from remit.kernel.json_text import load
+from remit.providers import ProviderResponse
+from remit.providers.wire.body import BodyError
+from remit.providers.wire.endpoint import CHAT, FILES, MESSAGES
+from remit.providers.wire.form import FormBody
+
+_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+_NAMES = ("custom_id", "method", "url", "body", "params", "response", "error", "result", "type",
+          "status_code", "message", "usage", "code", "model", "messages")  # fmt: skip
+_ODD = st.recursive(
+    _VALUES | st.sampled_from(["POST", "/v1/chat/completions", "succeeded", "errored", 200, 400]),
+    lambda inner: st.dictionaries(st.sampled_from(_NAMES), inner, max_size=6),
+    max_leaves=12,
+)
+_DIALECTS = st.sampled_from(["openai", "anthropic"])
+
+
+@given(_DIALECTS, _ODD.map(json.dumps).map(str.encode) | st.binary(max_size=50))
+def test_a_request_is_read_or_refused(dialect: Any, text: bytes) -> None:
+    try:
+        custom_id, body = batches._read(dialect, text, "")
+    except BodyError as error:
+        assert error.message
+        return
+    assert custom_id == load(text)["custom_id"]
+    assert load(body.raw) == body.value
+
+
+@given(_DIALECTS, _ODD.map(json.dumps).map(str.encode) | st.binary(max_size=50))
+def test_a_result_is_an_answer_or_a_failure(dialect: Any, text: bytes) -> None:
+    endpoint = CHAT if dialect == "openai" else MESSAGES
+    answer = batches._answer(dialect, endpoint, text)
+    assert isinstance(answer, (ProviderResponse, Failure))
+    if isinstance(answer, Failure):
+        assert answer.code
+        assert answer.billing == "nothing"
+
+
+@given(st.binary(max_size=200) | st.lists(st.sampled_from([
+    b"--xx", b"\r\n", b"--", b'content-disposition: form-data; name="a"', b"; filename=\"f\"",
+    b"\r\n\r\n", b"data", b"\x00",
+]), max_size=20).map(b"".join))  # fmt: skip
+def test_a_form_is_read_or_refused(raw: bytes) -> None:
+    try:
+        body = FormBody.read_form(FILES["openai"], raw, "multipart/form-data; boundary=xx")
+    except BodyError as error:
+        assert error.message
+        return
+    assert body.raw == raw
+    assert json.loads(body.cut().parameters) == body.value
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "", "application/json", "multipart/form-data", "multipart/form-data; boundary=",
+        "multipart/mixed; boundary=x",
+    ],
+)  # fmt: skip
+def test_a_content_type_without_a_boundary_is_no_form(kind: str) -> None:
+    with pytest.raises(BodyError):
+        FormBody.read_form(FILES["openai"], b"--x--", kind)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"custom_id": "\ud800"}, {"custom_id": "\x00"}, {"custom_id": "x" * 600},
+     {"model": "\ud800"}, {"custom_id": ""}],
+)  # fmt: skip
+def test_names_that_no_row_can_hold_are_refused(changes: dict[str, str]) -> None:
+    model = changes.get("model", "gpt-4o-mini")
+    line = {"custom_id": changes.get("custom_id", "a"), "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": model, "messages": [{"role": "user", "content": "x"}]}}  # fmt: skip
+    with pytest.raises(BodyError):
+        batches._read("openai", json.dumps(line).encode(), "")
+    assert batches._identified(json.dumps(line).encode()) == [] or "model" in changes
