@@ -106,11 +106,11 @@ def test_show_gives_the_entry_and_the_records_exact_bytes(remit: Run, talked: Pa
     assert hashlib.sha256(record.encode()).hexdigest() == entry["entry_hash"]
     assert "SESSION_START" in remit("ledger", "show", started["id"]).stdout
     both = remit("ledger", "show", started["id"], "--record", "--body")
-    assert both.returncode == 1
+    assert both.returncode == 2
     assert "--record and --body cannot be written to one output" in both.stderr
     for which in ("--body", "--answer"):
         none = remit("ledger", "show", started["id"], which)
-        assert none.returncode == 1
+        assert none.returncode == 2
         assert f"has no {which[2:]} as it was on the wire" in none.stderr
         assert none.stdout == ""
     missing = remit("ledger", "show", "LED-0000ffff")
