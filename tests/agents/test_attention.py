@@ -169,8 +169,8 @@ def test_a_session_can_be_consolidated_when_it_ends(
     }
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
-        if body.get("tool_choice"):
-            return message(tool_use(body["tools"][0]["name"], found))
+        if body.get("output_config"):
+            return message(json.dumps(found))
         return message("Will do.")
 
     flags = {**FLAGS, "supervisor.consolidate": True}

@@ -17,7 +17,7 @@ from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrderType, trace_hash
 from remit.kernel.errors import InvalidInputError
 from tests.support.agents import anthropic_runtime
-from tests.support.wire import Raw, message, tool_use
+from tests.support.wire import Raw, message
 
 FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
 
@@ -155,12 +155,12 @@ def test_a_reviewer_can_send_an_answer_back(
     answers = iter(["The moon is cheese.", "The moon is rock."])
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
-        if not body.get("tool_choice"):
+        if not body.get("output_config"):
             return message(next(answers))
         verdict = {"verdict": "accept", "reasons": []}
         if "cheese" in json.dumps(body["messages"]):
             verdict = {"verdict": "reject", "reasons": ["it is not cheese"]}
-        return message(tool_use(body["tools"][0]["name"], verdict))
+        return message(json.dumps(verdict))
 
     with anthropic_runtime(tmp_path / "root", monkeypatch, reply, flags=FLAGS) as (runtime, _):
         result = runtime.agent("guide", verify=True, max_retries=1).run("what is the moon?")
@@ -174,7 +174,7 @@ def test_a_reviewer_can_send_an_answer_back(
 
 def test_a_review_that_fails_is_not_a_yes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(body: dict[str, Any]) -> Any:
-        return Raw(b"{}", 400) if body.get("tool_choice") else message("Trust me.")
+        return Raw(b"{}", 400) if body.get("output_config") else message("Trust me.")
 
     with anthropic_runtime(tmp_path / "root", monkeypatch, reply, flags=FLAGS) as (runtime, _):
         result = runtime.agent("guide", verify=True, max_retries=0).run("what is the moon?")

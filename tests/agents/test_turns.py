@@ -180,7 +180,7 @@ def test_a_failed_classification_costs_the_label_not_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = message(json.dumps({"speech_act": "song"}))
-    step = lambda body: odd if body.get("tool_choice") else message("Still here.")  # noqa: E731
+    step = lambda body: odd if body.get("output_config") else message("Still here.")  # noqa: E731
     with anthropic_runtime(tmp_path / "root", monkeypatch, step) as (runtime, _):
         result = runtime.session().turn("hello")
     assert result.response == "Still here."

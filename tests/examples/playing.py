@@ -106,7 +106,7 @@ def _messages(body: dict[str, Any]) -> Asked:
     blocks = last if isinstance(last, list) else []
     results = [str(one["content"]) for one in blocks if one["type"] == "tool_result"]
     text = json.dumps([body.get("system", ""), body["messages"]], ensure_ascii=False)
-    held = bool(body.get("tool_choice"))
+    held = bool(body.get("output_config"))
     tools = [] if held else [one["name"] for one in body.get("tools", ())]
     return Asked(text, results, tools, held)
 

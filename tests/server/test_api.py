@@ -499,7 +499,7 @@ def test_stats(api: Api) -> None:
 
 def test_a_real_conversation_is_told_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(body: dict[str, Any]) -> Any:
-        if body.get("tool_choice"):
+        if body.get("output_config"):
             return message(json.dumps(CLASSIFIED))
         return message("Good day.")
 

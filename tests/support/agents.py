@@ -57,7 +57,7 @@ def by_kind(*answers: Step) -> Step:
     left = list(answers)
 
     def step(body: dict[str, Any]) -> Any:
-        if body.get("tool_choice"):
+        if body.get("output_config"):
             return CLASSIFY
         answer = left.pop(0) if len(left) > 1 else left[0]
         return answer(body) if callable(answer) else answer
