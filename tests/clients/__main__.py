@@ -34,6 +34,7 @@ _TOML = """
 [gateway]
 retry_base_ms = 5
 retry_max_ms = 50
+failure_threshold = 1000
 """
 _QUIET = {"LANGSMITH_TRACING": "false", "OTEL_SDK_DISABLED": "true", "DO_NOT_TRACK": "1",
           "CREWAI_DISABLE_TELEMETRY": "true", "OPENAI_AGENTS_DISABLE_TRACING": "1",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import agents
 import openai
 import pytest
 from pydantic import BaseModel
 
+import agents
 from tests.clients.conftest import Side
 
 

@@ -50,8 +50,7 @@ async def test_tools(side: Side, agent: Agent[None, str]) -> Any:
 
 async def test_stream(side: Side, agent: Agent[None, str]) -> Any:
     async with agent.run_stream("hello") as result:
-        pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
-    return pieces
+        return [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
 
 
 async def test_output_type(side: Side, agent: Agent[None, str]) -> Any:
