@@ -27,7 +27,7 @@ test: $(VENV)/.dev $(VENV)/.oracles  ## every test, coverage reported
 	exit $$status
 
 # Other people's clients, each against a strict provider and through Remit (tests/clients).
-CLIENTS := current openai2 aider node
+CLIENTS := current openai2 crewai aider node
 
 test-clients: $(VENV)/.dev $(CLIENTS:%=$(VENV)/clients/.%)  ## other people's clients, directly and through Remit
 	@$(BIN)/python -m tests.clients
@@ -80,7 +80,7 @@ $(VENV)/.oracles: tests/oracles/requirements.txt | $(VENV)/.dev
 	@$(VENV)/oracles/bin/python -m pip --disable-pip-version-check --quiet install --ignore-requires-python -r $< || echo "Other people's verifiers could not be installed; tests that need them will be skipped."
 	@touch $@
 
-# Other people's clients, which only tests use: three environments, since their needs contradict
+# Other people's clients, which only tests use: four environments, since their needs contradict
 # each other, and Node's where there is npm. What cannot be installed is skipped.
 $(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/package-lock.json | $(VENV)/.dev
 	@mkdir -p $(VENV)/clients/node && cp $^ $(VENV)/clients/node

@@ -27,6 +27,7 @@ _ENVIRONMENTS = _TREE / ".venv" / "clients"
 _GROUPS = {
     "current": _ENVIRONMENTS / "current" / "bin" / "python",
     "openai2": _ENVIRONMENTS / "openai2" / "bin" / "python",
+    "crewai": _ENVIRONMENTS / "crewai" / "bin" / "python",
     "programs": Path(sys.executable),
 }
 _BUDGET_NANO_USD = 500 * 10**9

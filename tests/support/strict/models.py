@@ -10,7 +10,7 @@ from tests.support.strict.shapes import Wrong
 __all__ = ["anthropic_list", "must_be", "openai_list", "reasons"]
 
 _OPENAI = {
-    "chat": re.compile(r"(gpt-[345][\w.-]*|o[134](-[\w-]+)?|chatgpt-4o-latest|codex-mini-latest)"),
+    "chat": re.compile(r"(gpt-[3-9][\w.-]*|o[134](-[\w-]+)?|chatgpt-4o-latest|codex-mini-latest)"),
     "embeddings": re.compile(r"text-embedding-(3-small|3-large|ada-002)"),
     "completions": re.compile(r"gpt-3\.5-turbo-instruct|babbage-002|davinci-002"),
     "moderations": re.compile(r"omni-moderation-[\w-]+|text-moderation-[\w-]+"),
@@ -25,7 +25,7 @@ _CLAUDES = ("claude-sonnet-4-5", "claude-haiku-4-5", "claude-opus-4-5")
 
 def reasons(model: str) -> bool:
     """Whether it thinks before it answers, and so takes no ``max_tokens`` and no temperature."""
-    return bool(re.match(r"o[134]|gpt-5(?!.*chat)", model))
+    return bool(re.match(r"o[134]|gpt-[5-9](?!.*chat)", model))
 
 
 def must_be(model: str, kind: str) -> None:

@@ -40,8 +40,7 @@ def read(body: dict[str, Any], stored: Mapping[str, Any]) -> Turn:
     Raises:
         Wrong: the provider refuses it.
     """
-    body = {name: value for name, value in body.items() if name != "client_metadata"}
-    check("openai.responses", body)
+    check("openai.responses", _documented(body))
     if "model" not in body:
         raise Wrong("Missing required parameter: 'model'.", "model", "missing_required_parameter")
     models.must_be(body["model"], "chat")
@@ -54,7 +53,7 @@ def read(body: dict[str, Any], stored: Mapping[str, Any]) -> Turn:
     if body.get("reasoning") and not models.reasons(body["model"]):
         raise Wrong("Unsupported parameter: 'reasoning.effort' is not supported with this model.",
                     "reasoning.effort", "unsupported_parameter")  # fmt: skip
-    turn = Turn(tools=_tools(body.get("tools") or ()), system=_text(body.get("instructions")),
+    turn = Turn(tools=_tools(_offered(body)), system=_text(body.get("instructions")),
                 parallel=body.get("parallel_tool_calls") is not False,
                 thinking=bool((body.get("reasoning") or {}).get("summary")))  # fmt: skip
     turn.choice = _choice(body.get("tool_choice"), turn.tools)
@@ -75,6 +74,32 @@ def read(body: dict[str, Any], stored: Mapping[str, Any]) -> Turn:
                         "'text.format' of type 'json_object'.", "input")  # fmt: skip
         turn.schema = {}
     return turn
+
+
+def _documented(body: dict[str, Any]) -> dict[str, Any]:
+    """The body less what OpenAI's own programs send that the SDKs do not describe."""
+    body = {name: value for name, value in body.items() if name != "client_metadata"}
+    if isinstance(body.get("input"), list):
+        body["input"] = [
+            {name: value for name, value in item.items()
+             if name != "internal_chat_message_metadata_passthrough"}
+            for item in body["input"]
+            if not isinstance(item, dict) or item.get("type") != "configuration_update"
+        ]  # fmt: skip
+    return body
+
+
+def _offered(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tools on offer, those of input items and of namespaces included."""
+    found = list(body.get("tools") or ())
+    if isinstance(body.get("input"), list):
+        for item in body["input"]:
+            if item.get("type") == "additional_tools":
+                found += item["tools"]
+    for tool in [*found]:
+        if tool["type"] == "namespace":
+            found += [{**each, "namespace": tool["name"]} for each in tool["tools"]]
+    return found
 
 
 def _tools(given: Any) -> dict[str, Any]:
@@ -198,6 +223,8 @@ def _output(parts: list[Part], body: dict[str, Any], number: int) -> list[dict[s
     output: list[dict[str, Any]] = []
     content: list[dict[str, Any]] = []
 
+    spaces = {tool["name"]: tool["namespace"] for tool in _offered(body) if "namespace" in tool}
+
     def name(kind: str) -> str:
         return f"{kind}_{number:040x}{len(output):08x}"
 
@@ -238,6 +265,8 @@ def _output(parts: list[Part], body: dict[str, Any], number: int) -> list[dict[s
                            "input" if free else "arguments": told,
                            "call_id": f"call_{number:016x}{len(output):08x}",
                            "name": part.name})  # fmt: skip
+            if part.name in spaces:
+                output[-1]["namespace"] = spaces[part.name]
     close()
     return output
 

@@ -212,6 +212,9 @@ def _make_file(turn: Turn) -> list[Part] | None:
 _FILE_TOOLS: dict[str, Callable[[str, str], dict[str, Any] | str]] = {
     "Write": lambda path, words: {"file_path": path, "content": words},
     "write": lambda path, words: {"filePath": path, "content": words},
+    "exec": lambda path, words: (
+        f"text(await tools.exec_command({{cmd: \"printf '%s' '{words}' > {path}\"}}))"
+    ),
     "exec_command": lambda path, words: {"cmd": f"printf '%s' '{words}' > {path}"},
     "shell_command": lambda path, words: {"command": f"printf '%s' '{words}' > {path}"},
     "shell": lambda path, words: {"command": ["bash", "-c", f"printf '%s' '{words}' > {path}"]},
@@ -225,7 +228,9 @@ def _aider(turn: Turn) -> list[Part] | None:
     if not (match := _FILE.search(turn.text)) or turn.tools:
         return None
     path, words = match[1], match[2].strip()
-    return [Text(f"{path}\n```\n<<<<<<< SEARCH\n=======\n{words}\n>>>>>>> REPLACE\n```\n")]
+    if "SEARCH/REPLACE" in turn.system:
+        words = f"<<<<<<< SEARCH\n=======\n{words}\n>>>>>>> REPLACE"
+    return [Text(f"{path}\n```\n{words}\n```\n")]
 
 
 def _smolagents(turn: Turn) -> list[Part] | None:

@@ -37,12 +37,15 @@ _ELSEWHERE = {"stream"}
 _NUMBER = {"type": "nullable", "schema": {"type": "float"}}
 _TAKEN_TOO: dict[tuple[str, str], dict[str, Any]] = {
     ("openai", "ChatCompletionAssistantMessageParam"): {"annotations": {"type": "any"}},
+    ("openai", "EasyInputMessageParam"): {"id": {"type": "str"}},
+    ("openai", "Message"): {"id": {"type": "str"}},
+    ("openai", "ChatCompletionToolMessageParam"): {"name": {"type": "str"}},
     ("anthropic", "MessageCreateParamsBase"): dict.fromkeys(
         ("temperature", "top_p", "top_k"), _NUMBER),
 }  # fmt: skip
 # What they do not insist on, though the SDKs say so.
 _NOT_INSISTED = {
-    "ResponseOutputMessageParam": ("id", "status"),
+    "ResponseOutputMessageParam": ("id", "status", "type"),
     "ResponseOutputTextParam": ("annotations",),
     "ResponseInputImageParam": ("detail",),
     "ResponseReasoningItemParam": ("id",),
@@ -66,7 +69,10 @@ def check(shape: str, body: dict[str, Any]) -> None:
     Raises:
         Wrong: something is missing, unknown or of a wrong type; the deepest such place is named.
     """
-    given = {name: value for name, value in body.items() if name not in _ELSEWHERE}
+    # OpenAI reads null as a field left out.
+    nothing = shape.startswith("openai.")
+    given = {name: value for name, value in body.items()
+             if name not in _ELSEWHERE and not (nothing and value is None)}  # fmt: skip
     if not isinstance(body.get("stream"), bool | None):
         raise Wrong("stream: Input should be a valid boolean", "stream")
     try:

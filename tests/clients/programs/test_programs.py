@@ -1,0 +1,81 @@
+"""Coding agents: each is told to make a file, and makes it with its own tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Side, not_bytes
+
+_CLIENTS = Path(__file__).parents[3] / ".venv" / "clients"
+_BIN = _CLIENTS / "node" / "node_modules" / ".bin"
+_AIDER = _CLIENTS / "aider" / "bin" / "aider"
+_WORDS = "Make the file hello.txt that says good morning"
+
+
+def _run(side: Side, place: Path, program: Path, *arguments: str, **variables: str) -> str:
+    if not program.exists():
+        pytest.skip(f"{program.name} is not installed")
+    home, work = place / "home", place / "work"
+    home.mkdir()
+    work.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [program, *arguments], cwd=work, capture_output=True, text=True, timeout=100, check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **side.variables(), "HOME": str(home), "XDG_CONFIG_HOME": str(home),
+             "XDG_DATA_HOME": str(home), "XDG_CACHE_HOME": str(home), **variables},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = work / "hello.txt"
+    assert made.exists(), done.stdout + done.stderr
+    assert made.read_text().strip() == "good morning"
+    return done.stdout
+
+
+# Their requests hold dates, places and ids of the run: they are not compared byte for byte.
+
+
+@not_bytes
+def test_claude_code(side: Side, tmp_path: Path) -> Any:
+    said = _run(
+        side, tmp_path, _BIN / "claude", "-p", _WORDS, "--permission-mode", "acceptEdits",
+        "--output-format", "json", DISABLE_TELEMETRY="1", DISABLE_AUTOUPDATER="1",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+    )  # fmt: skip
+    told = json.loads(said)
+    return [told["result"], told["num_turns"], told["is_error"]]
+
+
+@not_bytes
+def test_codex(side: Side, tmp_path: Path) -> Any:
+    _run(
+        side, tmp_path, _BIN / "codex", "exec", "--skip-git-repo-check",
+        "--dangerously-bypass-approvals-and-sandbox", "-c", f'openai_base_url="{side.url}/v1"',
+        _WORDS, CODEX_API_KEY=side.key,
+    )  # fmt: skip
+
+
+@not_bytes
+@pytest.mark.parametrize("model", ["openai/gpt-4.1", "anthropic/claude-sonnet-4-5"])
+def test_opencode(side: Side, tmp_path: Path, model: str) -> Any:
+    there = {"options": {"baseURL": f"{side.url}/v1", "apiKey": side.key}}
+    given = {"provider": {"openai": there, "anthropic": there}, "autoupdate": False,
+             "share": "disabled"}  # fmt: skip
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "opencode.json").write_text(json.dumps(given))
+    _run(side, tmp_path, _BIN / "opencode", "run", "-m", model, _WORDS)
+
+
+@not_bytes
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o", "anthropic/claude-sonnet-4-5"])
+def test_aider(side: Side, tmp_path: Path, model: str) -> Any:
+    _run(
+        side, tmp_path, _AIDER, "--model", model, "--yes", "--no-git", "--no-check-update",
+        "--no-show-model-warnings", "--no-analytics", "--no-show-release-notes", "--message",
+        _WORDS, "hello.txt",
+    )  # fmt: skip
