@@ -82,7 +82,7 @@ def _documented(body: dict[str, Any]) -> dict[str, Any]:
     if isinstance(body.get("input"), list):
         body["input"] = [
             {name: value for name, value in item.items()
-             if name != "internal_chat_message_metadata_passthrough"}
+             if name != "internal_chat_message_metadata_passthrough" and value is not None}
             for item in body["input"]
             if not isinstance(item, dict) or item.get("type") != "configuration_update"
         ]  # fmt: skip
