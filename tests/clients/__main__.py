@@ -16,6 +16,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +31,8 @@ _GROUPS = {
     "crewai": _ENVIRONMENTS / "crewai" / "bin" / "python",
     "programs": Path(sys.executable),
 }
+_LANES = (("current",), ("openai2", "crewai", "programs"))  # at the same time: clients wait a lot
+_NO_TESTS = 5  # pytest's exit code
 _BUDGET_NANO_USD = 500 * 10**9
 _TOML = """
 [gateway]
@@ -57,20 +60,39 @@ def _strict() -> Iterator[str]:
 
 
 def _run(group: str, chosen: list[str], sides: dict[str, object], log: Path) -> int:
+    """The exit code of a group's tests; what they print comes at once, when they are done."""
     python = _GROUPS[group]
     if not python.exists():
         print(f"{group}: no environment ({python.parent.parent.name}); its tests are skipped.")
         return 0
-    places = chosen or [str(_HERE / group)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
-    return subprocess.run(
+    done = subprocess.run(
         [python, "-m", "pytest", "-q", "-rfExX", "--tb=short", "-c", _HERE / "pytest.ini",
          f"--rootdir={_TREE}", f"--confcutdir={_HERE}", f"--junitxml={log / group}.xml",
-         f"--basetemp={log / group}-tmp", *places],
-        cwd=_TREE, check=False,
+         f"--basetemp={log / group}-tmp", *(chosen or [str(_HERE / group)])],
+        cwd=_TREE, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**kept, **_QUIET, "REMIT_CLIENT_SIDES": json.dumps(sides), "PYTHONPATH": str(_TREE),
              "REMIT_CLIENT_LOG": str(log)},
-    ).returncode  # fmt: skip
+    )  # fmt: skip
+    print(f"{group}:\n{done.stdout}", flush=True)
+    return done.returncode
+
+
+def _lane(groups: dict[str, list[str]], log: Path) -> int:
+    """Run some groups one after the other between servers of their own; how many failed."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch, _strict() as url:
+        with serving(Path(scratch, "root"), url, toml=_TOML, checked=False) as served:
+            key = served.key(usd_nano=_BUDGET_NANO_USD).key
+            sides = {"direct": {"url": url, "key": "sk-direct"},
+                     "remit": {"url": served.url, "key": key}}  # fmt: skip
+            for group, files in groups.items():
+                failed += _run(group, files, sides, log) not in (0, _NO_TESTS)
+            said = served.errors.read_text()
+        if "Traceback" in said:
+            failed += 1
+            print(said)
+    return failed
 
 
 def _table(log: Path) -> None:
@@ -112,20 +134,11 @@ def main() -> int:
         group, _, file = one.partition("/")
         chosen.setdefault(group, []).extend([str(_HERE / one)] if file else [])
     began = time.monotonic()
-    failed = 0
-    with tempfile.TemporaryDirectory() as scratch, _strict() as url:
+    lanes = [{group: chosen[group] for group in lane if group in chosen} for lane in _LANES]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(len(_LANES)) as pool:
         log = given.keep or Path(scratch)
         log.mkdir(exist_ok=True)
-        with serving(Path(scratch, "root"), url, toml=_TOML, checked=False) as served:
-            key = served.key(usd_nano=_BUDGET_NANO_USD).key
-            sides = {"direct": {"url": url, "key": "sk-direct"},
-                     "remit": {"url": served.url, "key": key}}  # fmt: skip
-            for group, files in chosen.items():
-                failed += _run(group, files, sides, log) not in (0, 5)
-            said = served.errors.read_text()
-            if "Traceback" in said:
-                failed += 1
-                print(said)
+        failed = sum(pool.map(lambda lane: _lane(lane, log), filter(None, lanes)))
         _table(log)
     print(f"\n{time.monotonic() - began:.0f} s")
     return min(failed, 1)

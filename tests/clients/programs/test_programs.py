@@ -27,7 +27,8 @@ def _run(side: Side, place: Path, program: Path, *arguments: str, **variables: s
     done = subprocess.run(
         [program, *arguments], cwd=work, capture_output=True, text=True, timeout=100, check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, **side.variables(), "HOME": str(home), "PWD": str(work), "XDG_CONFIG_HOME": str(home),
+        env={**os.environ, **side.variables(), "HOME": str(home), "PWD": str(work),
+             "XDG_CONFIG_HOME": str(home),
              "XDG_DATA_HOME": str(home), "XDG_CACHE_HOME": str(home), **variables},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

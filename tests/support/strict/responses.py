@@ -260,9 +260,9 @@ def _output(parts: list[Part], body: dict[str, Any], number: int) -> list[dict[s
             free = isinstance(part.arguments, str)
             told = part.arguments if free else json.dumps(
                 part.arguments, ensure_ascii=False, separators=(",", ":"))  # fmt: skip
-            output.append({"id": name("ctc" if free else "fc"), "status": "completed",
-                           "type": "custom_tool_call" if free else "function_call",
-                           "input" if free else "arguments": told,
+            call = {"type": "custom_tool_call", "input": told} if free else {
+                "type": "function_call", "status": "completed", "arguments": told}  # fmt: skip
+            output.append({"id": name("ctc" if free else "fc"), **call,
                            "call_id": f"call_{number:016x}{len(output):08x}",
                            "name": part.name})  # fmt: skip
             if part.name in spaces:
@@ -298,7 +298,9 @@ def events(body: dict[str, Any], whole: dict[str, Any]) -> Iterator[bytes]:
             begun_item = {**item, "summary": []}
         else:
             field = "arguments" if "arguments" in item else "input"
-            begun_item = {**item, "status": "in_progress", field: ""}
+            begun_item = {**item, field: ""}
+            if "status" in item:
+                begun_item["status"] = "in_progress"
         yield event("response.output_item.added", output_index=index, item=begun_item)
         for part_at, part in enumerate(item.get("content", ())):
             here = {**at, "content_index": part_at}
