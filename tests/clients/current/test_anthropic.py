@@ -157,14 +157,14 @@ def _refused(call: Any) -> Any:
 @pytest.mark.parametrize("more", [
     {"extra_body": {"temperature": 1.5}}, {"extra_body": {"max_tokens": "x"}},
     {"extra_body": {"unheard_of": 1}},
-    {"model": "claude-nothing"}, {"messages": []}, {"tools": [{"name": "bad name",
+    {"messages": []}, {"tools": [{"name": "bad name",
                                                                "input_schema": {}}]},
     {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]},
     {"messages": [{"role": "user", "content": ""}, {"role": "user", "content": "x"}]},
     {"thinking": {"type": "enabled", "budget_tokens": 5000}},
     {"messages": [{"role": "user", "content": "[[status 429]]"}]},
     {"messages": [{"role": "user", "content": "[[status 529]]"}]},
-], ids=["temperature", "type", "unknown", "model", "empty", "tool_name", "tool_result",
+], ids=["temperature", "type", "unknown", "empty", "tool_name", "tool_result",
         "empty_text", "thinking", "429", "529"])  # fmt: skip
 def test_refused(side: Side, client: anthropic.Anthropic, more: dict[str, Any]) -> Any:
     return _refused(lambda: client.messages.create(**{**_ask("hello"), **more}))

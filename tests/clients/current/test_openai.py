@@ -208,12 +208,12 @@ def _refused(call: Any) -> Any:
 
 @pytest.mark.parametrize("more", [
     {"temperature": 3.5}, {"max_tokens": "x"}, {"extra_body": {"unheard_of": 1}},
-    {"model": "gpt-4-nothing"}, {"messages": []}, {"tools": [{"type": "function", "function": {
+    {"messages": []}, {"tools": [{"type": "function", "function": {
         "name": "bad name"}}]}, {"model": "o4-mini", "max_tokens": 5},
     {"messages": [{"role": "tool", "tool_call_id": "x", "content": "y"}]},
     {"messages": [{"role": "user", "content": "[[status 429]]"}]},
     {"messages": [{"role": "user", "content": "[[status 500]]"}]},
-], ids=["temperature", "type", "unknown", "model", "empty", "tool_name", "reasoning", "tool_result",
+], ids=["temperature", "type", "unknown", "empty", "tool_name", "reasoning", "tool_result",
         "429", "500"])  # fmt: skip
 def test_chat_refused(side: Side, client: openai.OpenAI, more: dict[str, Any]) -> Any:
     given = {"model": "gpt-4o-mini", "messages": _user("hello"), **more}
@@ -322,19 +322,32 @@ def test_responses_chain(side: Side, client: openai.OpenAI) -> Any:
     gone = _refused(lambda: client.responses.retrieve(second.id))
     assert gone["refused"][1] == 404
     return [first.model_dump(), second.model_dump(), [i.model_dump() for i in items.data],
-            got.model_dump(), gone]  # fmt: skip
+            got.model_dump(), gone["refused"]]  # fmt: skip
 
 
 @pytest.mark.parametrize("more", [
     {"temperature": 3.5}, {"extra_body": {"unheard_of": 1}}, {"max_output_tokens": 3},
-    {"model": "gpt-4-nothing"}, {"previous_response_id": "resp_0000000000"},
+    {"previous_response_id": "resp_0000000000"},
     {"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]},
     {"reasoning": {"effort": "low"}}, {"input": "[[status 429]]"},
-], ids=["temperature", "unknown", "max", "model", "previous", "order", "reasoning",
+], ids=["temperature", "unknown", "max", "previous", "order", "reasoning",
         "429"])  # fmt: skip
 def test_responses_refused(side: Side, client: openai.OpenAI, more: dict[str, Any]) -> Any:
     given = {"model": "gpt-4o-mini", "input": "hello", **more}
     return _refused(lambda: client.responses.create(**given))
+
+
+@remits_own
+@pytest.mark.parametrize("stream", [False, True])
+def test_unknown_model(side: Side, client: openai.OpenAI, stream: bool) -> None:
+    """No price is known of it either, and the key has a limit in money: then that is the reason."""
+    model = "gpt-4-nothing"
+    chat = _refused(
+        lambda: client.chat.completions.create(model=model, messages=_user("x"), stream=stream)
+    )
+    responses = _refused(lambda: client.responses.create(model=model, input="x", stream=stream))
+    for found in (chat, responses):
+        assert found["refused"][1] == (404 if side.name == "direct" else 402)
 
 
 def test_responses_cancel_refused(side: Side, client: openai.OpenAI) -> Any:
@@ -409,7 +422,7 @@ def test_files(side: Side, client: openai.OpenAI) -> Any:
     assert content == b"caf\xc3\xa9 \x00\xff"
     assert listed
     return [made.model_dump(), got.model_dump(), deleted.model_dump(),
-            _refused(lambda: client.files.retrieve(made.id))]  # fmt: skip
+            _refused(lambda: client.files.retrieve(made.id))["refused"]]  # fmt: skip
 
 
 def test_batches(side: Side, client: openai.OpenAI) -> Any:

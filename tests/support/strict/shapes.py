@@ -36,7 +36,10 @@ _ELSEWHERE = {"stream"}
 # back in a request, and parameters that newer models have no more.
 _NUMBER = {"type": "nullable", "schema": {"type": "float"}}
 _TAKEN_TOO: dict[tuple[str, str], dict[str, Any]] = {
-    ("openai", "ChatCompletionAssistantMessageParam"): {"annotations": {"type": "any"}},
+    ("openai", "ChatCompletionAssistantMessageParam"): {
+        "annotations": {"type": "any"},
+        "provider_specific_fields": {"type": "any"},  # as LiteLLM's client sends it back
+    },
     ("openai", "EasyInputMessageParam"): {"id": {"type": "str"}},
     ("openai", "Message"): {"id": {"type": "str"}},
     ("openai", "ChatCompletionToolMessageParam"): {"name": {"type": "str"}},
