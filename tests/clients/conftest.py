@@ -193,7 +193,7 @@ def _told(seen: dict[str, Any]) -> dict[str, Any]:
         text = text.replace(found[1].strip('"'), "BOUNDARY")
     told = {name: headers[name] for name in _HEADERS if name in headers}
     query = seen["query"].replace("beta=true", "")
-    return {"request": f"{seen['method']} {seen['path']}?{query}", "headers": told,
+    return {"request": _scrub(f"{seen['method']} {seen['path']}?{query}"), "headers": told,
             "body": _scrub(text), "status": seen["status"]}  # fmt: skip
 
 
