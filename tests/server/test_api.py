@@ -591,7 +591,7 @@ def test_limits_are_set_listed_and_checked(api: Api) -> None:
         "requests_per_minute": 3, "tokens_per_minute": 4, "spent_tokens": 0,
         "reserved_tokens": 0, "spent_usd": 0.0, "reserved_usd": 0.0, "turns": 0,
         "unpriced_calls": 0, "minute": 0, "minute_requests": 0, "minute_tokens": 0,
-        "closed": False,
+        "on_short": "refuse", "time_zone": None, "window": None, "window_end": None,
     }  # fmt: skip
     users = api.pages("/api/budgets", "scopes", prefix="user:", limit=2)
     assert [(one["scope"], one["limit_usd"]) for one in users] == [
