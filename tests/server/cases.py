@@ -102,7 +102,10 @@ def fuzzing(root: Path) -> Iterator[tuple[Served, RawProvider]]:
 
 
 def _usual(connection: socket.socket, path: str, body: bytes) -> bool:
-    """A plain answer in the dialect that was spoken."""
+    """A plain answer in the dialect that was spoken; nothing else is there."""
+    if path not in _ENDPOINT:
+        connection.sendall(whole(b"{}", status="404 Not Found"))
+        return True
     exchange = _USUAL[_ENDPOINT[path], load(body).get("stream") is True]
     connection.sendall(whole(exchange.answer, exchange.content_type))
     return True

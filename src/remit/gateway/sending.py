@@ -40,7 +40,7 @@ from remit.providers import (
 from remit.providers.dialects import StreamReader, read_answer
 from remit.providers.upstream import passed_on
 from remit.providers.upstream_errors import error_of_event
-from remit.providers.upstream_http import UpstreamReply
+from remit.providers.upstream_http import MAX_BODY_BYTES, UpstreamReply
 from remit.providers.wire.answer import StreamSum
 from remit.providers.wire.answers import error_in, facts, stream_sum
 
@@ -226,6 +226,7 @@ async def _streamed(
     endpoint = outgoing.body.endpoint.name
     tap.sum = total = stream_sum(endpoint)
     unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
+    size = 0
     async for event in reply.events():
         value = total.add(event.name, event.data)
         error = error_of_event(value) if value is not None else None
@@ -240,6 +241,7 @@ async def _streamed(
         if unread is not None:
             if value is None and not last:
                 unread.append(raw)
+                size += len(raw)
             else:
                 unread = None
         asked = (
@@ -249,13 +251,16 @@ async def _streamed(
             and value.get("usage") is not None
         )
         await tap.chunk(
-            WireChunk(endpoint, raw, event.name, value, last, asked),
+            WireChunk(endpoint, raw, event.name, value, last, asked, more=event.more),
             begins=bool(event.data) and error is None,
         )
         if error is not None:
             raise error
         if last:
             break
+        if size + total.size > MAX_BODY_BYTES:
+            said = f"the answer is longer than {MAX_BODY_BYTES} bytes"
+            raise ProviderError("SERVER_ERROR", said, maybe_billed=True)
     if unread and any(not raw.startswith(b":") for raw in unread):
         # Whole, and none of this API: it is the client's to judge.
         tap.sum = None

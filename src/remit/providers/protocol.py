@@ -131,6 +131,7 @@ class WireChunk:
         is_last: whether the answer is complete with it.
         is_asked: whether it answers only what Remit asked for, and the client did not.
         content_type: of a body that is no stream of events, such as sound; else empty.
+        more: whether the next one is at hand: they may go out together.
     """
 
     endpoint: str
@@ -140,6 +141,7 @@ class WireChunk:
     is_last: bool = False
     is_asked: bool = False
     content_type: str = ""
+    more: bool = False
 
 
 EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[None]]

@@ -108,7 +108,7 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         if b"error" not in data and b"response.failed" not in data:
             return None
         data = _json(data)
-    if not isinstance(data, Mapping):
+    if type(data) is not dict:
         return None
     kind = data.get("type")
     if kind == "response.failed":

@@ -419,7 +419,10 @@ class UpstreamReply:
                     break
                 if not part:
                     break
-                for event in parser.feed(part):
+                left = len(events := parser.feed(part))
+                for event in events:
+                    left -= 1
+                    event.more = left > 0
                     yield self._shown(event)
             if (rest := parser.end()) is not None:
                 yield self._shown(rest)

@@ -44,6 +44,7 @@ class Relay:
         self._send = send
         self._dispatch = ""
         self._held = b""
+        self._ready: list[bytes] = []  # what came at once goes out at once
         self._reader: StreamReader | None = None
         self._writer: Any = None
         self._problem: RemitError | None = None
@@ -65,13 +66,13 @@ class Relay:
     async def _take(self, event: Any) -> None:
         kind = type(event)
         if kind is WireChunk and event.endpoint == self._endpoint:
-            if event.is_asked:
-                return
             self._kind = event.content_type.encode("latin-1", "replace")
             if event.is_last:
                 self._held = event.raw
-            else:
-                await self._write(event.raw)
+            elif not event.is_asked:
+                self._ready.append(event.raw)
+            if self._ready and (event.is_last or not event.more):
+                await self._write(b"")
         elif kind is WireChunk:
             if self._reader is None:
                 self._reader = StreamReader(event.endpoint)
@@ -115,6 +116,9 @@ class Relay:
             if self._dispatch:
                 headers.append((b"x-remit-dispatch", self._dispatch.encode()))
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        if self._ready:
+            data = b"".join((*self._ready, data))
+            self._ready.clear()
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def finish(self, response: PromptResponse) -> None:
