@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from tests.server.conftest import QUICK
 from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
-from tests.server.running import Served
+from tests.server.running import Served, serving
+from tests.support import wire
+from tests.support.waiting import until
 
 both = pytest.mark.parametrize("model", [GPT, CLAUDE])
 
@@ -196,3 +200,39 @@ def test_items_are_found_by_their_ids(
     with pytest.raises(openai.BadRequestError) as refused:
         client.responses.create(model=GPT, input=given)
     assert refused.value.param == "input[1].id"
+
+
+@both
+def test_a_stream_whose_client_went_away_has_failed(tmp_path: Path, model: str) -> None:
+    def answer(body: dict[str, Any]) -> wire.Raw:
+        if model == GPT:
+            begun = {"id": "resp_up", "object": "response", "status": "in_progress", "output": []}
+            events: list[Any] = [
+                {"type": "response.created", "sequence_number": 0, "response": begun},
+                {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0,
+                 "item": {"id": "msg_up", "type": "message", "role": "assistant",
+                          "status": "in_progress", "content": []}},
+                {"type": "response.output_text.delta", "sequence_number": 2, "output_index": 0,
+                 "item_id": "msg_up", "content_index": 0, "delta": "half"},
+            ]  # fmt: skip
+            chunks = [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
+            return wire.Raw(content_type="text/event-stream", chunks=chunks, cut=True)
+        return wire.message_stream(wire.message("half and half"), cut_after=4)
+
+    with (
+        wire.serve(answer) as behind,
+        serving(tmp_path / "root", behind.url, toml=QUICK) as served,
+        client_of(served) as client,
+    ):
+        stream = client.responses.create(model=model, input="x", stream=True)
+        first = next(iter(stream))
+        assert first.type == "response.created"
+        try:
+            assert list(stream)[-1].type == "response.failed"
+        except openai.APIError:
+            assert model == GPT  # the provider had no last word
+        until(lambda: list(served.ledger.query(event_type="EXCHANGE")))
+        left = client.responses.retrieve(first.response.id)
+        assert (left.id, left.status) == (first.response.id, "failed")
+        with pytest.raises(openai.BadRequestError):
+            client.responses.create(model=model, input="x", previous_response_id=left.id)

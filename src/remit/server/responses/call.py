@@ -211,17 +211,19 @@ class ResponseCall:
             metadata["asked"] = self._asked()
         if native and not self.polled:
             answer = attempt.arrived or _answer_text(result)
-            response_id = _id_in(_value(answer))
+            value = _value(answer)
+            response_id = _id_in(value)
         else:
             response_id = self.response_id
             answer = self.replied = self._reply(metadata, result, native)
             if answer:
                 metadata["replied"] = Content.exact(answer)
+            value = _value(answer)
         if response_id:
             metadata["response_id"] = response_id
         ids: list[str] = []
         if response_id and self.stored and (answer or self._named_early):
-            ids = _ids_in(response_id, answer)
+            ids = _ids_in(response_id, value)
         if self._conversation and isinstance(result, ProviderResponse):
             ids.append(self._conversation)
         return [self._kept(identity) for identity in ids]
@@ -328,9 +330,9 @@ def _id_in(value: Mapping[str, Any]) -> str:
     return found if len(found) <= MAX_ID_CHARS and is_plain_text(found) else ""
 
 
-def _ids_in(response_id: str, answer: bytes) -> list[str]:
+def _ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
     """The response's id, and those of its output items: clients refer to these too."""
-    output = _value(answer).get("output")
+    output = answer.get("output")
     items = output if type(output) is list else []
     ids = [_id_in(item) for item in items if type(item) is dict]
     return list(dict.fromkeys([response_id, *filter(None, ids)]))

@@ -37,6 +37,7 @@ _PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|canc
 _NUMBER = re.compile(r"-1|[0-9]{1,9}")
 _EVENTS = b"text/event-stream; charset=utf-8"
 _POLL_S = 0.25
+_OPEN = ("queued", "in_progress")
 _FORGOTTEN = (200, 204, 404)
 _METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 
@@ -178,7 +179,10 @@ class Responses:
         if turn.state == "out" or self.background.runs(identity):  # it may be tried again
             return unanswered(turn, identity, "in_progress"), "in_progress"
         text = self._turns.object_of(turn) if turn.state == "ended" else None
-        return (unanswered(turn, identity, "failed") if text is None else text), ""
+        # A stream that broke off says itself that it goes on.
+        if text is None or load(text).get("status") in _OPEN:
+            text = unanswered(turn, identity, "failed")
+        return text, ""
 
     async def _stream(
         self, response_id: str, identity: Identity, query: str, receive: Receive, send: Send
