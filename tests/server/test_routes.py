@@ -108,7 +108,7 @@ def test_auto_falls_back_and_names_its_decision(routed: Served, session: str, di
     assert second.metadata["attempt"] == 2
     assert second.metadata["decision_id"] == told["decision_id"]
     assert second.metadata["requested_model_id"] == "auto"
-    assert second.metadata["parameters"]["model"] == "auto"
+    assert second.metadata["parameters"]["model"] == "claude-up"  # what was sent
     assert second.metadata["provider_id"] == "anthropic"
     assert headers["x-remit-exchange"] == second.id
 

@@ -115,8 +115,6 @@ class StreamTap:
 
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
         """One event of a stream as it came; an error does not begin an answer."""
-        if begins and not self.began:
-            self._mark()
         if self._on_text is not None:
             try:
                 if self._reader is None:
@@ -126,7 +124,10 @@ class StreamTap:
                         self._tell_text(event.text)
             except RemitError as error:
                 self._fell_silent(error)
-        await self._pass(chunk)
+        passed = await self._pass(chunk)
+        # What the listener holds back binds nobody: another model may answer yet.
+        if begins and not self.began and passed is not False:
+            self._mark()
 
     async def event(self, event: Any) -> None:
         """One event of a stream in neutral form."""
@@ -161,13 +162,14 @@ class StreamTap:
         except Exception as error:  # noqa: BLE001 - a listener must not change the record
             self._fell_silent(error)
 
-    async def _pass(self, event: Any) -> None:
+    async def _pass(self, event: Any) -> bool | None:
         if self._sink is None:
-            return
+            return None
         try:
-            await self._sink(event)
+            return await self._sink(event)
         except Exception as error:  # noqa: BLE001 - a listener must not change the record
             self._fell_silent(error)
+            return None
 
     def _fell_silent(self, error: Exception) -> None:
         self._on_text = self._sink = None

@@ -144,8 +144,10 @@ class WireChunk:
     more: bool = False
 
 
-EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[None]]
-"""Receives what a stream brings; the provider is not read on until it returns."""
+EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[bool | None]]
+"""Receives what a stream brings; the provider is not read on until it returns.
+
+``False``: nothing has reached the client yet, so another model may still answer."""
 
 NeutralSink = Callable[[StreamEvent], None]
 """Receives what the stream of a provider in neutral form brings."""

@@ -53,11 +53,12 @@ class Listeners:
         assert self._on_text is not None
         self._on_text(text)
 
-    async def _event(self, event: Any) -> None:
-        if type(event) is not Dispatched:
-            self.began = True
+    async def _event(self, event: Any) -> bool | None:
         assert self._sink is not None
-        await self._sink(event)
+        passed = await self._sink(event)
+        if type(event) is not Dispatched and passed is not False:
+            self.began = True
+        return passed
 
 
 @dataclass(slots=True)

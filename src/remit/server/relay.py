@@ -55,13 +55,14 @@ class Relay:
         """Whether the provider has said how its stream ends."""
         return bool(self._held)
 
-    async def take(self, event: Any) -> None:
-        """One event; returns when the client's connection takes more."""
+    async def take(self, event: Any) -> bool:
+        """One event; returns when the client's connection takes more: whether it got anything."""
         if self._problem is None:
             try:
                 await self._take(event)
             except RemitError as error:  # it cannot be translated
                 self._problem = error
+        return self.started
 
     async def _take(self, event: Any) -> None:
         kind = type(event)
