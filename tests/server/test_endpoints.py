@@ -19,7 +19,7 @@ from remit.ledger import wire_body
 from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
 from tests.server.sdks import HARD
-from tests.support.keeping import Asked, Keeper, keeping
+from tests.support.keeping import Asked, Cut, Keeper, keeping
 
 SOUND = b"ID3\x00\xff\xfb" + bytes(range(256)) * 2000
 
@@ -179,10 +179,7 @@ def test_speech_is_passed_on_and_its_hash_is_on_record(
 def test_speech_that_breaks_off_is_no_whole_answer(
     served: Served, keeper: Keeper, client: openai.OpenAI, session: str
 ) -> None:
-    keeper.replies["audio/speech"] = lambda asked: web.Response(
-        body=SOUND, content_type="audio/mpeg",
-        headers={"content-length": str(len(SOUND) + 1), "connection": "close"},
-    )  # fmt: skip
+    keeper.replies["audio/speech"] = lambda asked: Cut(SOUND, "audio/mpeg")
     with (
         pytest.raises((openai.APIError, httpx2.HTTPError)),
         client.audio.speech.with_streaming_response.create(

@@ -32,6 +32,14 @@ class Asked:
 
 
 @dataclass
+class Cut:
+    """An answer that breaks off behind these bytes."""
+
+    body: bytes
+    content_type: str
+
+
+@dataclass
 class Keeper:
     """See the module.
 
@@ -49,7 +57,7 @@ class Keeper:
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     models: list[str] = field(default_factory=lambda: ["gpt-4o-mini", "claude-sonnet-4-5"])
-    replies: dict[str, Callable[[Asked], web.StreamResponse | dict[str, Any]]] = field(
+    replies: dict[str, Callable[[Asked], web.StreamResponse | Cut | dict[str, Any]]] = field(
         default_factory=dict
     )
     refuse: Callable[[web.Request], web.Response | None] = lambda request: None
@@ -120,6 +128,8 @@ class Keeper:
             return web.json_response(self._models(anthropic))
         if (replied := self.replies.get("/".join(steps))) is not None:
             reply = replied(self.asked[-1])
+            if isinstance(reply, Cut):
+                return await _cut(request, reply)
             return web.json_response(reply) if isinstance(reply, dict) else reply
         return web.json_response({"error": {"message": "no such path"}}, status=404)
 
@@ -223,6 +233,15 @@ class Keeper:
             {"id": name, "object": "model", "created": _CREATED, "owned_by": "system"}
             for name in self.models if not name.startswith("claude")
         ]}  # fmt: skip
+
+
+async def _cut(request: web.Request, reply: Cut) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": reply.content_type})
+    await response.prepare(request)
+    await response.write(reply.body)
+    assert request.transport is not None
+    request.transport.close()
+    return response
 
 
 def _page(items: list[dict[str, Any]], request: web.Request) -> dict[str, Any]:
