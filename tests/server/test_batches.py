@@ -171,6 +171,19 @@ def test_an_anthropic_batch_and_its_results(served: Served, keeper: Keeper, sess
         client.messages.batches.retrieve(batch.id)
 
 
+def test_it_can_be_shown(served: Served, keeper: Keeper, session: str) -> None:
+    client = _openai(served, served.token, session)
+    batch = _create(client, _line("a"))
+    keeper.finish(batch.id)
+    client.batches.retrieve(batch.id)
+    told = run_remit("trace", session, "--root", served.root)
+    assert told.returncode == 0, told.stderr
+    assert "answer to a" in told.stdout
+    entry = served.entries("EXCHANGE", session)[1]
+    told = run_remit("ledger", "show", entry.id, "--json", "--root", served.root)
+    assert json.loads(told.stdout)["metadata"]["prompt"][0]["custom_id"] == "a"
+
+
 def test_what_expires_costs_nothing(served: Served, keeper: Keeper, session: str) -> None:
     key = served.key(usd_nano=USD)
     client = _openai(served, key.key, session)
