@@ -45,7 +45,7 @@ __all__ = ["BatchPlan", "BatchRefusedError", "Batches", "hold_name"]
 _log = logging.getLogger("remit.gateway")
 
 _MOST_LINES = 100_000
-_GROUP = 100  # results that are recorded in one transaction
+_GROUP = 25  # results that are recorded in one transaction: other calls wait for it
 _LOST_AFTER_S = 31 * 86_400
 """Providers keep results for a month: what is not there by then will never be."""
 
@@ -56,8 +56,6 @@ _CALLER = (
     "contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier", "subject_id",
 )  # fmt: skip
 _OWNERS = ("name", "role", "key_id", "user_id", "team_id", "organisation_id")
-_ROW = ("batch_id", "provider_id", "caller", "entry_id", "dispatch_entry_id", "created_ms")
-_LINE = ("position", "endpoint", "model_id", "tokens", "tokens_in", "nano")
 _NO_PRICE = -1
 
 
@@ -97,6 +95,27 @@ class _Row(NamedTuple):
     created_ms: int
 
 
+class _LineRow(NamedTuple):
+    """What a row of ``batch_lines`` says of a request."""
+
+    position: int
+    endpoint: str
+    model_id: str
+    tokens: int
+    tokens_in: int
+    nano: int
+
+
+class _Ended(NamedTuple):
+    """A request with its result, ready for the record."""
+
+    custom_id: str
+    call: Call
+    attempt: Attempt
+    answer: ProviderResponse | Failure
+    bill: Bill
+
+
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """A batch that may be sent; what its answer changes beside the record.
@@ -127,9 +146,11 @@ class BatchPlan:
         keep(tx, [KeptObject(batch_id, "batch", self.provider_id, self.owner, exchange_id)])
         row = (batch_id, self.provider_id, self.caller, exchange_id, attempt.dispatch_entry_id,
                int(time.time() * 1000))  # fmt: skip
-        tx.execute_many(f"INSERT INTO batches ({', '.join(_ROW)}) VALUES (?, ?, ?, ?, ?, ?)", [row])
         tx.execute_many(
-            f"INSERT INTO batch_lines (batch_id, custom_id, {', '.join(_LINE)}) "
+            f"INSERT INTO batches ({', '.join(_Row._fields)}) VALUES (?, ?, ?, ?, ?, ?)", [row]
+        )
+        tx.execute_many(
+            f"INSERT INTO batch_lines (batch_id, custom_id, {', '.join(_LineRow._fields)}) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (batch_id, line.custom_id, number, line.body.endpoint.name, line.body.model,
@@ -139,7 +160,7 @@ class BatchPlan:
             ],
         )  # fmt: skip
         if attempt.hold is not None:
-            hold = replace(attempt.hold, turns=0)
+            hold = replace(attempt.hold, turns=0, model=None)
             tx.execute_many(
                 "INSERT INTO holds VALUES (?, ?)", [(hold_name(batch_id), hold.encode())]
             )
@@ -304,7 +325,7 @@ class Batches:
             task.exception()  # who waited for it got it
 
     def _rows(self, batch_id: str = "") -> list[_Row]:
-        sql = f"SELECT {', '.join(_ROW)} FROM batches"
+        sql = f"SELECT {', '.join(_Row._fields)} FROM batches"
         rows = self._ledger.select(
             f"{sql} WHERE batch_id = ?" if batch_id else f"{sql} ORDER BY created_ms",
             (batch_id,) if batch_id else (),
@@ -387,7 +408,7 @@ class Batches:
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> None:
         """Put results on record and settle them; those that are already, stay as they are."""
-        about, identity = _caller(row)
+        ended = self._read_results(row, dialect, texts, results)  # not under the write lock
         scopes: list[str] = []
 
         def call(tx: Transaction) -> None:
@@ -395,30 +416,21 @@ class Batches:
             name = hold_name(row.batch_id)
             held = tx.execute("SELECT hold FROM holds WHERE reservation_id = ?", (name,))
             hold = Hold.read(held[0][0]) if held else None
-            for custom_id, result in results:
-                found = tx.execute(
-                    "DELETE FROM batch_lines WHERE batch_id = ? AND custom_id = ? "
-                    f"RETURNING {', '.join(_LINE)}",
-                    (row.batch_id, custom_id),
-                )
-                if not found:
+            for one in ended:
+                if not tx.execute(
+                    "DELETE FROM batch_lines WHERE batch_id = ? AND custom_id = ? RETURNING 1",
+                    (row.batch_id, one.custom_id),
+                ):
                     continue
-                line = dict(zip(_LINE, found[0], strict=True))
-                nano = None if line["nano"] == _NO_PRICE else line["nano"]
                 part = None
                 if hold is not None:
-                    nano = None if hold.nano is None else nano
-                    part = replace(hold, tokens=line["tokens"], nano=nano, model=None)
-                    hold = replace(
-                        hold, tokens=hold.tokens - line["tokens"],
-                        nano=None if hold.nano is None else hold.nano - (nano or 0),
-                    )  # fmt: skip
-                usage = self._write(
-                    tx, row, dialect, about, identity, custom_id, line, texts.get(custom_id),
-                    result, part,
-                ).usage  # fmt: skip
-                if part is not None:
-                    accounts.settle(part, usage)
+                    amount = one.attempt.to.amount
+                    nano = None if hold.nano is None else amount.nano or 0
+                    part = replace(hold, tokens=amount.tokens, nano=nano)
+                    left = None if hold.nano is None else hold.nano - (nano or 0)
+                    hold = replace(hold, tokens=hold.tokens - amount.tokens, nano=left)
+                    accounts.settle(part, one.bill.usage)
+                self._write(tx, row, one, part)
             if hold is not None:
                 scopes.extend(hold.scopes)
                 tx.execute(
@@ -430,53 +442,70 @@ class Batches:
         if scopes:
             self._freed(scopes)
 
-    def _write(
-        self, tx: Transaction, row: _Row, dialect: Dialect, about: PromptRequest,
-        identity: Identity, custom_id: str, line: Mapping[str, Any], text: bytes | None,
-        result: bytes | Failure, part: Hold | None,
-    ) -> Bill:  # fmt: skip
+    def _read_results(
+        self,
+        row: _Row,
+        dialect: Dialect,
+        texts: Mapping[str, bytes],
+        results: Sequence[tuple[str, bytes | Failure]],
+    ) -> list[_Ended]:
+        """Results with their requests and bills; those that are on record left out."""
+        about, identity = _caller(row)
+        marks = ", ".join("?" * len(results))
+        rows = self._ledger.select(
+            f"SELECT custom_id, {', '.join(_LineRow._fields)} FROM batch_lines "
+            f"WHERE batch_id = ? AND custom_id IN ({marks})",
+            (row.batch_id, *[custom_id for custom_id, _ in results]),
+        )
+        lines = {custom_id: _LineRow(*line) for custom_id, *line in rows}
+        ended = []
+        for custom_id, result in results:
+            line = lines.get(custom_id)
+            if line is None:
+                continue
+            endpoint, text = ENDPOINTS[line.endpoint], texts.get(custom_id)
+            body: Body
+            if text is None:  # erased since
+                body = ObjectBody.without_text(endpoint, {"batch_id": row.batch_id})
+            else:
+                body = _read(dialect, text, "")[1]
+            request = replace(about, body=body, model_id=line.model_id)
+            sent = Sent((), b"", hashlib.sha256(body.raw).hexdigest(), len(body.raw))
+            amount = Amount(line.tokens, None if line.nano == _NO_PRICE else line.nano)
+            bound = (line.tokens_in, line.tokens - line.tokens_in)
+            to = Candidate(
+                row.provider_id, line.model_id, self._providers[row.provider_id], request, sent,
+                Outgoing(body, {}, stream=False), amount, bound,
+            )  # fmt: skip
+            answer = result if isinstance(result, Failure) else _answer(dialect, endpoint, result)
+            call = Call(request, StreamTap(None, None), identity, sent.context_hash)
+            bill = self._bill(to, answer)
+            ended.append(_Ended(custom_id, call, Attempt(1, to, line.model_id), answer, bill))
+        return ended
+
+    def _bill(self, to: Candidate, answer: ProviderResponse | Failure) -> Bill:
+        if isinstance(answer, Failure) and answer.billing == "nothing":
+            return self._billing.nothing(to.model_id)
+        if isinstance(answer, Failure) or not answer.usage_reported:
+            return self._billing.at_bound(to.model_id, to.amount, to.bound)
+        asked = to.outgoing.body.value if to.outgoing is not None else {}
+        return self._billing.measured(to.provider_id, to.model_id, answer, asked, in_batch=True)
+
+    def _write(self, tx: Transaction, row: _Row, one: _Ended, part: Hold | None) -> None:
         """``DISPATCH`` and ``EXCHANGE`` of one request."""
-        endpoint, model_id = ENDPOINTS[line["endpoint"]], line["model_id"]
-        body: Body
-        if text is None:  # erased since
-            body = ObjectBody.without_text(endpoint, {"batch_id": row.batch_id})
-        else:
-            body = _read(dialect, text, "")[1]
-        request = replace(about, body=body, model_id=model_id)
-        sent = Sent((), b"", hashlib.sha256(body.raw).hexdigest(), len(body.raw))
-        nano = None if line["nano"] == _NO_PRICE else line["nano"]
-        amount = Amount(line["tokens"], nano)
-        bound = (line["tokens_in"], line["tokens"] - line["tokens_in"])
-        to = Candidate(
-            row.provider_id, model_id, self._providers[row.provider_id], request, sent,
-            Outgoing(body, {}, stream=False), amount, bound,
-        )  # fmt: skip
-        answer = result if isinstance(result, Failure) else _answer(dialect, endpoint, result)
-        if isinstance(answer, Failure):
-            bill = self._billing.nothing(model_id)
-            if answer.billing == "bound":
-                bill = self._billing.at_bound(model_id, amount, bound)
-        elif answer.usage_reported:
-            bill = self._billing.measured(
-                row.provider_id, model_id, answer, body.value, in_batch=True
-            )
-        else:
-            bill = self._billing.at_bound(model_id, amount, bound)
-        call = Call(request, StreamTap(None, None), identity, sent.context_hash)
-        dispatch_id = tx.append(dispatch_entry(request, row.provider_id, model_id))
-        attempt = Attempt(1, to, model_id, dispatch_entry_id=dispatch_id)
-        usage = bill.usage
+        request, usage = one.call.request, one.bill.usage
+        dispatch = dispatch_entry(request, row.provider_id, one.attempt.to.model_id)
+        one.attempt.dispatch_entry_id = tx.append(dispatch)
         entry = exchange_entry(
-            call, attempt, answer, (usage.input_tokens, usage.output_tokens),
-            bill.metadata(charged=self._charging),
+            one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
+            one.bill.metadata(charged=self._charging),
         )  # fmt: skip
         entry.metadata["batch_id"] = row.batch_id
         entry.metadata["batch_dispatch_id"] = row.dispatch_entry_id
-        entry.metadata["custom_id"] = Content(custom_id)
+        entry.metadata["custom_id"] = Content(one.custom_id)
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))
-        return bill
 
 
 class _Place(NamedTuple):
