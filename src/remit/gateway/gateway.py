@@ -390,6 +390,8 @@ class LLMGateway:
             )
         except (LedgerError, LeaseLostError):
             raise
+        except CannotContinueError as error:
+            return await self._reject(call, error.code, error.message, param=error.param)
         except RemitError as error:  # what was asked, or how the route is set up, cannot be
             return await self._reject(call, "INVALID_INPUT", error.message)
 
@@ -463,7 +465,7 @@ class LLMGateway:
             )
         request, billing = call.request, self._billing
         try:
-            if request.keeper is not None:
+            if request.keeper is not None and request.body is not None:
                 speaks = _speaks(provider, request.body)
                 window = billing.window(provider_id, model_id)
                 body = await request.keeper.body_for(provider_id, speaks=speaks, window=window)

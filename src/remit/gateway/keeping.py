@@ -36,6 +36,11 @@ class CannotContinueError(RemitError):
 class Keeper(Protocol):
     """What a call has beside its body where its answer is kept under an id."""
 
+    @property
+    def polled(self) -> bool:
+        """Whether the client gets nothing but an id at first."""
+        ...
+
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
         """The body for one provider.
 

@@ -106,9 +106,20 @@ class Router:
         """Answer a request whose ``model_id`` names a route."""
         name = request.model_id or _AUTO
         if request.body is not None:
-            neutral = in_neutral_form(request)
+            keeper, whole = request.keeper, request
+            if keeper is not None:  # what a chain goes on from counts as well
+                body = await keeper.body_for("", speaks=False, window=None)
+                whole = replace(request, body=body)
+            neutral = in_neutral_form(whole)
             if self._route(name).mode == "single":  # the body is sent as it is; this is for scoring
                 neutral = replace(request, messages=neutral.messages, tools=neutral.tools)
+            elif keeper is not None:  # the answer is no single exchange's: no id can lead to it
+                if keeper.polled:
+                    message = "only a route of the mode 'single' runs in the background"
+                    return await self._gateway.reject(
+                        request, "INVALID_INPUT", message, identity=identity
+                    )
+                neutral = replace(neutral, keeper=None)
             request = neutral
         prompt = request.prompt if request.messages is None else list(request.messages)
         if request.idempotency_key and self._route(name).mode == "ensemble":
