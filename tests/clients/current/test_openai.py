@@ -321,7 +321,8 @@ def test_responses_chain(side: Side, client: openai.OpenAI) -> Any:
     client.responses.delete(second.id)
     gone = _refused(lambda: client.responses.retrieve(second.id))
     assert gone["refused"][1] == 404
-    return [first.model_dump(), second.model_dump(), [i.model_dump() for i in items.data],
+    listed = [item.model_dump(exclude={"id"}) for item in items.data]
+    return [first.model_dump(), second.model_dump(), listed,
             got.model_dump(), gone["refused"]]  # fmt: skip
 
 
