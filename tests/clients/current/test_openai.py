@@ -382,9 +382,12 @@ def test_completions(side: Side, client: openai.OpenAI, stream: bool) -> Any:
 
 
 def test_moderations(side: Side, client: openai.OpenAI) -> Any:
-    one = client.moderations.create(input="words")
-    two = client.moderations.create(input=["a", "b"], model="omni-moderation-latest")
-    return [one.model_dump(), two.model_dump()]
+    given = ["a", "b"]
+    return client.moderations.create(input=given, model="omni-moderation-latest").model_dump()
+
+
+def test_moderations_default(side: Side, client: openai.OpenAI) -> Any:
+    return client.moderations.create(input="words").model_dump()
 
 
 def test_images(side: Side, client: openai.OpenAI) -> Any:
@@ -393,25 +396,33 @@ def test_images(side: Side, client: openai.OpenAI) -> Any:
     ).model_dump()
 
 
-def test_speech(side: Side, client: openai.OpenAI) -> Any:
-    whole = client.audio.speech.create(model="gpt-4o-mini-tts", voice="alloy", input="Hello")
+@pytest.mark.parametrize("model", ["gpt-4o-mini-tts", "tts-1"])
+def test_speech(side: Side, client: openai.OpenAI, model: str) -> Any:
+    whole = client.audio.speech.create(model=model, voice="alloy", input="Hello")
     with client.audio.speech.with_streaming_response.create(
-        model="tts-1", voice="alloy", input="Hello", response_format="wav"
+        model=model, voice="alloy", input="Hello", response_format="wav"
     ) as streamed:
         return [whole.content.hex(), streamed.read().hex()]
 
 
+_AUDIO = ("a.wav", b"RIFF" + bytes(range(256)) * 40, "audio/wav")
+
+
 def test_transcriptions(side: Side, client: openai.OpenAI) -> Any:
-    audio = ("a.wav", b"RIFF" + bytes(range(256)) * 40, "audio/wav")
-    one = client.audio.transcriptions.create(model="whisper-1", file=audio)
-    two = client.audio.translations.create(model="whisper-1", file=audio)
+    whole = client.audio.transcriptions.create(model="gpt-4o-transcribe", file=_AUDIO)
     text = client.audio.transcriptions.create(
-        model="gpt-4o-transcribe", file=audio, response_format="text"
+        model="gpt-4o-transcribe", file=_AUDIO, response_format="text"
     )
     stream = client.audio.transcriptions.create(
-        model="gpt-4o-mini-transcribe", file=audio, stream=True
+        model="gpt-4o-mini-transcribe", file=_AUDIO, stream=True
     )
-    return [one.model_dump(), two.model_dump(), text, [e.model_dump() for e in stream]]
+    return [whole.model_dump(), text, [event.model_dump() for event in stream]]
+
+
+def test_whisper(side: Side, client: openai.OpenAI) -> Any:
+    one = client.audio.transcriptions.create(model="whisper-1", file=_AUDIO)
+    two = client.audio.translations.create(model="whisper-1", file=_AUDIO)
+    return [one.model_dump(), two.model_dump()]
 
 
 def test_files(side: Side, client: openai.OpenAI) -> Any:
