@@ -24,7 +24,7 @@ from remit.gateway.budget import Amount, Hold, TokenBudgeter
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.naming import Names
-from remit.gateway.objects import KeptObject, keep
+from remit.gateway.objects import KeptObject, Objects, files_named, keep
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
 from remit.gateway.sending import AnyProvider, StreamTap, read_result
 from remit.gateway.tenancy import owner_of
@@ -37,8 +37,17 @@ from remit.ledger import Content, LedgerClient, Transaction, is_plain_text
 from remit.providers import Outgoing, ProviderError, ProviderResponse, Timeouts, UpstreamProvider
 from remit.providers.upstream_errors import error_of
 from remit.providers.wire.body import Body, BodyError
-from remit.providers.wire.endpoint import BATCHES, ENDPOINTS, FILES, MESSAGES, Dialect, Endpoint
+from remit.providers.wire.endpoint import (
+    BATCHES,
+    ENDPOINTS,
+    FILES,
+    MESSAGES,
+    RESPONSES,
+    Dialect,
+    Endpoint,
+)
 from remit.providers.wire.form import ObjectBody
+from remit.providers.wire.responses import refers
 
 __all__ = ["BatchPlan", "BatchRefusedError", "Batches", "hold_name"]
 
@@ -203,6 +212,7 @@ class Batches:
         self._names = names
         self._providers = providers
         self._charging = charging
+        self._objects = Objects(ledger)
         self._freed = freed
         self._timeouts = Timeouts(
             config.connect_timeout_ms / 1000, config.default_timeout_ms / 1000,
@@ -257,6 +267,7 @@ class Batches:
                 raise BatchRefusedError("INVALID_INPUT", said, at.field("custom_id"))
             seen.add(custom_id)
             self._check_model(request, identity, provider_id, body.model, at)
+            self._check_own(owner_of(identity), body, at)
             amount, bound = self._billing.batch_bound(body, provider_id, body.model)
             amount = amount.raised(raised.get((provider_id, body.model), 100))
             if not amount.bounded:
@@ -286,6 +297,37 @@ class Batches:
         if not self._names.may_use(identity, asked, None, provider_id, model):
             said = f"{at.said}: this key may not use {provider_id}/{model[:100]}"
             raise BatchRefusedError("MODEL_NOT_ALLOWED", said, field)
+
+    def _check_own(self, owner: str, body: Body, at: _Place) -> None:
+        """Refuse what names something that another key made.
+
+        A batch is sent as it is: the record adds nothing to it.
+        """
+        names = files_named(body)
+        if names and (other := self._objects.of_others(names, owner)):
+            said = f"{at.said}: there is no file {other[:100]}"
+            raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
+        if body.endpoint is not RESPONSES:
+            return
+        asked = body.value.get("input")
+        items = asked if type(asked) is list else []
+        kept = [("previous_response_id", body.value.get("previous_response_id"))]
+        kept += [(f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if refers(item)]
+        for param, name in kept:
+            if name is not None and not self._is_own(name, owner):
+                said = f"{at.said}: what it goes on from is not there"
+                raise BatchRefusedError(
+                    "PREVIOUS_RESPONSE_NOT_FOUND", said, at.field(f"body.{param}")
+                )
+        if body.value.get("conversation") is not None:
+            said = f"{at.said}: Remit keeps conversations, and a batch cannot go on from them"
+            raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
+
+    def _is_own(self, name: Any, owner: str) -> bool:
+        if type(name) is not str or not is_plain_text(name):
+            return False
+        sql = "SELECT 1 FROM response_ids WHERE response_id = ? AND owner = ?"
+        return bool(self._ledger.select(sql, (name, owner)))
 
     # -- afterwards ---------------------------------------------------------------------
 

@@ -26,11 +26,12 @@ from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, Lease
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
+from remit.gateway.objects import Objects, files_named
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider, StreamTap, finite
-from remit.gateway.tenancy import SessionOwners
+from remit.gateway.tenancy import SessionOwners, owner_of
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
@@ -45,6 +46,7 @@ from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
 from remit.providers import EventSink, Outgoing, ProviderError, WireProvider
 from remit.providers.dialects import DialectError
 from remit.providers.prices import PriceTable
+from remit.providers.wire.body import Body
 
 __all__ = ["CallReport", "LLMGateway"]
 
@@ -135,6 +137,7 @@ class LLMGateway:
             trial_ms=config.default_timeout_ms + config.lease_margin_ms,
         )
         self._owners = SessionOwners(ledger_client)
+        self._objects = Objects(ledger_client)
         self._billing = Billing(prices or PriceTable.shipped(), config)
         self._attempts = Attempts(
             ledger_client, self._in_flight, self._billing, config, mode=budget_mode
@@ -470,6 +473,8 @@ class LLMGateway:
                 window = billing.window(provider_id, model_id)
                 body = await request.keeper.body_for(provider_id, speaks=speaks, window=window)
                 request = replace(request, body=body)
+            if request.body is not None and call.identity is not None:
+                await self._check_files(request.body, call.identity)
             if not isinstance(provider, WireProvider):
                 if request.body is not None:
                     request = in_neutral_form(request)
@@ -503,6 +508,18 @@ class LLMGateway:
             if raw is not call.request.body.raw:
                 sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
         return Candidate(provider_id, model_id, provider, request, sent, outgoing, amount, bound)
+
+    async def _check_files(self, body: Body, identity: Identity) -> None:
+        """Whether the files that a call names are another's.
+
+        Raises:
+            _NoCandidateError: one is.
+        """
+        if names := files_named(body):
+            other = await asyncio.to_thread(self._objects.of_others, names, owner_of(identity))
+            if other:
+                said = f"there is no file {other[:100]}"
+                raise _NoCandidateError("FILE_NOT_FOUND", said, "file_id")
 
     async def _retried(self, call: Call, to: Candidate) -> tuple[PromptResponse | None, str]:
         """One candidate: the last answer, if it was asked; else why it was not."""

@@ -22,7 +22,7 @@ from remit.server.provider_door import Gone, ProviderDoor, answer, refused, repl
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
 
-_STATUS = {"MODEL_NOT_ALLOWED": 403}
+_STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404}
 _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batches"}
 
 

@@ -57,6 +57,15 @@ _ITEMS = {
 """The type of the item, where a server did not begin one."""
 
 
+def refers(item: Any) -> bool:
+    """Whether an item of an input stands for one that the provider keeps; its type may be left
+    out."""
+    if type(item) is not dict:
+        return False
+    kind = item.get("type")
+    return kind == "item_reference" or (kind is None and "role" not in item and "id" in item)
+
+
 def is_answer(answer: Any) -> bool:
     """Whether it has output, be it none; one that failed without any has not."""
     if type(answer) is not dict or type(answer.get("output")) is not list:

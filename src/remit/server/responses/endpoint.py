@@ -18,16 +18,17 @@ from remit.ledger.errors import ErasureError
 from remit.providers.wire.body import Body
 from remit.providers.wire.endpoint import STORED_RESPONSES
 from remit.providers.wire.form import ObjectBody
+from remit.providers.wire.responses import refers
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
-from remit.server.responses.call import ResponseCall, input_of
+from remit.server.responses.call import ResponseCall
 from remit.server.responses.conversations import Conversations
-from remit.server.responses.items import ErasedItemsError, id_of, page, type_of
+from remit.server.responses.items import ErasedItemsError, page
 from remit.server.responses.replay import stream_of
-from remit.server.responses.turns import Turn, Turns, unanswered
+from remit.server.responses.turns import Turn, Turns, text_of, unanswered
 
 _BASES = ("/v1", "", "/openai/v1", "/openai")
 RESPONSE_PATHS = tuple(base + path for base in _BASES for path in ("/responses/", "/conversations"))
@@ -85,7 +86,8 @@ class Responses:
             previous = await asyncio.to_thread(self._conversations.head, conversation, identity)
         elif named is not None:
             previous = await self._previous(named, owner, identity.session_id)
-        if b"item_reference" in body.raw and type(body.value.get("input")) is list:
+        asked = body.value.get("input")
+        if type(asked) is list and any(map(refers, asked)):
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
         if body.value.get("background") is True and body.value.get("store") is False:
             message = "A response in the background is asked for later, so it has to be stored."
@@ -115,14 +117,14 @@ class Responses:
 
     def _referred(self, body: Body, owner: str, session_id: str) -> dict[str, tuple[Turn, bytes]]:
         found: dict[str, tuple[Turn, bytes]] = {}
-        for at, item in enumerate(input_of(body)):
-            if type_of(item) != "item_reference":
+        for at, item in enumerate(body.value["input"]):
+            if not refers(item) or (name := text_of(item.get("id"))) in found:
                 continue
-            named = self._turns.item(id_of(item), owner, session_id)
+            named = self._turns.item(name, owner, session_id)
             if named is None:
                 message = f"input[{at}] refers to an item that is not there."
                 raise HttpError(400, "item_not_found", message, param=f"input[{at}].id")
-            found[id_of(item)] = named
+            found[name] = named
         return found
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
