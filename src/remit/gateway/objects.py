@@ -94,7 +94,7 @@ def files_named(body: Body) -> list[str]:
             for name in ("file_id", "file_ids"):
                 named = value.get(name)
                 for each in named if type(named) is list else [named]:
-                    if _is_id(each):
+                    if isinstance(each, str) and _is_id(each):
                         found[each] = None
     return list(found)
 
