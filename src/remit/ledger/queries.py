@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
@@ -50,29 +50,33 @@ class LedgerQueries:
         """The path or URL, for people to read; without a password."""
         return self._store.location
 
-    def read(self, entry_id: str) -> LedgerEntry:
-        """The entry with that id, its content in place.
+    def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
+        """The entry with that id, its content in place, or commitments where that is not wanted.
 
         Raises:
             EntryNotFoundError: there is none.
         """
-        return self._store.entries([self._row(entry_id)])[0]
+        return self._store.entries([self._row(entry_id)], with_content)[0]
 
     def read_record(self, entry_id: str) -> bytes:
         """The canonical record of an entry: the exact bytes that its hash covers."""
         return self._row(entry_id).record
 
-    def exact(self, entry_id: str) -> dict[str, ExactText]:
+    def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
         """The content of an entry as the bytes that its commitments cover, by metadata key.
 
         Of exact content they are the JSON text as it was given, of a list that of each element;
         of other content the RFC 8785 encoding. :class:`Erased` stands where it was erased.
         Content below an object of the metadata is not in it.
 
+        Args:
+            entry_id: of the entry.
+            names: the keys that are wanted; all where none is named.
+
         Raises:
             EntryNotFoundError: there is none.
         """
-        return self._store.exact(self._row(entry_id))
+        return self._store.exact(self._row(entry_id), names)
 
     def read_all(self) -> list[LedgerEntry]:
         """All entries, in ledger order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -149,9 +149,12 @@ class Reader(ABC):
             for row, record in zip(rows, records, strict=True)
         ]
 
-    def exact(self, row: EntryRow) -> dict[str, ExactText]:
+    def exact(self, row: EntryRow, names: Collection[str] = ()) -> dict[str, ExactText]:
         """:meth:`~remit.ledger.queries.LedgerQueries.exact`."""
         record = decode_record(row)
+        if names:
+            metadata = {key: item for key, item in record["metadata"].items() if key in names}
+            record = {"metadata": metadata, "reason": ""}
         resolve = self._resolver([row], [record], StoredValue.encoded)
         return {
             key: resolve(item)

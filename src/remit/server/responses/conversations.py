@@ -167,8 +167,10 @@ class Conversations:
     def _told(self, head: Turn, name: str) -> dict[str, Any]:
         chain = self._turns.chain(head)
         labels: Any = {}
-        for turn in chain:
-            labels = turn.entry.metadata.get("labels", labels)
+        for turn in reversed(chain):
+            if "labels" in turn.entry.metadata:
+                labels = self._ledger.read(turn.entry.id).metadata["labels"]
+                break
         began = datetime.fromisoformat(chain[0].entry.timestamp)
         return {
             "id": name,

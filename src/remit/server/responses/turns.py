@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from remit.gateway.keeping import CannotContinueError
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import dump, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.providers.dialects import ModelCall
 from remit.providers.dialects.responses.answer import response_object
@@ -29,6 +29,8 @@ _FIND = (
 NATIVE = "openai.responses"
 
 _LOST = "The process that ran this response ended before its answer was on record."
+
+_BROKEN = "The answer broke off."
 
 State = Literal["out", "lost", "ended"]
 
@@ -87,7 +89,7 @@ class Turns:
         if not rows or (session_id and rows[0][1] != session_id):
             return None
         entry_id, session, in_flight = rows[0]
-        entry = self._ledger.read(entry_id)
+        entry = self._ledger.read(entry_id, with_content=False)
         state: State = "ended"
         if entry.event_type == "DISPATCH":
             state = "out" if in_flight else "lost"
@@ -107,7 +109,7 @@ class Turns:
         Raises:
             ErasedItemsError: it has been erased.
         """
-        exact = self._ledger.exact(turn.entry.id)
+        exact = self._ledger.exact(turn.entry.id, ("replied", "answer"))
         text = exact.get("replied", exact.get("answer") if turn.native else None)
         if isinstance(text, Erased):
             raise ErasedItemsError
@@ -118,13 +120,12 @@ class Turns:
         meta = turn.entry.metadata
         if turn.failed or not turn.native or meta.get("stored") is False:
             return ""
-        parameters, answer = meta.get("parameters"), meta.get("answer")
-        if not isinstance(parameters, dict) or not isinstance(answer, dict):
+        if "replied" not in meta:
+            return str(meta.get("response_id", ""))
+        answer = self._ledger.exact(turn.entry.id, ("answer",)).get("answer")
+        if not isinstance(answer, bytes) or type(value := load(answer)) is not dict:
             return ""
-        if parameters.get("store") is False:
-            return ""
-        found = answer.get("id")
-        return found if isinstance(found, str) else ""
+        return text_of(value.get("id"))
 
     def items(self, turn: Turn) -> tuple[list[bytes], list[bytes]]:
         """What was given and what was said, each item as exact text.
@@ -132,17 +133,21 @@ class Turns:
         Raises:
             ErasedItemsError: some of it has been erased.
         """
-        exact = self._ledger.exact(turn.entry.id)
-        given = items_of(exact.get("items", exact.get("asked", exact.get("prompt"))))
+        meta = turn.entry.metadata
+        inputs = next((name for name in ("items", "asked") if name in meta), "prompt")
+        output = "replied" if "replied" in meta else "answer"
+        exact = self._ledger.exact(turn.entry.id, (inputs, output))
+        given = items_of(exact.get(inputs))
         if turn.failed:
             return given, []
-        return given, output_of(exact.get("replied", exact.get("answer")))
+        return given, output_of(exact.get(output))
 
     def chain(self, last: Turn) -> list[Turn]:
         """A turn and all that it goes on from, oldest first."""
         turns = [last]
         while turns[-1].before:
-            turns.append(Turn(self._ledger.read(turns[-1].before), "ended", last.session_id))
+            entry = self._ledger.read(turns[-1].before, with_content=False)
+            turns.append(Turn(entry, "ended", last.session_id))
         turns.reverse()
         return turns
 
@@ -234,7 +239,7 @@ def unanswered(turn: Turn, identity: str, status: str) -> bytes:
     error = None
     if status == "failed":
         code = str(entry.metadata.get("error_code", "server_error")).lower()
-        error = {"code": code, "message": str(entry.metadata.get("error_message", _LOST))}
+        error = {"code": code, "message": _LOST if code == "server_error" else _BROKEN}
     return dump({**head, "status": status, "error": error})
 
 
