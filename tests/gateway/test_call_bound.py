@@ -98,7 +98,8 @@ def test_tools_that_the_client_runs_cost_tokens_and_no_more(tool: dict[str, Any]
 def test_tools_of_the_provider_cost_their_price_as_often_as_the_call_allows(
     endpoint: str, price: Price, more: dict[str, Any], nano: int
 ) -> None:
-    found = _bound(endpoint, _messages(**more), price, uses=4)
+    body = _messages(max_output_tokens=100, **more)
+    found = _bound(endpoint, body, price, uses=4)
     assert found.amount.bounded, found.amount.unbounded
     # What they bring in fills the window at most.
     assert found.tokens == (price.context_window, 100)
@@ -262,3 +263,47 @@ def test_any_shape_of_body_has_a_bound_or_names_a_field(
     assert min(bound.tokens) >= 0
     assert bound.amount.tokens == sum(bound.tokens)
     assert media_of(body).images >= 0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("openai.chat", {"messages": [{"role": "user", "content": "hi"}], "max_output_tokens": 1}),
+        ("openai.responses", {"input": "hi", "max_tokens": 1}),
+        ("openai.speech", {"input": "hi", "max_tokens": 1}),
+    ],
+)
+def test_a_limit_of_another_api_is_none(endpoint: str, body: dict[str, Any]) -> None:
+    """Servers of this API pass over it, and answer as long as they can."""
+    assert _bound(endpoint, body, GPT).tokens[1] == GPT.max_output_tokens
+
+
+@pytest.mark.parametrize("name", ["n", "best_of"])
+@pytest.mark.parametrize("ten", [10, 10.0, 9.5, "10", " 10", "+10", "1e1", ["1", "10"]])
+def test_answers_are_counted_as_lenient_servers_count(name: str, ten: Any) -> None:
+    assert _bound("openai.image_edits", {"model": "m", name: ten}, GPT).tokens[1] == 491_520
+    assert _bound("openai.chat", _messages(**{name: ten}), GPT).tokens[1] == 1_000
+
+
+@pytest.mark.parametrize("odd", ["many", {}, float("inf"), "inf", "9" * 40])
+def test_a_number_of_answers_that_is_none_has_no_bound(odd: Any) -> None:
+    assert "n " in _bound("openai.chat", _messages(n=odd), GPT).amount.unbounded
+
+
+def test_a_search_without_options_is_a_search() -> None:
+    full = _bound("openai.chat", _messages(web_search_options={"search_context_size": "low"}), GPT)
+    empty = _bound("openai.chat", _messages(web_search_options={}), GPT)
+    assert empty.amount.nano == full.amount.nano
+
+
+def test_uses_may_be_written_with_a_point() -> None:
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 100}
+    whole = _bound("anthropic.messages", _messages(tools=[tool]), CLAUDE)
+    point = _bound("anthropic.messages", _messages(tools=[tool | {"max_uses": 100.0}]), CLAUDE)
+    assert point.amount.nano == whole.amount.nano
+
+
+@pytest.mark.parametrize("kind", [{"type": "item_reference"}, {"type": None}, {}])
+def test_an_item_by_its_id_may_fill_the_window(kind: dict[str, Any]) -> None:
+    body = {"input": [{**kind, "id": "msg_1"}], "max_output_tokens": 5}
+    assert _bound("openai.responses", body, GPT).tokens[0] == GPT.context_window

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price
+from remit.providers.wire.endpoint import ENDPOINTS
+from remit.providers.wire.responses import refers
 
 __all__ = [
     "IMAGE_TOKENS",
@@ -65,11 +68,11 @@ _CLIENT_TOOLS = frozenset(
 
 _DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 
-_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_NEUTRAL_LIMITS = ("max_tokens",)
 _NO_OUTPUT = frozenset(
     {"openai.embeddings", "openai.moderations", "openai.rerank", "anthropic.count_tokens"}
 )
-_MOST_DIGITS = 10
+_MOST_DIGITS = 16
 _PICTURES = frozenset({"openai.images", "openai.image_edits", "openai.image_variations"})
 _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.translations"})
 """Endpoints whose calls cannot say how long an answer may be."""
@@ -184,7 +187,9 @@ def bound_of(
             percent, odd = _percent(body, price)
             unbounded = unbounded or odd
         if writes:
-            answers, more = _answers(endpoint, body), _predicted(body)
+            answers, odd = _answers(endpoint, body)
+            unbounded = unbounded or odd
+            more = _predicted(body)
     window = price.context_window if price is not None and writes else None
     if window is not None:
         tokens_in = window if other else min(tokens_in, window)
@@ -192,7 +197,7 @@ def bound_of(
         unbounded = unbounded or other
     limit = 0
     if writes:
-        limit = _limit(body) or _largest(price)
+        limit = _limit(endpoint, body) or _largest(price)
         if endpoint in _PICTURES:  # of a form, those that come in too
             files = [value for given in body.values()
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
@@ -255,6 +260,9 @@ def _look(blocks: Sequence[Any], at: str, found: Media) -> None:
         kind = block.get("type")
         kind = kind if isinstance(kind, str) else None
         inside = _INSIDE.get(kind or "message")
+        if kind is None and at == "input" and refers(block):
+            found.other = found.other or f"{at}[{number}] (a reference)"
+            continue
         if kind in _IMAGES:
             found.images += 1
             found.data += _inline(block)
@@ -307,13 +315,14 @@ def _tools(body: Mapping[str, Any], price: Price | None, uses: int) -> _Tools:
     found = _Tools()
     prices: list[tuple[int, int]] = []
     _offered(body.get("tools"), "tools", price, uses, found, prices)
-    for name, times in (("web_search_options", 1), ("mcp_servers", 1)):
-        if body.get(name):
-            _server_tool(name, name, times, price, found, prices)
+    if body.get("web_search_options") is not None:  # empty, it searches all the same
+        _server_tool("web_search_options", "web_search_options", 1, price, found, prices)
+    if body.get("mcp_servers"):
+        _server_tool("mcp_servers", "mcp_servers", 1, price, found, prices)
     if body.get("tools") or any(body.get(name) for name in _SCHEMAS):
         found.tokens += _TOOLS_TOKENS
-    most = body.get("max_tool_calls")
-    if prices and type(most) is int and most >= 0:
+    most = _whole(body.get("max_tool_calls"))
+    if prices and most is not None and most >= 0:
         found.nano = max(per_use for per_use, _ in prices) * most
     else:
         found.nano = sum(per_use * times for per_use, times in prices)
@@ -340,13 +349,13 @@ def _offered(
         if name in _CLIENT_TOOLS:
             found.tokens += _TOOLS_TOKENS
             continue
-        times = tool.get("max_uses")
+        times = _whole(tool.get("max_uses"))
         container = tool.get("container")
         if isinstance(container, Mapping) and container.get("memory_limit") not in (None, "1g"):
             name = f"{name}_{container['memory_limit']}"
         _server_tool(
             name, f'{where} (type "{str(kind)[:60]}")',
-            times if type(times) is int and times >= 0 else uses, price, found, prices,
+            times if times is not None and times >= 0 else uses, price, found, prices,
         )  # fmt: skip
 
 
@@ -386,10 +395,14 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
     return percent, ""
 
 
-def _limit(body: Mapping[str, Any]) -> int:
-    """The longest answer that a call asks for; 0: it does not say."""
+def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
+    """The longest answer that a call asks for; 0: it does not say.
+
+    A limit by the name that another API has is none: providers pass over what they do not know.
+    """
+    known = ENDPOINTS.get(endpoint)
     limit = 0
-    for name in _LIMITS:
+    for name in _NEUTRAL_LIMITS if known is None else known.output_limit:
         value = body.get(name)
         if type(value) is int and value > limit:
             limit = value
@@ -400,18 +413,33 @@ def _largest(price: Price | None) -> int:
     return 0 if price is None else price.max_output_tokens or price.context_window or 0
 
 
-def _answers(endpoint: str, body: Mapping[str, Any]) -> int:
-    answers = 1
+def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
+    """How many answers a call asks for; the field that does not say it as a whole number."""
+    answers, odd = 1, ""
     for name in ("n", "best_of"):
         value = body.get(name)
-        if type(value) is str and value.isdecimal() and len(value) < _MOST_DIGITS:  # of a form
-            value = int(value)
-        if type(value) is int:
-            answers = max(answers, value)
+        for each in value if type(value) is list else [value]:  # a form may hold it twice
+            count = 1 if each is None else _whole(each)
+            if count is None:
+                odd = odd or f'{name} "{str(each)[:40]}"'
+            else:
+                answers = max(answers, count)
     prompts = body.get("prompt")
     if endpoint != "openai.completions" or not isinstance(prompts, (list, tuple)):
-        return answers
-    return answers * (1 if isinstance(next(iter(prompts), 0), int) else len(prompts))
+        return answers, odd
+    return answers * (1 if isinstance(next(iter(prompts), 0), int) else len(prompts)), odd
+
+
+def _whole(value: Any) -> int | None:
+    """A count as lenient providers take it: ``3``, ``3.0``, and of a form ``"3"``."""
+    if type(value) is str and len(value) < _MOST_DIGITS:
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if type(value) is float and math.isfinite(value):
+        value = math.ceil(value)
+    return int(value) if isinstance(value, int) else None
 
 
 def _predicted(body: Mapping[str, Any]) -> int:
