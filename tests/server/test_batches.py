@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anthropic
 import openai
@@ -29,6 +29,26 @@ OPENAI_LINE = 100 * 0.15e-6 / 2 + 10 * 0.60e-6 / 2
 ANTHROPIC_LINE = 100 * 3e-6 / 2 + 10 * 15e-6 / 2
 
 
+_opened: list[Any] = []
+_Client = TypeVar("_Client")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """The clients of a test are closed at its end."""
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def _open(kind: type[_Client]) -> Callable[..., _Client]:
+    def make(**options: Any) -> _Client:
+        _opened.append(client := kind(**options))
+        return client
+
+    return make
+
+
 @pytest.fixture(scope="module")
 def keeper() -> Iterator[Keeper]:
     with keeping() as running:
@@ -44,14 +64,14 @@ def served(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def _openai(served: Served, key: str, session: str = "") -> openai.OpenAI:
     named = {"x-remit-session": session} if session else {}
-    return openai.OpenAI(
+    return _open(openai.OpenAI)(
         base_url=f"{served.url}/v1", api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def _anthropic(served: Served, key: str, session: str = "") -> anthropic.Anthropic:
     named = {"x-remit-session": session} if session else {}
-    return anthropic.Anthropic(
+    return _open(anthropic.Anthropic)(
         base_url=served.url, api_key=key, default_headers=named, **HARD  # type: ignore[arg-type]
     )  # fmt: skip
 

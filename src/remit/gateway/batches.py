@@ -331,15 +331,19 @@ class Batches:
 
     # -- afterwards ---------------------------------------------------------------------
 
-    async def poll(self) -> int:
-        """Put on record what batches have come to meanwhile; how many are still out."""
-        rows = await asyncio.to_thread(self._rows)
+    async def poll(self, owner: str = "") -> int:
+        """Put on record what batches have come to meanwhile; how many are still out.
+
+        Args:
+            owner: whose; all when left out.
+        """
+        rows = await asyncio.to_thread(self._rows, owner=owner)
         for row in rows:
             try:
                 await self.settle(row.batch_id)
             except RemitError as error:
                 _log.warning("batch %s is not settled yet: %s", row.batch_id, error.message)
-        return len(await asyncio.to_thread(self._rows)) if rows else 0
+        return len(await asyncio.to_thread(self._rows, owner=owner)) if rows else 0
 
     async def settle(self, batch_id: str) -> None:
         """Put the results of one batch on record, where it has ended.
@@ -366,12 +370,13 @@ class Batches:
         if not task.cancelled():
             task.exception()  # who waited for it got it
 
-    def _rows(self, batch_id: str = "") -> list[_Row]:
-        sql = f"SELECT {', '.join(_Row._fields)} FROM batches"
-        rows = self._ledger.select(
-            f"{sql} WHERE batch_id = ?" if batch_id else f"{sql} ORDER BY created_ms",
-            (batch_id,) if batch_id else (),
-        )
+    def _rows(self, batch_id: str = "", *, owner: str = "") -> list[_Row]:
+        sql, named = f"SELECT {', '.join(_Row._fields)} FROM batches", batch_id or owner
+        if batch_id:
+            sql += " WHERE batch_id = ?"
+        elif owner:
+            sql += " WHERE batch_id IN (SELECT object_id FROM provider_objects WHERE owner = ?)"
+        rows = self._ledger.select(f"{sql} ORDER BY created_ms", (named,) if named else ())
         return [_Row(*row) for row in rows]
 
     async def _settle(self, batch_id: str) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import orjson
 
 from remit.gateway.batches import BatchPlan, BatchRefusedError
+from remit.gateway.tenancy import owner_of
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import JsonTextError, elements, load, set_member, value_at
 from remit.providers import ProviderError
@@ -108,8 +109,9 @@ class Batches:
         return [line for line in data.splitlines() if line.strip()]
 
     async def _list(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._door.caller(scope)
-        await self._door.batches.poll()  # a batch is shown as ended when its results are recorded
+        caller = await self._door.caller(scope)
+        # A batch is shown as ended when its results are on record.
+        await self._door.batches.poll(owner_of(caller.identity))
         endpoint = BATCHES[dialect]
         await self._door.list_own(endpoint, "batch", scope, send, partial(_own_url, scope))
 
