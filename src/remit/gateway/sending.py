@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import math
+import re
 import time
 from typing import Any
 
@@ -47,6 +48,7 @@ from remit.providers.wire.answers import error_in, facts, stream_sum
 __all__ = ["ProtocolBrokenError", "StreamTap", "finite", "read_result", "send", "send_body"]
 
 _log = logging.getLogger("remit.gateway")
+_NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
 AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
 
@@ -252,6 +254,8 @@ async def _streamed(
             and value.get("choices") == []
             and value.get("usage") is not None
         )
+        if outgoing.asks_usage and type(value) is dict and value.get("usage", 0) is None:
+            raw = _without_usage(raw)
         await tap.chunk(
             WireChunk(endpoint, raw, event.name, value, last, asked, more=event.more),
             begins=bool(event.data) and error is None,
@@ -274,6 +278,11 @@ async def _streamed(
     value = total.answer()
     raw = dump(value)
     return _answer(outgoing, reply, value, raw, neutral)
+
+
+def _without_usage(raw: bytes) -> bytes:
+    """A chunk less the ``"usage": null`` that it has only because Remit asked for the usage."""
+    return _NO_USAGE.sub(b"", raw) if raw.count(b'"usage"') == 1 else raw
 
 
 def _is_data(reply: UpstreamReply) -> bool:

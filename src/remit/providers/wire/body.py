@@ -84,7 +84,7 @@ class Body:
 
     def _check(self) -> None:
         value = self.value
-        model = value.get("model")
+        model = value.get("model", self.endpoint.model)
         if type(model) is not str or not model.strip():
             raise BodyError("model is missing, or is not a text.", "model")
         asked = value.get(self.endpoint.prompt)
@@ -99,8 +99,8 @@ class Body:
 
     @property
     def model(self) -> str:
-        """As the client named it; empty where there is none."""
-        name: str = self.value.get("model", "")
+        """As the client named it, or the provider's own choice; empty where there is none."""
+        name: str = self.value.get("model", self.endpoint.model)
         return name
 
     @property

@@ -24,6 +24,7 @@ class Endpoint:
         free: whether providers bill nothing for it.
         form: whether the body is a form with files in it, and no JSON.
         has_model: whether a call names one.
+        model: the one that the provider takes where a body names none.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Endpoint:
     free: bool = False
     form: bool = False
     has_model: bool = True
+    model: str = ""
 
 
 CHAT = Endpoint(
@@ -67,7 +69,10 @@ COMPLETIONS = Endpoint(
     streams=True,
 )  # fmt: skip
 EMBEDDINGS = Endpoint("openai.embeddings", "openai", "/embeddings", "input")
-MODERATIONS = Endpoint("openai.moderations", "openai", "/moderations", "input", free=True)
+MODERATIONS = Endpoint(
+    "openai.moderations", "openai", "/moderations", "input",
+    free=True, model="omni-moderation-latest",
+)  # fmt: skip
 RERANK = Endpoint("openai.rerank", "openai", "/rerank", "documents")
 IMAGES = Endpoint("openai.images", "openai", "/images/generations", "prompt", streams=True)
 SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=True)
