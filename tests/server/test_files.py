@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import anthropic
 import openai
 import pytest
+from aiohttp import web
 
 from remit.providers.wire.body import BodyError
 from remit.providers.wire.endpoint import FILES
@@ -197,3 +198,28 @@ def test_a_form_is_read(quoted: bool) -> None:
     assert changed.changed == [{"path": "/model", "reason": "because", "was": '"whisper-1"'}]
     with pytest.raises(BodyError):
         body.with_member(("file",), b'"other"', "because")
+
+
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/files/{}", "/v1/files/{}/content"])
+@pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
+def test_what_a_provider_says_of_the_key_of_remit_stays_here(
+    served: Served, keeper: Keeper, path: str, method: str
+) -> None:
+    path = path.format(_openai(served, served.token).files.create(file=DATA, purpose="batch").id)
+    told = {"error": {"message": "Incorrect API key provided: sk-upstream-openai"}}
+    keeper.refuse = lambda request: web.json_response(told, status=401)
+    try:
+        form = b'--X\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n--X--\r\n'
+        kind = {"content-type": "multipart/form-data; boundary=X"}
+        status, raw, _ = served.ask(method, path, form, headers=kind)
+    finally:
+        keeper.refuse = lambda request: None
+    assert status in (405, 502), raw
+    assert b"sk-upstream" not in raw
+
+
+@pytest.mark.parametrize("limit", ["%C2%B2", "9" * 5000, "-1", "x"])
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/batches"])
+def test_a_limit_that_is_none_is_passed_over(served: Served, path: str, limit: str) -> None:
+    _, raw, _ = served.ask("GET", f"{path}?limit={limit}")
+    assert b"internal_error" not in raw

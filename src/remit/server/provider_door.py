@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,7 @@ from remit.server.replies import Receive, Scope, Send, read_body, reply_json
 _MOST_LIST_BYTES = 32 * 1024 * 1024
 _MOST_PAGES = 100
 _PAGE = 20
+_LIMIT = re.compile(r"[0-9]{1,9}")
 
 _NO_RECORD = "The record of this request cannot be written just now."
 
@@ -141,7 +143,8 @@ class ProviderDoor:
             )  # fmt: skip
         except RemitError as error:
             raise HttpError(503, "record_unavailable", _NO_RECORD, retry_after_s=1) from error
-        if response.reply is None and response.outcome is not RouteOutcome.SUCCESS:
+        told = response.reply is not None and response.error_code != "AUTH_ERROR"
+        if not told and response.outcome is not RouteOutcome.SUCCESS:
             raise failure(response)
         return response
 
@@ -158,6 +161,7 @@ class ProviderDoor:
             async with await provider.fetch(
                 path, self._passed(provider, caller), self.timeouts
             ) as came:
+                _check_key(came.status)
                 body = await came.read(_MOST_LIST_BYTES)
         except ProviderError as error:
             raise _unreachable(error) from error
@@ -173,6 +177,7 @@ class ProviderDoor:
         except ProviderError as error:
             raise _unreachable(error) from error
         async with came:
+            _check_key(came.status)
             headers = [(name.encode(), value.encode("latin-1", "replace"))
                        for name, value in passed_on(came.headers)]  # fmt: skip
             await send({"type": "http.response.start", "status": came.status, "headers": headers})
@@ -197,7 +202,8 @@ class ProviderDoor:
         provider_id = self.provider_for(endpoint)
         own = await asyncio.to_thread(self._objects.of_owner, kind, owner_of(caller.identity))
         query = _query(scope)
-        wanted = int(query["limit"]) if query.get("limit", "").isdigit() else _PAGE
+        limit = query.get("limit", "")
+        wanted = int(limit) if _LIMIT.fullmatch(limit) else _PAGE
         after = "after_id" if endpoint.dialect == "anthropic" else "after"
         found: list[tuple[str, bytes]] = []
         more, value = True, dict[str, Any]()
@@ -282,6 +288,16 @@ async def reply_raw(
     named.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": named})
     await send({"type": "http.response.body", "body": body})
+
+
+def _check_key(status: int) -> None:
+    """What a provider says of Remit's own key is not for the client.
+
+    Raises:
+        HttpError: it refused it.
+    """
+    if status == 401:
+        raise HttpError(502, "auth_error", "The provider refused Remit's own key.")
 
 
 def _unreachable(error: ProviderError) -> HttpError:

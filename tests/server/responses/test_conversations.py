@@ -135,3 +135,14 @@ def test_a_call_that_fails_leaves_it_as_it_was(client: openai.OpenAI) -> None:
     assert _texts(client, made.id) == []
     client.responses.create(model=GPT, input="[[say x]]", conversation=made.id)
     assert _texts(client, made.id) == ["[[say x]]", "x"]
+
+
+def test_lone_surrogates_are_listed(served: Served) -> None:
+    item = b'{"items":[{"id":"i\\ud800","role":"user","content":"\\ud800"}]}'
+    status, made, _ = served.ask("POST", "/v1/conversations", item)
+    assert status == 200, made
+    path = f"/v1/conversations/{json.loads(made)['id']}/items"
+    assert served.ask("POST", path, item)[0] == 200
+    status, listed, _ = served.ask("GET", path)
+    assert status == 200, listed
+    assert [each["content"][0]["text"] for each in json.loads(listed)["data"]] == ["\ud800"] * 2

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-import orjson
-
-from remit.kernel.json_text import elements, load, remove_member, set_member, spans
+from remit.kernel.json_text import dump, elements, load, remove_member, set_member, spans
 from remit.ledger import Erased
 from remit.server.refusals import HttpError
 
@@ -142,12 +140,12 @@ def listed(item: bytes, identity: str) -> bytes:
         part: dict[str, Any] = {"type": kind, "text": value["content"]}
         if kind == "output_text":
             part["annotations"] = []
-        item = set_member(item, ("content",), orjson.dumps([part]))
+        item = set_member(item, ("content",), dump([part]))
     if "role" in value:
         for name, text in (("status", b'"completed"'), ("type", b'"message"')):
             if name not in value:
                 item = set_member(item, (name,), text)
-    return item if id_of(item) else set_member(item, ("id",), orjson.dumps(identity))
+    return item if id_of(item) else set_member(item, ("id",), dump(identity))
 
 
 def page(items: Sequence[bytes], query: str) -> bytes:
@@ -179,7 +177,7 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     first, last = (id_of(shown[0]), id_of(shown[-1])) if shown else (None, None)
     return b'{"object":"list","data":%s,"first_id":%s,"last_id":%s,"has_more":%s}' % (
         array(shown),
-        orjson.dumps(first),
-        orjson.dumps(last),
+        dump(first),
+        dump(last),
         b"true" if more else b"false",
     )
