@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from remit.gateway.call import Attempt, Candidate, Failure
     from remit.providers import ProviderResponse
 
-__all__ = ["CannotContinueError", "Keeper", "KeptId"]
+__all__ = ["CannotContinueError", "Keeper", "KeptId", "TooLongError"]
 
 KeptId = tuple[str, str, str]
 """An id that a client was given, whose it is, and the session: a row of ``response_ids``."""
@@ -31,6 +31,12 @@ class CannotContinueError(RemitError):
     def __init__(self, message: str, param: str) -> None:
         super().__init__(message)
         self.param = param
+
+
+class TooLongError(CannotContinueError):
+    """What a call goes on from is more than any model takes."""
+
+    code = "CONTEXT_LENGTH"
 
 
 class Keeper(Protocol):

@@ -114,3 +114,26 @@ def test_in_a_batch(served: Served, strict: Strict, other: str, answer: Any, kin
     assert status in (400, 404), raw
     assert json.loads(raw)["error"]["param"].startswith("input_file_id[0].body")
     assert len(strict.seen("/batches")) == before
+
+
+def test_a_short_call_cannot_name_more_than_the_memory_holds(
+    served: Served, strict: Strict, other: str
+) -> None:
+    said = {"model": CLAUDE, "input": f"[[say {'y' * 100_000}]]"}
+    status, raw, _ = served.ask("POST", "/v1/responses", said)
+    assert status == 200, raw
+    item = json.loads(raw)["output"][0]["id"]
+    many = [{"type": "item_reference", "id": item}] * 400
+    before = len(strict.seen("/responses"))
+    status, raw, _ = served.ask("POST", "/v1/responses", {"model": GPT, "input": many})
+    assert (status, json.loads(raw)["error"]["code"]) == (400, "context_length_exceeded")
+    status, raw, _ = served.ask("POST", "/v1/conversations", {}, token=other)
+    path = f"/v1/conversations/{json.loads(raw)['id']}/items"
+    items = {"items": [{"role": "user", "content": "z" * 1_000_000}] * 17}
+    for _ in range(2):
+        assert served.ask("POST", path, items, token=other)[0] == 200
+    assert served.ask("GET", path, token=other)[0] == 400
+    body = {"model": GPT, "input": "?", "conversation": path.split("/")[3]}
+    status, raw, _ = served.ask("POST", "/v1/responses", body, token=other)
+    assert (status, json.loads(raw)["error"]["code"]) == (400, "context_length_exceeded")
+    assert len(strict.seen("/responses")) == before

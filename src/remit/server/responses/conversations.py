@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from remit.gateway import Identity
+from remit.gateway.keeping import TooLongError
 from remit.gateway.tenancy import owner_of
 from remit.kernel.json_text import JsonTextError, elements, load, spans
 from remit.kernel.settings import ServerSettings
@@ -89,6 +90,8 @@ class Conversations:
         except ErasedItemsError as error:
             message = "Some of this conversation has been erased."
             raise HttpError(404, "conversation_erased", message) from error
+        except TooLongError as error:
+            raise too_long(error) from error
         await reply_json(send, answer)
 
     def _answer(
@@ -215,6 +218,11 @@ _REASONS = {
     "UPDATED": "The labels of a conversation were changed",
     "DELETED": "A conversation was given up; what was said in it stays on record",
 }
+
+
+def too_long(error: TooLongError) -> HttpError:
+    """The refusal of what is more than can be put together."""
+    return HttpError(400, "context_length_exceeded", error.message, param=error.param)
 
 
 def _read(raw: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from remit.gateway import Identity
+from remit.gateway.keeping import TooLongError
 from remit.gateway.tenancy import owner_of
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.json_text import load
@@ -25,10 +26,10 @@ from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall
-from remit.server.responses.conversations import Conversations
+from remit.server.responses.conversations import Conversations, too_long
 from remit.server.responses.items import ErasedItemsError, page
 from remit.server.responses.replay import stream_of
-from remit.server.responses.turns import Turn, Turns, text_of, unanswered
+from remit.server.responses.turns import Turn, Turns, check_size, text_of, unanswered
 
 _BASES = ("/v1", "", "/openai/v1", "/openai")
 RESPONSE_PATHS = tuple(base + path for base in _BASES for path in ("/responses/", "/conversations"))
@@ -117,14 +118,21 @@ class Responses:
 
     def _referred(self, body: Body, owner: str, session_id: str) -> dict[str, tuple[Turn, bytes]]:
         found: dict[str, tuple[Turn, bytes]] = {}
+        size = 0
         for at, item in enumerate(body.value["input"]):
-            if not refers(item) or (name := text_of(item.get("id"))) in found:
+            if not refers(item):
                 continue
-            named = self._turns.item(name, owner, session_id)
+            name = text_of(item.get("id"))
+            named = found.get(name) or self._turns.item(name, owner, session_id)
             if named is None:
                 message = f"input[{at}] refers to an item that is not there."
                 raise HttpError(400, "item_not_found", message, param=f"input[{at}].id")
             found[name] = named
+            size += len(named[1])
+            try:
+                check_size(size, "input")
+            except TooLongError as error:
+                raise too_long(error) from error
         return found
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from remit.gateway.keeping import CannotContinueError
+from remit.gateway.keeping import CannotContinueError, TooLongError
 from remit.kernel.json_text import dump, load
 from remit.ledger import Erased, LedgerClient, LedgerEntry, is_plain_text
 from remit.providers.dialects import ModelCall
@@ -31,6 +31,9 @@ NATIVE = "openai.responses"
 _LOST = "The process that ran this response ended before its answer was on record."
 
 _BROKEN = "The answer broke off."
+
+MOST_BYTES = 32 * 1024 * 1024
+"""Of the items that one call goes on from: a short call may name much that is on record."""
 
 State = Literal["out", "lost", "ended"]
 
@@ -155,9 +158,10 @@ class Turns:
         """The items of a whole chain, as one provider may see them.
 
         Raises:
-            CannotContinueError: some of it has been erased.
+            CannotContinueError: some of it has been erased, or it is too long.
         """
         found: list[bytes] = []
+        size = 0
         chain = self.chain(last)
         removed = _removed(chain)
         for turn in chain:
@@ -170,6 +174,8 @@ class Turns:
                 ) from error
             same = turn.provider_id == provider_id and turn.native == speaks
             left = [item for identity, item in items if identity not in removed]
+            size += sum(map(len, left))
+            check_size(size, "previous_response_id")
             found += portable(left, same_provider=same)
         return found
 
@@ -197,14 +203,18 @@ class Turns:
 
         Raises:
             ErasedItemsError: some of them have been erased.
+            TooLongError: they are too long.
         """
-        return [
-            listed(item, identity)
-            for turn in turns
-            for identity, item in self._identified(
-                turn, with_output=with_last_output or turn is not turns[-1]
-            )
-        ]
+        found: list[bytes] = []
+        size = 0
+        for turn in turns:
+            with_output = with_last_output or turn is not turns[-1]
+            items = self._identified(turn, with_output=with_output)
+            size += sum(len(item) for _, item in items)
+            if len(turns) > 1:
+                check_size(size, "conversation")
+            found += [listed(item, identity) for identity, item in items]
+        return found
 
     def item(self, identity: str, owner: str, session_id: str = "") -> tuple[Turn, bytes] | None:
         """The output item of an id, and the turn that it is of."""
@@ -219,6 +229,16 @@ class Turns:
             if id_of(item) == identity:
                 return turn, item
         return None
+
+
+def check_size(size: int, param: str) -> None:
+    """Whether so many bytes from the record may be put together for one request.
+
+    Raises:
+        TooLongError: they may not.
+    """
+    if size > MOST_BYTES:
+        raise TooLongError(f"{param} stands for more than {MOST_BYTES:,} bytes.", param)
 
 
 def _removed(chain: Sequence[Turn]) -> set[str]:
