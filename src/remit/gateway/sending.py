@@ -228,6 +228,7 @@ async def _streamed(
     outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, neutral: bool
 ) -> ProviderResponse:
     endpoint = outgoing.body.endpoint.name
+    headers = passed_on(reply.headers)
     tap.sum = total = stream_sum(endpoint)
     unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
     size = 0
@@ -257,7 +258,9 @@ async def _streamed(
         if outgoing.asks_usage and type(value) is dict and value.get("usage", 0) is None:
             raw = _without_usage(raw)
         await tap.chunk(
-            WireChunk(endpoint, raw, event.name, value, last, asked, more=event.more),
+            WireChunk(
+                endpoint, raw, event.name, value, last, asked, more=event.more, headers=headers
+            ),
             begins=bool(event.data) and error is None,
         )
         if error is not None:
@@ -293,14 +296,16 @@ def _is_data(reply: UpstreamReply) -> bool:
 async def _data(outgoing: Outgoing, reply: UpstreamReply, tap: StreamTap) -> ProviderResponse:
     """Sound and the like, passed on as it comes; its hash stands for it on record."""
     endpoint, kind = outgoing.body.endpoint.name, reply.content_type
+    headers = passed_on(reply.headers)
     digest, size, held = hashlib.sha256(), 0, b""
     async for piece in reply.chunks():
         if held:
-            await tap.chunk(WireChunk(endpoint, held, "", None, content_type=kind), begins=True)
+            chunk = WireChunk(endpoint, held, "", None, content_type=kind, headers=headers)
+            await tap.chunk(chunk, begins=True)
         digest.update(piece)
         size += len(piece)
         held = piece
-    last = WireChunk(endpoint, held, "", None, is_last=True, content_type=kind)
+    last = WireChunk(endpoint, held, "", None, is_last=True, content_type=kind, headers=headers)
     await tap.chunk(last, begins=True)
     told = {"content_type": kind, "bytes": size, "sha256": digest.hexdigest()}
     return _answer(outgoing, reply, None, dump(told), neutral=False)

@@ -132,6 +132,7 @@ class WireChunk:
         is_asked: whether it answers only what Remit asked for, and the client did not.
         content_type: of a body that is no stream of events, such as sound; else empty.
         more: whether the next one is at hand: they may go out together.
+        headers: those of its answer that the client gets, lower case.
     """
 
     endpoint: str
@@ -142,6 +143,7 @@ class WireChunk:
     is_asked: bool = False
     content_type: str = ""
     more: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 EventSink = Callable[[StreamEvent | WireChunk | Dispatched], Awaitable[bool | None]]

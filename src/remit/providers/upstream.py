@@ -19,6 +19,7 @@ __all__ = ["PASSED_ON", "UpstreamProvider"]
 PASSED_ON = (
     "content-type", "request-id", "x-request-id", "retry-after", "retry-after-ms",
     "x-should-retry", "openai-processing-ms", "openai-version", "openai-organization",
+    "anthropic-organization-id",
 )  # fmt: skip
 """Headers of an answer that a client gets, and those that begin with :data:`_LIMITS`."""
 

@@ -49,6 +49,7 @@ class Relay:
         self._writer: Any = None
         self._problem: RemitError | None = None
         self._kind = b""  # of what is no stream of events
+        self._passed: tuple[tuple[str, str], ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -68,6 +69,7 @@ class Relay:
         kind = type(event)
         if kind is WireChunk and event.endpoint == self._endpoint:
             self._kind = event.content_type.encode("latin-1", "replace")
+            self._passed = event.headers
             if event.is_last:
                 self._held = event.raw
             elif not event.is_asked:
@@ -116,6 +118,11 @@ class Relay:
             headers = [(b"content-type", self._kind)] if self._kind else [*_HEADERS]
             if self._dispatch:
                 headers.append((b"x-remit-dispatch", self._dispatch.encode()))
+            headers += [
+                (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
+                for name, value in self._passed
+                if name != "content-type"
+            ]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         if self._ready:
             data = b"".join((*self._ready, data))

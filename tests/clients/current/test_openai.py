@@ -200,6 +200,14 @@ def test_chat_raw_headers(side: Side, client: openai.OpenAI) -> Any:
     return {"org": raw.headers.get("openai-organization"), "text": raw.text}
 
 
+def test_chat_stream_headers(side: Side, client: openai.OpenAI) -> Any:
+    with client.chat.completions.with_streaming_response.create(
+        model="gpt-4o-mini", messages=_user("hello"), stream=True
+    ) as raw:
+        assert raw.headers["x-request-id"]
+        return raw.headers["x-ratelimit-remaining-requests"]
+
+
 def _refused(call: Any) -> Any:
     with pytest.raises(openai.APIStatusError) as caught:
         call()
