@@ -163,7 +163,7 @@ def test_a_tier_gets_the_exact_texts_that_it_may_see(ledger: LedgerClient) -> No
 def test_a_body_is_put_together_again(ledger: LedgerClient) -> None:
     body = b'{"model" : "m","messages":[ {"role":"user"}\n, 1 ], "tools":[\t{}], "n":2}'
     parameters = b'{"model" : "m","messages":[], "tools":[], "n":2}'
-    cut = {"tools": parameters.index(b'[], "n'), "prompt": parameters.index(b"[]")}
+    cut = [["tools", parameters.index(b'[], "n')], ["prompt", parameters.index(b"[]")]]
     entry_id = ledger.write(
         entry(
             prompt=Content.exact_list([b' {"role":"user"}\n', b" 1 "]),
@@ -175,11 +175,11 @@ def test_a_body_is_put_together_again(ledger: LedgerClient) -> None:
     texts = ledger.exact(entry_id)
     assert wire_body(texts, ledger.read(entry_id).metadata["cut"]) == body
     with pytest.raises(LedgerFormatError, match="no place for tools"):
-        wire_body(texts, {"tools": 3})
+        wire_body(texts, [["tools", 3]])
     with pytest.raises(LedgerFormatError, match="no system"):
-        wire_body(texts, {"system": cut["prompt"]})
+        wire_body(texts, [["system", cut[1][1]]])
     with pytest.raises(LedgerFormatError, match="no parameters"):
-        wire_body({}, {})
+        wire_body({}, [])
     ledger.erase(entry_id, reason="r")
     with pytest.raises(LedgerError, match="erased under LED-00000001"):
         wire_body(ledger.exact(entry_id), cut)

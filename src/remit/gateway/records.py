@@ -139,7 +139,8 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
             Content.exact(piece) if isinstance(piece, bytes) else Content.exact_list(piece)
         )
     metadata["parameters"] = Content.exact(cut.parameters)
-    metadata["cut"] = cut.places
+    # Pairs, not members: a member named prompt would be content.
+    metadata["cut"] = [[name, at] for name, at in cut.places.items()]
     if body.changed:
         metadata["changed"] = Content(body.changed)
     if outgoing.headers:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import orjson
 
@@ -24,7 +25,7 @@ def call_body(ledger: LedgerQueries, entry_id: str) -> bytes:
     """
     entry = ledger.read(entry_id)
     cut = entry.metadata.get("cut")
-    if not isinstance(cut, Mapping) or not all(type(offset) is int for offset in cut.values()):
+    if not isinstance(cut, list):
         raise InvalidInputError(
             f"{entry_id} has no body as it was on the wire.",
             next_step="Only the EXCHANGE of a call over HTTP has one (metadata key wire); "
@@ -57,13 +58,14 @@ def call_answer(ledger: LedgerQueries, entry_id: str) -> bytes:
     return _whole("answer", {"answer": text})
 
 
-def wire_body(texts: Mapping[str, ExactText], cut: Mapping[str, int]) -> bytes:
+def wire_body(texts: Mapping[str, ExactText], cut: Iterable[Sequence[Any]]) -> bytes:
     """The body as it was sent, byte for byte.
 
     Args:
         texts: exact texts by metadata key, as :meth:`LedgerClient.exact` gives them:
             ``parameters``, and each name in ``cut``. A list stands for an array of its elements.
-        cut: by name, the offset in bytes in ``parameters`` at which ``[]`` stands for the value.
+        cut: pairs of a name and the offset in bytes in ``parameters`` at which ``[]`` stands for
+            its value.
 
     Raises:
         LedgerError: a part of it was erased.
@@ -72,7 +74,7 @@ def wire_body(texts: Mapping[str, ExactText], cut: Mapping[str, int]) -> bytes:
     parameters = _whole("parameters", texts)
     pieces: list[bytes] = []
     done = 0
-    for name, offset in sorted(cut.items(), key=lambda item: item[1]):
+    for name, offset in sorted(cut, key=lambda pair: int(pair[1])):
         if offset < done or parameters[offset : offset + 2] != _EMPTY:
             raise LedgerFormatError(
                 f"The recorded parameters have no place for {name} at byte {offset}.",

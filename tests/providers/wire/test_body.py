@@ -22,7 +22,7 @@ _VALUES = st.recursive(
 
 
 def _joined(cut: Cut) -> bytes:
-    return wire_body({"parameters": cut.parameters, **cut.pieces}, cut.places)
+    return wire_body({"parameters": cut.parameters, **cut.pieces}, list(cut.places.items()))
 
 
 _MESSAGES = st.lists(_VALUES, min_size=1, max_size=4)
