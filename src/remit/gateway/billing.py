@@ -199,6 +199,22 @@ class Billing:
             nano = -(-nano * max(100, percent_of(price, asked)) // 100)
         return self._bill(nano, *tokens, model_id, certainty, certainty)
 
+    def sound(
+        self, provider_id: str, model_id: str, answer: ProviderResponse, asked: Mapping[str, Any]
+    ) -> Bill | None:
+        """The bill for sound that costs by its length or by the text spoken; else ``None``."""
+        price = self._prices.find(provider_id, model_id)
+        if price is None or provider_id in self._config.free_providers:
+            return None
+        spoken = asked.get("input")
+        if price.per_second and answer.audio_seconds is not None:
+            nano = price.sound_nano(seconds=answer.audio_seconds)
+        elif price.per_character and isinstance(spoken, str):
+            nano = price.sound_nano(characters=len(spoken))
+        else:
+            return None
+        return self._bill(nano, 0, 0, model_id, "measured", "measured")
+
     def thinks_unseen(
         self, provider_id: str, model_id: str, parameters: Mapping[str, Any] | None
     ) -> bool:
@@ -277,6 +293,8 @@ def _usage(answer: ProviderResponse) -> Usage | None:
             answer.cache_write_tokens or 0,
             answer.reasoning_tokens or 0,
             answer.cache_write_short_tokens or 0,
+            answer.audio_input_tokens or 0,
+            answer.audio_output_tokens or 0,
         )
     except RemitError:
         return None

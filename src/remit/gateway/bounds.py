@@ -74,6 +74,7 @@ _NO_OUTPUT = frozenset(
 )
 _MOST_DIGITS = 16
 _PICTURES = frozenset({"openai.images", "openai.image_edits", "openai.image_variations"})
+_LEAST_BYTES_A_SECOND = 500  # of sound that anybody sends
 _UNLIMITED = frozenset({"openai.speech", "openai.transcriptions", "openai.translations"})
 """Endpoints whose calls cannot say how long an answer may be."""
 
@@ -179,7 +180,7 @@ def bound_of(
         tools = _tools(body, price, uses)
         tokens_in += tools.tokens
         nano_tools = tools.nano
-        unbounded = tools.unbounded or _unpriced(body)
+        unbounded = tools.unbounded or _unpriced(body, price)
         other = other or tools.fills or next((n for n in _BY_REFERENCE if body.get(n)), "")
         if not other and isinstance(body.get("prompt"), Mapping):
             other = "prompt"  # a template that the provider keeps
@@ -203,6 +204,8 @@ def bound_of(
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
             tokens_in += IMAGE_TOKENS * sum(isinstance(value, Mapping) for value in files)
             limit = max(limit, IMAGE_TOKENS)
+        if price is not None and endpoint in _UNLIMITED and (sound := _sound(price, size)):
+            tokens_in, limit, nano_tools = 0, 1, nano_tools + sound
         if not limit:
             field = "max_tokens, which it does not name"
             unbounded = unbounded or ("model, without a longest answer" if endpoint in _UNLIMITED
@@ -222,6 +225,12 @@ def bound_of(
         )  # fmt: skip
 
     return Bound(amount(limit), (tokens_in, _counted((limit + more) * answers)))
+
+
+def _sound(price: Price, size: int) -> int:
+    """The most that sound in so many bytes, or sound made of so many, can cost."""
+    seconds = size / _LEAST_BYTES_A_SECOND if price.per_second else 0
+    return price.sound_nano(seconds, size)
 
 
 def _counted(number: int) -> int:
@@ -371,12 +380,13 @@ def _server_tool(
     found.fills = found.fills or where
 
 
-def _unpriced(body: Mapping[str, Any]) -> str:
+def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
     """The first field that buys what the table of prices does not speak of."""
-    if body.get("modalities") not in (None, ["text"]):
-        return "modalities"
-    if body.get("audio") is not None:
-        return "audio"
+    if price is None or not price.audio_output:
+        if body.get("modalities") not in (None, ["text"]):
+            return "modalities"
+        if body.get("audio") is not None:
+            return "audio"
     return next((name for name in _OTHER_MODELS if body.get(name)), "")
 
 

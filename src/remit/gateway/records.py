@@ -21,6 +21,12 @@ __all__ = [
 ]  # fmt: skip
 
 
+_PARTS = (
+    "cached_input_tokens", "cache_write_tokens", "reasoning_tokens", "audio_input_tokens",
+    "audio_output_tokens", "audio_seconds",
+)  # fmt: skip
+
+
 def dispatch_entry(request: PromptRequest, provider_id: str, model_id: str) -> LedgerEntry:
     """The marker that is durable before a byte goes out."""
     return LedgerEntry(
@@ -109,7 +115,7 @@ def exchange_entry(
             {"model_id": model, "error_code": code} for model, code in attempt.fallback_from
         ]
     if isinstance(result, ProviderResponse):
-        for name in ("cached_input_tokens", "cache_write_tokens", "reasoning_tokens"):
+        for name in _PARTS:
             if (value := getattr(result, name)) is not None:
                 metadata[name] = value
         if result.server_tool_uses:

@@ -87,6 +87,9 @@ class ProviderResponse:
         cache_write_tokens: part of ``input_tokens`` written to one, when reported;
             ``cache_write_short_tokens`` of them to be kept for the usual short time.
         reasoning_tokens: part of ``output_tokens`` that was thinking, when reported.
+        audio_input_tokens: part of ``input_tokens`` that was sound, when reported;
+            ``audio_output_tokens`` that of ``output_tokens``.
+        audio_seconds: length of the sound that was read or made, when that is what is reported.
         usage_reported: ``False`` when the provider reported no token counts: then the call is
             charged at its upper bound.
         server_tool_uses: how often each tool ran that the provider runs.
@@ -107,6 +110,9 @@ class ProviderResponse:
     usage_reported: bool = True
     cache_write_tokens: int | None = None
     cache_write_short_tokens: int | None = None
+    audio_input_tokens: int | None = None
+    audio_output_tokens: int | None = None
+    audio_seconds: float | None = None
     server_tool_uses: Mapping[str, int] = field(default_factory=dict)
     reply: Reply | None = field(default=None, repr=False)
     more_than_text: bool = False

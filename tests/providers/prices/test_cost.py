@@ -134,8 +134,11 @@ def test_every_shipped_bound_holds_at_the_edges_of_its_tiers(price: Price) -> No
             Usage(limit, 1000, cached_input_tokens=limit),
             Usage(limit, 1000, cache_write_tokens=limit),
             Usage(limit, 1000, reasoning_tokens=1000),
+            Usage(limit, 1000, audio_input_tokens=limit, audio_output_tokens=1000),
         ):
-            assert 0 < price.cost_nano(usage) <= price.bound_nano(limit, 1000)
+            cost = price.cost_nano(usage)
+            assert bool(cost) == bool(price.rates.output or (limit and price.rates.input))
+            assert cost <= price.bound_nano(limit, 1000)
 
 
 def test_prices_as_the_providers_quote_them() -> None:

@@ -22,7 +22,8 @@ _REQUIRED = ("provider", "date", "input", "output")
 _NAMES = ("aliases", "snapshots")
 _SIZES = ("max_output_tokens", "context_window")
 _FLAGS = ("thinks", "max_completion_tokens")
-_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_NAMES, *_FLAGS, "tiers", "source")
+_SOUND = ("audio_input", "audio_output", "per_second", "per_million_characters")
+_MODEL_KEYS = (*_REQUIRED, *_RATES[2:], *_SIZES, *_SOUND, *_NAMES, *_FLAGS, "tiers", "source")
 _TIER_KEYS = ("above_input_tokens", *_RATES)
 _TOP_KEYS = ("version", "limits", "same_prices", "server_tools", "surcharges", "models")
 _TOOL_KEYS = ("per_use", "date", "source")
@@ -246,6 +247,12 @@ class _Reader:
             source=self.text(raw, "source", at, ""),
             thinks=self.flag(raw, "thinks", at),
             max_completion_tokens=self.flag(raw, "max_completion_tokens", at),
+            audio_input=self.nano(raw.get("audio_input", 0), f"{at}audio_input", limits),
+            audio_output=self.nano(raw.get("audio_output", 0), f"{at}audio_output", limits),
+            per_second=self.nano(raw.get("per_second", 0), f"{at}per_second", None),
+            per_character=self.nano(
+                raw.get("per_million_characters", 0), f"{at}per_million_characters", limits
+            ),
         )
         return Entry(price, self.names(raw, "aliases", at), snapshots)
 

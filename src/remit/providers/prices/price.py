@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -73,6 +74,11 @@ class Price:
         max_completion_tokens: whether Chat Completions takes its output limit by this name alone,
             and no temperature.
         server_tools: what the provider bills for one use of a tool of its own, in nano-dollars.
+        audio_input: what a token of sound costs that comes in, nano-dollars per 1,000,000; 0 where
+            sound has no price apart.
+        audio_output: the same of sound that goes out.
+        per_second: what a second of sound costs, in nano-dollars, where that is what is billed.
+        per_character: what 1,000,000 characters to be spoken cost, in nano-dollars.
         surcharges: by field of a call and its value, what rates are multiplied by, in hundredths.
     """
 
@@ -86,6 +92,10 @@ class Price:
     source: str = ""
     thinks: bool = False
     max_completion_tokens: bool = False
+    audio_input: int = 0
+    audio_output: int = 0
+    per_second: int = 0
+    per_character: int = 0
     server_tools: Mapping[str, int] = field(default_factory=dict, hash=False)
     surcharges: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
 
@@ -99,7 +109,18 @@ class Price:
             if usage.input_tokens <= tier.above_input_tokens:
                 break
             rates = tier.rates
-        return -(-rates.charge(usage) // _MILLION)
+        charged = rates.charge(usage)
+        if self.audio_input:
+            charged += usage.audio_input_tokens * (self.audio_input - rates.input)
+        if self.audio_output:
+            charged += usage.audio_output_tokens * (self.audio_output - rates.output)
+        return max(0, -(-charged // _MILLION))
+
+    def sound_nano(self, seconds: float = 0, characters: int = 0) -> int:
+        """What sound costs that is billed by its length, or by the text that is spoken."""
+        return math.ceil(seconds) * self.per_second + -(
+            -characters * self.per_character // _MILLION
+        )
 
     def bound_nano(self, input_tokens: int, output_tokens: int) -> int:
         """The most that a call with at most so many tokens can cost, in nano-dollars.
@@ -118,4 +139,7 @@ class Price:
         for tier in self.tiers:
             if input_tokens > tier.above_input_tokens:
                 most = max(most, tier.rates.dearest(input_tokens, output_tokens))
+        # Each token may be sound.
+        most += input_tokens * max(0, self.audio_input - self.rates.input)
+        most += output_tokens * max(0, self.audio_output - self.rates.output)
         return -(-most // _MILLION)

@@ -25,6 +25,8 @@ class Usage:
         cache_write_short_tokens: the part of ``cache_write_tokens`` that is known to be at the
             ordinary write rate, not the one for long retention.
         reasoning_tokens: the part of the output that was reasoning.
+        audio_input_tokens: the part of the input that was sound; ``audio_output_tokens`` that of
+            the output.
 
     Raises:
         InvalidInputError: a count is negative or no integer, or parts exceed their total.
@@ -36,6 +38,8 @@ class Usage:
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     cache_write_short_tokens: int = 0
+    audio_input_tokens: int = 0
+    audio_output_tokens: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -56,6 +60,8 @@ class Usage:
                 self.cache_write_tokens,
             ),
             ("reasoning_tokens", "output_tokens", self.reasoning_tokens, self.output_tokens),
+            ("audio_input_tokens", "input_tokens", self.audio_input_tokens, self.input_tokens),
+            ("audio_output_tokens", "output_tokens", self.audio_output_tokens, self.output_tokens),
         ):
             if parts > limit:
                 raise InvalidInputError(
