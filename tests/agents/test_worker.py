@@ -69,7 +69,6 @@ def test_a_tool_loop_over_the_anthropic_wire(ledger: LedgerClient, root: Root) -
             "type": "tool_result",
             "tool_use_id": "toolu_1",
             "content": '{"shouted":"HI"}',
-            "is_error": False,
         }
     ]
     names = [entry.event_type for entry in bench.events() if entry.event_type != "BUDGET_ALLOCATED"]

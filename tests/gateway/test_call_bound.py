@@ -261,7 +261,7 @@ def test_any_shape_of_body_has_a_bound_or_names_a_field(
     bound = call_bound(endpoint, body, 10_000, GPT if priced else None)
     assert bound.amount.bounded == (not bound.amount.unbounded)
     assert min(bound.tokens) >= 0
-    assert bound.amount.tokens == sum(bound.tokens)
+    assert bound.amount.tokens == min(sum(bound.tokens), 2**53 - 1)
     assert media_of(body).images >= 0
 
 

@@ -67,7 +67,7 @@ TAMPERINGS: dict[str, tuple[str, int]] = {
     "an edited byte of a record": (
         "UPDATE entries SET record = replace(record, '\"n\":5', '\"n\":6') WHERE seq = 5", 5),
     "an edited hash": (
-        "UPDATE entries SET entry_hash = replace(entry_hash, 'a', 'b') WHERE seq = 4", 4),
+        f"UPDATE entries SET entry_hash = '{'0' * 64}' WHERE seq = 4", 4),
     "a blanked hash": ("UPDATE entries SET entry_hash = '' WHERE seq = 4", 4),
     "a removed entry": ("DELETE FROM entries WHERE seq = 3", 3),
     "the first entry removed": ("DELETE FROM entries WHERE seq = 0", 0),

@@ -158,7 +158,7 @@ def test_budgets_are_told_as_they_stand(office: Offices) -> None:
     told = it.output("budget_status", session_id=second.session_id)
     assert (told["count"], told["spent_tokens"], told["spent_usd"]) == (1, 0, 0.0)
     (row,) = told["scopes"]
-    assert (row["limit_usd"], row["token_limit"], row["closed"]) == (0.5, 9_000, False)
+    assert (row["limit_usd"], row["token_limit"]) == (0.5, 9_000)
     assert len(it.output("budget_status", max_scopes=1)["scopes"]) == 1
     assert "no budget" in it.error("budget_status", session_id="SES-UNKNOWN1")
 
