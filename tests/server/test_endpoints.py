@@ -292,8 +292,8 @@ def test_what_has_no_price_is_refused_under_a_limit_in_dollars(
     asked = len(keeper.asked)
     for call in (
         lambda: client.images.generate(model="gpt-image-1", prompt="x"),
-        lambda: client.audio.speech.create(model="tts-1", voice="alloy", input="x"),
-        lambda: client.audio.transcriptions.create(model="whisper-1", file=("a", b"a")),
+        lambda: client.audio.speech.create(model="tts-9", voice="alloy", input="x"),
+        lambda: client.audio.transcriptions.create(model="whisper-9", file=("a", b"a")),
     ):
         with pytest.raises(openai.APIStatusError) as refused:
             call()
