@@ -23,7 +23,7 @@ from remit.gateway.records import (
     prepare_exchange,
     warning_entry,
 )
-from remit.gateway.sending import finite, send, send_body
+from remit.gateway.sending import finite, has_dialect, send, send_body
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.gateway.writes import CancelledAfterWriteError, finish_write
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
@@ -35,7 +35,6 @@ from remit.providers import (
     ProviderRequest,
     ProviderResponse,
     Timeouts,
-    WireProvider,
 )
 
 __all__ = ["Attempts"]
@@ -166,7 +165,7 @@ class Attempts:
         """The provider's answer, in its own dialect or in neutral form."""
         to, tap = attempt.to, call.tap
         timeout_s, first_s = self._limits_s(call)
-        if to.outgoing is not None and isinstance(to.provider, WireProvider):
+        if to.outgoing is not None and has_dialect(to.provider):
             timeouts = Timeouts(
                 min(self._config.connect_timeout_ms / 1000, timeout_s),
                 first_s or timeout_s,

@@ -30,7 +30,7 @@ from remit.gateway.objects import Objects, files_named
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider, StreamTap, finite
+from remit.gateway.sending import AnyProvider, StreamTap, finite, has_dialect
 from remit.gateway.tenancy import SessionOwners, owner_of
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -43,7 +43,7 @@ from remit.kernel.exchange import (
 )
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
-from remit.providers import EventSink, Outgoing, ProviderError, WireProvider
+from remit.providers import EventSink, Outgoing, ProviderError
 from remit.providers.dialects import DialectError
 from remit.providers.prices import PriceTable
 from remit.providers.wire.body import Body
@@ -475,7 +475,7 @@ class LLMGateway:
                 request = replace(request, body=body)
             if request.body is not None and call.identity is not None:
                 await self._check_files(request.body, call.identity)
-            if not isinstance(provider, WireProvider):
+            if not has_dialect(provider):
                 if request.body is not None:
                     request = in_neutral_form(request)
                     sent = encode_sent(request)
@@ -549,7 +549,7 @@ class LLMGateway:
             if not failure.retryable or tried > most_retries:
                 break
             await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
-            if isinstance(to.provider, WireProvider):  # it may have learnt what it must be sent
+            if has_dialect(to.provider):  # it may have learnt what it must be sent
                 to = await self._candidate(call, sent, to.provider_id, to.model_id)
         return answered, ""
 

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 import time
-from typing import Any
+from typing import Any, TypeGuard
 
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
@@ -51,6 +51,11 @@ _log = logging.getLogger("remit.gateway")
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
 AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
+
+
+def has_dialect(provider: AnyProvider) -> TypeGuard[WireProvider]:
+    """Whether a provider is sent bodies; ``isinstance`` of a protocol is slow."""
+    return hasattr(provider, "outgoing")
 
 
 class ProtocolBrokenError(ProviderError):
