@@ -29,6 +29,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("remit")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes have no part in a test's name: they may tell the time, and each worker has its own."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys and roots of whoever runs the tests are none of the tests' business."""
