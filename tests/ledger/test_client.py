@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
@@ -110,10 +112,45 @@ async def test_the_async_form_is_the_same(ledger: LedgerClient) -> None:
     assert [entry.id for entry in entries] == [e.id for e in ledger.query()]
 
 
-async def test_who_stops_waiting_does_not_undo_the_write(ledger: LedgerClient) -> None:
-    ledger.submit([_entry(n=1)]).cancel()
-    ledger.flush()
-    assert ledger.write(_entry(n=2)) == "LED-00000001"
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_stops_waiting_learns_it_when_the_write_has_ended(
+    ledger: LedgerClient, new_loop: Callable[[], asyncio.AbstractEventLoop], fails: bool
+) -> None:
+    go_on = threading.Event()
+
+    def late(tx: Transaction) -> str:
+        go_on.wait()
+        if fails:
+            raise ValueError("no")
+        return tx.append(_entry(n=1))
+
+    async def main() -> None:
+        future = ledger.submit(late)
+        waiting: list[asyncio.Task[Any]] = [
+            asyncio.create_task(wait)
+            for wait in (_wait(future), _wait(asyncio.gather(future, return_exceptions=True)))
+        ]
+        await asyncio.sleep(0)
+        assert not future.cancel()
+        for _ in range(2):  # and again
+            for task in waiting:
+                task.cancel()
+            await asyncio.sleep(0.01)
+        assert not any(item.done() for item in (future, *waiting))
+        go_on.set()
+        await asyncio.wait(waiting)
+        assert all(task.cancelled() for task in waiting)
+        assert future.done()
+        assert isinstance(future.exception(), ValueError if fails else type(None))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    assert ledger.count() == (0 if fails else 1)
+
+
+async def _wait(future: asyncio.Future[Any]) -> Any:
+    return await future
 
 
 def test_a_closed_client_says_so(tmp_path: Path) -> None:

@@ -147,7 +147,9 @@ class LedgerClient(LedgerQueries, Closeable):
             subject_id: of the entries, as for :meth:`write`.
 
         Returns:
-            A future of the running loop: the entries' ids, or what the function returned.
+            A future of the running loop: the entries' ids, or what the function returned. It
+            cannot be cancelled: a task that is, while it awaits this, gets its ``CancelledError``
+            when the work has ended, with the future ``done()``.
 
         Raises:
             InvalidInputError: an entry cannot be recorded as it is; nothing is written.

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any
 
+from typing_extensions import override
+
 from remit.ledger.checkpoints import CheckpointSchedule
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Store, Unit
@@ -43,7 +45,16 @@ class _Waiter:
         return self._result
 
 
-_Item = tuple[Unit, "_Waiter | asyncio.Future[Any]"]
+class _Write(asyncio.Future[Any]):
+    """The waiting end of an event loop. A task that is cancelled while it awaits this gets its
+    ``CancelledError`` when the write has ended: by then its outcome is known."""
+
+    @override
+    def cancel(self, msg: Any = None) -> bool:
+        return False
+
+
+_Item = tuple[Unit, "_Waiter | _Write"]
 
 
 class GroupCommitter:
@@ -70,12 +81,12 @@ class GroupCommitter:
         return unit.finish(waiter.result())
 
     def submit(self, unit: Unit) -> asyncio.Future[Any]:
-        """Submit one unit; returns a future of the running loop. Cancelling it stops nothing."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """Submit one unit; returns a future of the running loop, which cannot be cancelled."""
+        future = _Write(loop=asyncio.get_running_loop())
         self._put(unit, future)
         return future
 
-    def _put(self, unit: Unit, waiter: _Waiter | asyncio.Future[Any]) -> None:
+    def _put(self, unit: Unit, waiter: _Waiter | _Write) -> None:
         if self._pid != os.getpid():  # before the lock: a fork may have copied it taken
             raise LedgerClosedError(
                 "This ledger client was opened before a fork.",
@@ -146,7 +157,7 @@ class GroupCommitter:
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
         # Waking a loop costs a system call: each is woken once.
-        loops: dict[Any, list[tuple[Unit, asyncio.Future[Any], Any]]] = {}
+        loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
         for (unit, waiter), result in zip(batch, results, strict=True):
             if isinstance(result, StopIteration):  # which no future can carry
                 result = RuntimeError("a transaction raised StopIteration")
@@ -159,10 +170,8 @@ class GroupCommitter:
                 loop.call_soon_threadsafe(_resolve, items)
 
 
-def _resolve(items: list[tuple[Unit, asyncio.Future[Any], Any]]) -> None:
+def _resolve(items: list[tuple[Unit, _Write, Any]]) -> None:
     for unit, future, result in items:
-        if future.done():  # cancelled
-            continue
         if isinstance(result, BaseException):
             future.set_exception(result)
         else:
