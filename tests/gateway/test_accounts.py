@@ -37,8 +37,8 @@ from remit.gateway.budget import (
     audit_budgets,
 )
 from remit.gateway.budget import budgeter as keeper_module
-from remit.gateway.inflight import StartCall
 from remit.gateway.leases import Owner
+from remit.gateway.steps import StartCall
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.windows import window_at
 from remit.ledger import LedgerClient, LedgerEntry

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.gateway import LLMGateway, RouterConfig
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.gateway.inflight import LeaseLostError
+from remit.gateway.steps import LeaseLostError
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderResponse
 from tests.support.requests import prompt_request

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
 import pytest
 
 from remit.gateway import LLMGateway
@@ -10,6 +13,8 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.providers import MockProvider
 from tests.support.requests import prompt_request
+
+_PLANNED = {"session_id": "SES-PLANNED1", "work_order_id": "WO-LATER-1"}
 
 ANN = Identity("ann", "agent", key_id="KEY-ANN")
 BOB = Identity("bob", "agent", key_id="KEY-BOB")
@@ -70,3 +75,73 @@ async def test_names_without_keys_do_not_share_recorded_answers(
     assert not (await gateway.aroute(request, identity=first)).replayed
     assert (await gateway.aroute(request, identity=first)).replayed
     assert not (await gateway.aroute(request, identity=second)).replayed
+
+
+async def test_of_two_keys_that_race_for_a_session_one_has_it(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    for number in range(10):
+        request = prompt_request(
+            max_tokens=500, session_id=f"SES-RACE{number:04}", work_order_id="WO-1"
+        )
+        calls = [gateway.aroute(request, identity=who) for who in (ANN, BOB) * 4]
+        codes = Counter([response.error_code for response in await asyncio.gather(*calls)])
+        assert codes == {None: 4, "SESSION_NOT_YOURS": 4}
+    dispatches = ledger.read_by_event_type("DISPATCH")
+    rejections = ledger.read_by_event_type("PROMPT_REJECTED")
+    assert (len(dispatches), len(rejections)) == (40, 40)
+    assert ledger.select("SELECT count(*) FROM in_flight") == [(0,)]
+    reserved = TokenBudgeter(ledger).status(BudgetScope(key_id="KEY-BOB"))[0].reserved_tokens
+    assert reserved == 0
+
+
+async def test_an_order_that_is_planned_between_two_calls_is_closed_to_the_second(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    request = prompt_request(max_tokens=500, session_id="SES-OFANN002", work_order_id="WO-LATER-1")
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    ledger.write(LedgerEntry("WO_PLANNED", "x", "PLANNED", "", metadata={"provenance": _PLANNED}))
+    assert (await gateway.aroute(request, identity=ANN)).error_code == "SESSION_NOT_YOURS"
+
+
+async def test_a_session_in_which_an_operator_calls_at_once_is_closed_to_keys(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    operator = Identity("op", "operator", key_id="KEY-ANN")
+    for number in range(10):
+        request = prompt_request(
+            max_tokens=500, session_id=f"SES-BOTH{number:04}", work_order_id=""
+        )
+        first, second = await asyncio.gather(
+            gateway.aroute(request, identity=operator), gateway.aroute(request, identity=BOB)
+        )
+        assert (first.error_code, second.error_code) == (None, "SESSION_NOT_YOURS")
+
+
+async def test_whose_session_it_is_is_said_before_what_else_is_wrong(
+    gateway: LLMGateway, ledger: LedgerClient
+) -> None:
+    session = prompt_request(max_tokens=500, session_id="SES-OFANN003", work_order_id="")
+    assert (await gateway.aroute(session, identity=ANN)).error_code is None
+    for changes in (
+        {"provider_id": "nobody", "model_id": "m"},
+        {"max_tokens": 10**9},
+        {"idempotency_key": "one"},
+    ):
+        request = prompt_request(session_id="SES-OFANN003", work_order_id="", **changes)
+        assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+
+
+async def test_a_key_that_was_refused_its_session_can_be_used_elsewhere_at_once(
+    gateway: LLMGateway,
+) -> None:
+    request = prompt_request(
+        max_tokens=500, session_id="SES-OFANN004", work_order_id="", idempotency_key="one"
+    )
+    assert (await gateway.aroute(request, identity=ANN)).error_code is None
+    assert (await gateway.aroute(request, identity=BOB)).error_code == "SESSION_NOT_YOURS"
+    own = prompt_request(
+        max_tokens=500, session_id="SES-OFBOB004", work_order_id="", idempotency_key="one"
+    )
+    answered = await gateway.aroute(own, identity=BOB)
+    assert (answered.error_code, answered.replayed) == (None, False)

@@ -13,9 +13,10 @@ from remit.gateway.budget import (
 )
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import CallReport, LLMGateway
-from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
+from remit.gateway.inflight import InFlightCalls
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
+from remit.gateway.steps import IdempotencyKeyUsedError, LeaseLostError
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.providers import Dispatched

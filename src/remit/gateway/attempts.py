@@ -15,7 +15,7 @@ from remit.gateway.billing import Bill, Billing, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import FinishCall, FinishedCall, InFlightCalls, StartCall
+from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import KeptId
 from remit.gateway.records import (
     dispatch_entry,
@@ -24,8 +24,9 @@ from remit.gateway.records import (
     warning_entry,
 )
 from remit.gateway.sending import finite, has_dialect, send, send_body
+from remit.gateway.steps import FinishCall, StartCall
 from remit.gateway.validation import Sent, check_output, response_schema
-from remit.gateway.writes import CancelledAfterWriteError, finish_write
+from remit.gateway.writes import CancelledAfterWriteError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.ledger import Content, LedgerClient, LedgerEntry, utc_now
@@ -128,7 +129,8 @@ class Attempts:
                 attempt=attempt.number,
                 claim=call.claim,
                 warn=self._warning(request),
-                kept=() if request.keeper is None else tuple(request.keeper.ids_ahead(to)),
+                kept=() if request.keeper is None else request.keeper.ids_ahead(to),
+                named=call.named,
             )
             attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(step)
             call.claimed = call.claim is not None
@@ -300,17 +302,13 @@ class Attempts:
             hold=hold,
             usage=usage,
             answered=answered,
-            kept=tuple(kept),
+            kept=kept,
         )
         if call.on_record is not None and isinstance(result, ProviderResponse):
             on_record, answer = call.on_record, result
             step.also = lambda tx, entry_id: on_record(tx, entry_id, attempt, answer)
             step.keeps_hold = on_record.keeps_hold(answer)
-        try:
-            write = self._ledger.step(self._in_flight.stage, step)
-            finished: FinishedCall = await finish_write(write)
-        except CancelledAfterWriteError as late:
-            raise asyncio.CancelledError from late
+        finished = await self._in_flight.finish(step)
         common: dict[str, Any] = {
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,

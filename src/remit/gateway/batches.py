@@ -29,7 +29,6 @@ from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchan
 from remit.gateway.sending import AnyProvider, StreamTap, read_result
 from remit.gateway.tenancy import owner_of
 from remit.gateway.validation import MAX_ID_CHARS, Sent
-from remit.gateway.writes import finish_write
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.kernel.json_text import JsonTextError, load, value_at
@@ -405,8 +404,8 @@ class Batches:
         texts = await asyncio.to_thread(self._texts, row, dialect)
         for results in [f"{path}/results"] if dialect == "anthropic" else paths:
             async for group in _groups(provider, results, self._timeouts):
-                await finish_write(asyncio.to_thread(self._record, row, dialect, texts, group))
-        await finish_write(asyncio.to_thread(self._finish, row, dialect, str(state), files))
+                await _to_the_end(self._record, row, dialect, texts, group)
+        await _to_the_end(self._finish, row, dialect, str(state), files)
 
     def _texts(self, row: _Row, dialect: Dialect) -> dict[str, bytes]:
         """By custom id, the exact text of each request, as far as it is not erased."""
@@ -553,6 +552,16 @@ class Batches:
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))
+
+
+async def _to_the_end(call: Callable[..., None], *args: Any) -> None:
+    """Run ``call`` in a thread, and wait for its end also when cancelled."""
+    running = asyncio.ensure_future(asyncio.to_thread(call, *args))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 class _Place(NamedTuple):

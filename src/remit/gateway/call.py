@@ -8,9 +8,10 @@ from typing import Literal, Protocol
 
 from remit.gateway.auth import Identity
 from remit.gateway.budget import Amount, Hold
-from remit.gateway.inflight import Claim
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider, StreamTap
+from remit.gateway.steps import Claim
+from remit.gateway.tenancy import Named
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
 from remit.ledger import Transaction
@@ -40,6 +41,7 @@ class Call:
     Attributes:
         request_hash: SHA-256, 64 hex, of what was asked; the idempotency key belongs to it.
         path: accounts that pay.
+        named: what must be the caller's own, where they are held to it.
         claim: caller and idempotency key; ``claimed`` once they are taken.
         asked_model_id: the model that the request means.
         attempts: how many have been begun.
@@ -55,6 +57,7 @@ class Call:
     identity: Identity | None = None
     request_hash: str = ""
     path: tuple[str, ...] = ()
+    named: Named | None = None
     claim: Claim | None = None
     claimed: bool = False
     asked_model_id: str = ""

@@ -22,7 +22,7 @@ from remit.gateway.budget import Amount, BudgetRefusedError, TokenBudgeter
 from remit.gateway.call import Call, Candidate, OnRecord
 from remit.gateway.callers import authenticate, caller_of, path_of
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import IdempotencyKeyUsedError, InFlightCalls, LeaseLostError
+from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
@@ -31,7 +31,8 @@ from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider, StreamTap, finite, has_dialect
-from remit.gateway.tenancy import SessionOwners, owner_of
+from remit.gateway.steps import IdempotencyKeyUsedError, LeaseLostError
+from remit.gateway.tenancy import NotYoursError, named_by, owner_of
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
@@ -136,7 +137,6 @@ class LLMGateway:
             config.circuit_breaker,
             trial_ms=config.default_timeout_ms + config.lease_margin_ms,
         )
-        self._owners = SessionOwners(ledger_client)
         self._objects = Objects(ledger_client)
         self._billing = Billing(prices or PriceTable.shipped(), config)
         self._attempts = Attempts(
@@ -313,9 +313,13 @@ class LLMGateway:
         call.request_hash = asked_hash(request, sent)
         if problem := authenticate(call, self._auth, self._dev_mode):
             return await self._reject(call, "AUTH_ERROR", problem)
-        if problem := await self._owners.problem(call.identity, request):
-            return await self._reject(call, "SESSION_NOT_YOURS", problem)
-        router = self._names.router_of(request)
+        try:
+            call.named = named_by(call.identity, request)
+            router = self._names.router_of(request)
+            if router is not None or request.keeper is not None:
+                await self._make_sure(call)  # what comes next reads what belongs to the session
+        except NotYoursError as error:
+            return await self._reject(call, "SESSION_NOT_YOURS", error.message)
         if router is not None:
             return await self._hand_on(call, router)
         call.path = path_of(call)
@@ -324,6 +328,8 @@ class LLMGateway:
         response = None
         try:
             response = await self._ask(call, sent)
+        except NotYoursError as error:
+            return call.last or await self._reject(call, "SESSION_NOT_YOURS", error.message)
         except IdempotencyKeyUsedError as used:
             call.claimed = False
             return await self._replay(call, used.exchange_entry_id)
@@ -363,19 +369,21 @@ class LLMGateway:
             return await self._reject(call, "INVALID_INPUT", problem)
         if problem := authenticate(call, self._auth, self._dev_mode):
             return await self._reject(call, "AUTH_ERROR", problem)
-        if problem := await self._owners.problem(call.identity, request):
-            return await self._reject(call, "SESSION_NOT_YOURS", problem)
         call.path = path_of(call)
         provider = self._providers[provider_id]
-        permit = await self._breakers.acquire(provider_id, outgoing.body.endpoint.name)
-        if permit is None:
-            said = f"{provider_id} failed repeatedly and is not asked just now"
-            return await self._reject(call, "CIRCUIT_OPEN", said)
         bound = (amount.tokens, 0)
         to = Candidate(provider_id, "", provider, request, sent, outgoing, amount, bound)
         started_ns = time.time_ns()
         try:
+            call.named = named_by(identity, request)
+            permit = await self._breakers.acquire(provider_id, outgoing.body.endpoint.name)
+            if permit is None:
+                await self._make_sure(call)
+                said = f"{provider_id} failed repeatedly and is not asked just now"
+                return await self._reject(call, "CIRCUIT_OPEN", said)
             response, _ = await self._attempts.run(call, to, permit)
+        except NotYoursError as error:
+            return await self._reject(call, "SESSION_NOT_YOURS", error.message)
         except BudgetRefusedError as error:
             return await self._reject(
                 call, error.code, error.message, error.remaining, error.retry_after_s
@@ -443,6 +451,7 @@ class LLMGateway:
             call.passed_over.append((model_id, code))
         if call.last is not None:
             return call.last
+        await self._make_sure(call)
         # A budget that is spent is what is said, also when the way is barred besides.
         if to is not None and (refused_by := self._check(call, to)) is not None:
             code, message, remaining = refused_by
@@ -554,6 +563,15 @@ class LLMGateway:
         return answered, ""
 
     # -- the steps ---------------------------------------------------------------------
+
+    async def _make_sure(self, call: Call) -> None:
+        """Whether the session is the caller's, where no step that begins a call will look.
+
+        Raises:
+            NotYoursError: it is another's.
+        """
+        if call.named is not None:
+            await self._in_flight.make_sure(call.named)
 
     def _check(self, call: Call, to: Candidate) -> tuple[str, str, int | None] | None:
         """Whether the budget would refuse the call just now: code, sentence, tokens left.

@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
-from remit.gateway.auth import Identity
-from remit.kernel.exchange import PromptRequest
-from remit.ledger import LedgerClient, Transaction
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-__all__ = ["SessionOwners", "owner_of"]
+from remit.gateway.auth import Identity
+from remit.gateway.marks import select_in
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptRequest
+from remit.ledger import Transaction
+
+__all__ = ["KnownOwners", "Named", "NotYoursError", "Sessions", "named_by", "owner_of"]
 
 _SESSIONS_ORDER = "WO-SES-"
-_BEGUN = ("SESSION_START", "WO_PLANNED", "DISPATCH")
+_CLAIM = "INSERT INTO session_owners (session_id, owner) VALUES (?, ?)"
+_FIND = "SELECT session_id, owner FROM session_owners WHERE session_id IN ({marks})"
+_BEGUN = (
+    "SELECT k.column1 FROM (VALUES {rows}) AS k WHERE EXISTS (SELECT 1 FROM entries "
+    "WHERE session_id = k.column1 AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH'))"
+)
+_PLANNED = (
+    "SELECT k.column1 FROM (VALUES {rows}) AS k WHERE EXISTS (SELECT 1 FROM entries "
+    "WHERE work_order_id = k.column1 AND event_type = 'WO_PLANNED')"
+)
 _MAX_KNOWN = 16_384  # clients name sessions: what is remembered of them has an end
 
 
-class SessionOwners:
-    """Gives a session to the key that first works in it.
+class NotYoursError(RemitError):
+    """A session or a work order is another's."""
+
+
+class Named(NamedTuple):
+    """What a caller who is held to its own sessions works in; ``order`` may be empty."""
+
+    owner: str
+    session_id: str
+    order: str
+
+
+def named_by(identity: Identity | None, request: PromptRequest) -> Named | None:
+    """What of a call must be its caller's own; ``None`` where nothing must.
 
     Keys and tokens of the role ``agent`` are held to their own sessions: the record, the budgets
     and the erasure of a session belong together. Those that operate the root are not.
 
-    Args:
-        ledger: in whose database it is kept.
+    Raises:
+        NotYoursError: the work order is one of another session.
     """
-
-    def __init__(self, ledger: LedgerClient) -> None:
-        self._ledger = ledger
-        self._known: set[tuple[str, str, str]] = set()
-
-    async def problem(self, identity: Identity | None, request: PromptRequest) -> str:
-        """Why a caller may not work in the session or order that it names; empty when it may."""
-        if identity is None or identity.role != "agent" or identity.session_id:
-            return ""  # a token for one session was checked against it
-        order = request.work_order_id or ""
-        if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
-            return "this work order is one of another session"
-        named = (owner_of(identity), request.session_id, order)
-        if named in self._known and not order:  # an order may have been planned since
-            return ""
-        problem = await self._ledger.submit(lambda tx: _claim(tx, *named))
-        if not problem:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            self._known.add(named)
-        return problem
+    if identity is None or identity.role != "agent" or identity.session_id:
+        return None  # a token for one session was checked against it
+    order = request.work_order_id or ""
+    if order.startswith(_SESSIONS_ORDER) and not order.startswith(f"WO-{request.session_id}-"):
+        raise NotYoursError("this work order is one of another session")
+    return Named(owner_of(identity), request.session_id, order)
 
 
 def owner_of(identity: Identity) -> str:
@@ -52,23 +63,83 @@ def owner_of(identity: Identity) -> str:
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"
 
 
-def _claim(tx: Transaction, owner: str, session_id: str, order: str) -> str:
-    rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
-    if rows and rows[0][0] != owner:
-        return "this session belongs to another key"
-    if order:
-        planned = tx.execute(
-            "SELECT 1 FROM entries WHERE work_order_id = ? AND event_type = 'WO_PLANNED' LIMIT 1",
-            (order,),
-        )
-        if planned:
-            return "this work order was planned for somebody else"
-    if not rows:
-        marks = ", ".join("?" * len(_BEGUN))
-        if tx.execute(
-            f"SELECT 1 FROM entries WHERE session_id = ? AND event_type IN ({marks}) LIMIT 1",
-            (session_id, *_BEGUN),
+class KnownOwners:
+    """Owners of sessions that this process saw on record: they never change."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str]] = set()
+
+    def note(self, named: Named) -> None:
+        """A session was found, or made durable, as its owner's."""
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known.add(named[:2])
+
+    def __contains__(self, named: Named) -> bool:
+        return named[:2] in self._known
+
+
+class Sessions:
+    """Gives sessions to those who first work in them, in one transaction.
+
+    Args:
+        tx: of which.
+        asked: what its calls name.
+        known: what need not be read.
+    """
+
+    def __init__(self, tx: Transaction, asked: Iterable[Named], known: KnownOwners) -> None:
+        self._tx = tx
+        self._known = known
+        self._owners: dict[str, str | None] = {}  # None: free
+        self._planned: dict[str, bool] = {}
+        self._claimed: list[tuple[str, str]] = []
+        self._read(asked)
+
+    def _read(self, asked: Iterable[Named]) -> None:
+        asked = list(asked)
+        sessions = {named.session_id for named in asked if named not in self._known}
+        if missing := sessions - self._owners.keys():
+            found: dict[str, Any] = dict(select_in(self._tx, _FIND, missing))
+            if free := missing - found.keys():
+                begun = {name for (name,) in select_in(self._tx, _BEGUN, free)}
+                found |= {name: "" if name in begun else None for name in free}
+            self._owners |= found
+        if orders := {named.order for named in asked if named.order} - self._planned.keys():
+            planned = {name for (name,) in select_in(self._tx, _PLANNED, orders)}
+            self._planned |= {name: name in planned for name in orders}
+
+    def check(self, named: Named) -> None:
+        """Whether a caller may work in what it names.
+
+        Raises:
+            NotYoursError: it may not.
+        """
+        owner, session_id, order = named
+        is_known = named in self._known
+        if (not is_known and session_id not in self._owners) or (
+            order and order not in self._planned
         ):
-            return "this session was begun by somebody else"
-        tx.execute("INSERT INTO session_owners VALUES (?, ?)", (session_id, owner))
-    return ""
+            self._read([named])
+        has = owner if is_known else self._owners[session_id]
+        if has and has != owner:
+            raise NotYoursError("this session belongs to another key")
+        if order and self._planned[order]:
+            raise NotYoursError("this work order was planned for somebody else")
+        if has == "":
+            raise NotYoursError("this session was begun by somebody else")
+
+    def begun(self, session_id: str, named: Named | None) -> None:
+        """Somebody works in a session now; who is held to its own sessions has it from here on."""
+        if named is None:
+            if self._owners.get(session_id, "") is None:
+                self._owners[session_id] = ""
+        elif named not in self._known and self._owners.get(session_id, "") is None:
+            self._owners[session_id] = named.owner
+            self._claimed.append((session_id, named.owner))
+
+    def write(self) -> None:
+        """Write whose they have become."""
+        if self._claimed:
+            self._tx.execute_many(_CLAIM, self._claimed)
+            self._claimed = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 __all__ = ["CancelledAfterWriteError", "finish_write"]
@@ -18,24 +17,19 @@ class CancelledAfterWriteError(Exception):
         self.result = result
 
 
-async def finish_write(write: Awaitable[_T]) -> _T:
+async def finish_write(write: asyncio.Future[_T]) -> _T:
     """Wait until a write has finished, also when the caller is cancelled meanwhile, and again.
+
+    Args:
+        write: a future of the ledger, which cannot be cancelled.
 
     Raises:
         CancelledAfterWriteError: cancelled, and the write is durable.
         CancelledError: cancelled, and the write failed.
     """
-    task = asyncio.ensure_future(write)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception:  # noqa: BLE001 - looked at below
-            break
-    if not cancelled:
-        return task.result()
-    if task.exception() is not None:
-        raise asyncio.CancelledError
-    raise CancelledAfterWriteError(task.result())
+    try:
+        return await write
+    except asyncio.CancelledError:
+        if not write.done() or write.exception() is not None:
+            raise
+        raise CancelledAfterWriteError(write.result()) from None

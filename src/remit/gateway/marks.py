@@ -1,0 +1,39 @@
+"""Statements that read many rows by their keys, in few sizes: so few that they stay prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from remit.ledger import Transaction
+
+__all__ = ["select_in"]
+
+_MOST = 256
+
+
+def select_in(
+    tx: Transaction, sql: str, keys: Collection[str] | Collection[Sequence[str]]
+) -> list[tuple[Any, ...]]:
+    """The rows of all ``keys``.
+
+    Args:
+        tx: reads.
+        sql: has ``{marks}`` where ``?, ?`` goes, or ``{rows}`` where ``(?), (?)`` does.
+        keys: texts, or tuples of equally many; not none.
+    """
+    found: list[tuple[Any, ...]] = []
+    left = list(keys)
+    for start in range(0, len(left), _MOST):
+        part = left[start : start + _MOST]
+        size = 1 << (len(part) - 1).bit_length()
+        part += part[-1:] * (size - len(part))  # the last fills the rest
+        if isinstance(part[0], str):
+            flat: Sequence[Any] = part
+            row = "(?)"
+        else:
+            flat = [word for key in part for word in key]
+            row = f"({', '.join('?' * len(part[0]))})"
+        marks = {"marks": ", ".join("?" * size), "rows": ", ".join([row] * size)}
+        found += tx.execute(sql.format(**marks), flat)
+    return found

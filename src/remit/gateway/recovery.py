@@ -1,0 +1,142 @@
+"""Calls whose process is dead, or that nobody waits for: settled as orphans (SPEC 4.6)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from remit.gateway.budget import Accounts, Hold, TokenBudgeter, TokenUsage, owners_of, usd_of
+from remit.gateway.leases import Owner
+from remit.gateway.steps import FIELDS
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
+
+__all__ = ["Policy", "Recovery"]
+
+Policy = Literal["charge", "release"]
+"""What the reservation of an unanswered call becomes: its bound is charged, or nothing."""
+
+_COLUMNS = ", ".join(FIELDS)
+
+
+class Recovery:
+    """Settles calls that nobody will finish.
+
+    Args:
+        ledger: in whose database they lie.
+        budgeter: where their reservations are settled.
+        owner: of this process's own rows.
+        freed: told the accounts on which money came free.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        budgeter: TokenBudgeter,
+        owner: str,
+        freed: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._budgeter = budgeter
+        self._owner = owner
+        self._freed = freed
+
+    def run(self, policy: Policy) -> list[str]:
+        """See :meth:`InFlightCalls.recover`."""
+        now = _now_ms()
+        owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
+        owners += self._ledger.select(
+            "SELECT DISTINCT owner FROM idempotency WHERE exchange_entry_id = ''"
+        )
+        others = {text for (text,) in owners} - {self._owner}
+        dead = sorted(text for text in others if _is_dead(text))
+        late = self._ledger.select(
+            "SELECT DISTINCT owner FROM in_flight WHERE lease_until_ms < ?", (now,)
+        )
+        overdue = sorted(text for (text,) in late if not _is_at_work(text))
+        stale = self._ledger.select("SELECT 1 FROM idempotency WHERE until_ms < ? LIMIT 1", (now,))
+        if not (dead or overdue or stale):
+            return []
+        return self._ledger.transact(lambda tx: self._recover(tx, policy, dead, overdue))
+
+    def _recover(
+        self,
+        tx: Transaction,
+        policy: Policy,
+        dead: list[str],
+        overdue: list[str],
+    ) -> list[str]:
+        rows: list[tuple[Any, ...]] = []
+        for owner in overdue:
+            rows += tx.execute(
+                "DELETE FROM in_flight WHERE owner = ? AND lease_until_ms < ? "
+                f"RETURNING {_COLUMNS}",
+                (owner, _now_ms()),
+            )
+        for owner in dead:
+            rows += tx.execute(
+                f"DELETE FROM in_flight WHERE owner = ? RETURNING {_COLUMNS}", (owner,)
+            )
+            tx.execute(
+                "DELETE FROM idempotency WHERE owner = ? AND exchange_entry_id = ''", (owner,)
+            )
+        tx.execute("DELETE FROM idempotency WHERE until_ms < ?", (_now_ms(),))
+        accounts = self._budgeter.accounts(tx)
+        ids = [self._settle(tx, accounts, policy, row) for row in sorted(rows)]
+        accounts.write()
+        return ids
+
+    def _settle(
+        self, tx: Transaction, accounts: Accounts, policy: Policy,
+        row: tuple[Any, ...],
+    ) -> str:  # fmt: skip
+        call = dict(zip(FIELDS, row, strict=True))
+        charged = policy == "charge"
+        hold = Hold.read(call["hold"])
+        settled = call["reserved_tokens"] if charged else 0
+        metadata: dict[str, Any] = {
+            "dispatch_entry_id": call["dispatch_entry_id"],
+            "session_id": call["session_id"],
+            "agent_id": call["agent_id"],
+            "contract_id": call["contract_id"],
+            "work_order_id": call["work_order_id"],
+            "settlement": policy,
+            "settled_tokens": settled,
+        }
+        if call["key_id"]:
+            metadata["key_id"] = call["key_id"]
+        else:
+            metadata |= owners_of(hold.scopes if hold else ())
+        if call["attempt"] > 1:
+            metadata["attempt"] = call["attempt"]
+        if hold is not None:
+            nano = hold.nano if charged else 0
+            accounts.settle(hold, TokenUsage(settled, 0, cost_nano=nano))
+            self._freed(hold.scopes)
+            metadata["cost_certainty"] = "upper_bound"
+            if nano is not None:
+                metadata["cost_usd"] = usd_of(nano)
+        return tx.append(
+            LedgerEntry(
+                event_type="EXCHANGE_ORPHANED",
+                submission_id=call["contract_id"],
+                decision="ORPHANED",
+                reason="The process that sent the call ended before the answer was on record",
+                metadata=metadata,
+            )
+        )
+
+
+def _is_dead(text: str) -> bool:
+    owner = Owner.parse(text)
+    return owner is not None and owner.is_surely_dead()
+
+
+def _is_at_work(text: str) -> bool:
+    """Whether a process lives that renews its leases as soon as it can: suspended, say."""
+    owner = Owner.parse(text)
+    return owner is not None and owner.is_surely_alive() and not owner.is_current_process()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

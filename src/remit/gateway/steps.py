@@ -1,0 +1,343 @@
+"""The steps that begin and end calls, all of one transaction together (SPEC 4.2, 6 to 9)."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
+from remit.gateway.budget.errors import busy
+from remit.gateway.keeping import KeptId
+from remit.gateway.marks import select_in
+from remit.gateway.tenancy import KnownOwners, Named, Sessions
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerEntry, Prepared, Transaction
+
+__all__ = [
+    "FIELDS", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
+    "LeaseLostError", "NameSession", "ReleaseClaim", "StartCall", "Step",
+]  # fmt: skip
+
+FIELDS = (
+    "dispatch_entry_id", "owner", "lease_until_ms", "session_id", "work_order_id", "agent_id",
+    "contract_id", "reserved_tokens", "hold", "key_id", "attempt",
+)  # fmt: skip
+"""Columns of ``in_flight``."""
+
+_INSERT = f"INSERT INTO in_flight ({', '.join(FIELDS)}) VALUES ({', '.join('?' * len(FIELDS))})"
+_DELETE = "DELETE FROM in_flight WHERE dispatch_entry_id = ?"
+_FIND = "SELECT dispatch_entry_id FROM in_flight WHERE dispatch_entry_id IN ({marks})"
+_FIND_CLAIMS = (
+    "SELECT i.caller, i.idempotency_key, i.exchange_entry_id, i.until_ms, i.token "
+    "FROM (VALUES {rows}) AS k JOIN idempotency AS i "
+    "ON i.caller = k.column1 AND i.idempotency_key = k.column2"
+)
+_CLAIM = (
+    "INSERT INTO idempotency (caller, idempotency_key, token, owner, exchange_entry_id, until_ms) "
+    "VALUES (?, ?, ?, ?, '', ?) ON CONFLICT (caller, idempotency_key) DO UPDATE SET "
+    "owner = excluded.owner, token = excluded.token, exchange_entry_id = '', "
+    "until_ms = excluded.until_ms"
+)
+_ANSWERED = (
+    "UPDATE idempotency SET exchange_entry_id = ?, until_ms = ? "
+    "WHERE caller = ? AND idempotency_key = ? AND token = ?"
+)
+_RELEASE = (
+    "DELETE FROM idempotency WHERE caller = ? AND idempotency_key = ? AND token = ? "
+    "AND exchange_entry_id = ''"
+)
+_KEEP = (
+    "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (response_id) DO UPDATE SET owner = excluded.owner, "
+    "session_id = excluded.session_id, entry_id = excluded.entry_id"
+)
+
+Claim = tuple[str, str, str]
+"""Caller, idempotency key, and the call's own token."""
+
+
+class LeaseLostError(RemitError):
+    """The call took so long that it was settled as an orphan before its answer came."""
+
+
+class IdempotencyKeyUsedError(RemitError):
+    """Another call has, or had, this idempotency key.
+
+    Attributes:
+        exchange_entry_id: the ``EXCHANGE`` that answers; empty while the call is out.
+    """
+
+    def __init__(self, exchange_entry_id: str) -> None:
+        super().__init__("A call with this idempotency key has been made, or is under way.")
+        self.exchange_entry_id = exchange_entry_id
+
+
+@dataclass(slots=True)
+class StartCall:
+    """The step that makes a call's intent durable. Returns the dispatch's id and its hold.
+
+    Attributes:
+        prepared: the ``DISPATCH``, alone.
+        path: accounts that pay.
+        about: session, work order, agent, contract and key id of the call.
+        claim: caller, idempotency key, and what distinguishes this call from another with
+            the same, where the call has one. Each attempt renews it.
+        warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
+        ahead: whether others wait for the same money: then nothing is begun.
+        kept: ids that stand for the ``DISPATCH`` until its answer is on record.
+        named: what must be the caller's own, or becomes it.
+
+    Raises:
+        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: nothing is begun.
+    """
+
+    prepared: tuple[Prepared]
+    path: tuple[str, ...]
+    amount: Amount
+    turns: int
+    enforce: bool
+    lease_ms: int
+    about: tuple[str, str, str, str, str]
+    attempt: int
+    claim: Claim | None = None
+    warn: Callable[[str, str], LedgerEntry] | None = None
+    ahead: bool = False
+    kept: Sequence[KeptId] = ()
+    named: Named | None = None
+
+
+@dataclass(slots=True)
+class FinishCall:
+    """The step that puts an answer on record, settles it and takes the call off.
+
+    Attributes:
+        prepared: the ``EXCHANGE``, alone.
+        hold: what the call held; ``None`` without budgets.
+        answered: the claim that this answer is kept for, and how long, in milliseconds.
+        kept: ids that stand for the ``EXCHANGE``.
+        also: done in the same transaction, with the id of the ``EXCHANGE``; by ``execute_many``
+            alone.
+        keeps_hold: whether the hold lives on, for what ``also`` notes.
+
+    Raises:
+        LeaseLostError: the call is on record as an orphan.
+    """
+
+    prepared: tuple[Prepared]
+    dispatch_entry_id: str
+    hold: Hold | None
+    usage: TokenUsage
+    answered: tuple[Claim, int] | None = None
+    kept: Sequence[KeptId] = ()
+    also: Callable[[Transaction, str], None] | None = None
+    keeps_hold: bool = False
+
+
+class FinishedCall(NamedTuple):
+    """The ``EXCHANGE``'s id, and tokens left on the narrowest limit."""
+
+    exchange_entry_id: str
+    remaining: int | None
+
+
+class NameSession(NamedTuple):
+    """The step that makes sure of a session ahead of the call: for what is read of it before.
+
+    Raises:
+        NotYoursError: it is another's.
+    """
+
+    named: Named
+
+
+class ReleaseClaim(NamedTuple):
+    """The step that lets an idempotency key be used again: its call has failed."""
+
+    claim: Claim
+
+
+Step = StartCall | FinishCall | NameSession | ReleaseClaim
+
+
+class Calls:
+    """The stage: accounts and rows of all calls that begin or end in one transaction.
+
+    Args:
+        tx: the transaction.
+        steps: what is to be done in it.
+        accounts: of the budgets; ``charging`` says whether any are charged.
+        known: owners of sessions that need not be read.
+        owner: of the rows in flight.
+        freed: told the accounts on which money came free.
+    """
+
+    def __init__(
+        self,
+        tx: Transaction,
+        steps: Sequence[Step],
+        accounts: Accounts,
+        charging: bool,
+        known: KnownOwners,
+        owner: str,
+        freed: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._tx = tx
+        self._accounts = accounts
+        self._charging = charging
+        self._owner = owner
+        self._freed = freed
+        self._begun: list[tuple[Any, ...]] = []
+        self._ended: list[tuple[str]] = []
+        self._claims: dict[tuple[str, str], tuple[str, int, str] | None] = {}
+        self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
+        self._kept: list[tuple[str, str, str, str]] = []
+        self._also: list[tuple[Callable[[Transaction, str], None], str]] = []
+        self._there: set[str] = set()
+        scopes: list[str] = []
+        ends: list[str] = []
+        named: list[Named] = []
+        for step in steps:
+            if isinstance(step, StartCall):
+                scopes += step.path
+                if step.named is not None:
+                    named.append(step.named)
+                if step.claim is not None:
+                    self._claims[step.claim[:2]] = None
+            elif isinstance(step, FinishCall):
+                ends.append(step.dispatch_entry_id)
+                if step.hold is not None:
+                    scopes += step.hold.scopes
+            elif isinstance(step, NameSession):
+                named.append(step.named)
+        if ends:
+            self._there = {name for (name,) in select_in(tx, _FIND, ends)}
+        if self._claims:
+            self._read_claims(list(self._claims))
+        self._sessions = Sessions(tx, named, known)
+        if charging:
+            accounts.load(scopes)
+
+    def do(self, step: Step) -> Any:
+        """Do one step; see there what it returns and raises."""
+        if isinstance(step, StartCall):
+            return self._start(step)
+        if isinstance(step, FinishCall):
+            return self._finish(step)
+        if isinstance(step, NameSession):
+            self._sessions.check(step.named)
+            return self._sessions.begun(step.named.session_id, step.named)
+        return self._release(step.claim)
+
+    def _start(self, step: StartCall) -> tuple[str, Hold | None]:
+        now = int(time.time() * 1000)
+        # What may refuse comes first, what changes anything after it: an entry that does not
+        # fit raises before it is collected, and then the hold is given back.
+        if step.named is not None:
+            self._sessions.check(step.named)
+        if step.claim is not None:
+            self._check_claim(step.claim, now)
+        hold, refused = None, None
+        if self._charging:
+            if step.ahead:
+                raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(step.path)
+            if step.warn is not None:
+                refused = self._accounts.refusal(step.path, step.amount, step.turns)
+            hold = self._accounts.reserve(
+                step.path, step.amount, turns=step.turns, enforce=step.enforce
+            )
+        try:
+            held = hold.encode() if hold is not None else ""
+            dispatch_id = self._tx.append(step.prepared[0])
+        except BaseException:
+            if hold is not None:
+                self._accounts.cancel(hold)
+            raise
+        until = now + step.lease_ms
+        session_id, work_order_id, agent_id, contract_id, key_id = step.about
+        self._begun.append(
+            (
+                dispatch_id, self._owner, until, session_id, work_order_id, agent_id,
+                contract_id, hold.tokens if hold else step.amount.tokens,
+                held, key_id, step.attempt,
+            )
+        )  # fmt: skip
+        self._sessions.begun(session_id, step.named)
+        if step.claim is not None:
+            self._claims[step.claim[:2]] = ("", until, step.claim[2])
+            self._changed_claims.append((_CLAIM, (*step.claim, self._owner, until)))
+        if step.kept:
+            self._kept += [(*kept, dispatch_id) for kept in step.kept]
+        if refused is not None and step.warn is not None:
+            self._tx.append(step.warn(refused.code, refused.message))
+        return dispatch_id, hold
+
+    def _finish(self, step: FinishCall) -> FinishedCall:
+        dispatch_id = step.dispatch_entry_id
+        if dispatch_id not in self._there and (
+            (dispatch_id,) in self._ended or not select_in(self._tx, _FIND, [dispatch_id])
+        ):
+            raise LeaseLostError(
+                f"The call {dispatch_id} was settled as an orphan before its answer came.",
+                next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
+            )
+        exchange_id = self._tx.append(step.prepared[0])
+        self._there.discard(dispatch_id)
+        self._ended.append((dispatch_id,))
+        remaining = None
+        if step.hold is not None and not step.keeps_hold:
+            self._accounts.settle(step.hold, step.usage)
+            self._freed(step.hold.scopes)
+            remaining = self._accounts.remaining(step.hold.scopes)
+        if step.answered is not None:
+            claim, kept_ms = step.answered
+            until = int(time.time() * 1000) + kept_ms
+            self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
+        if step.kept:
+            self._kept += [(*kept, exchange_id) for kept in step.kept]
+        if step.also is not None:
+            self._also.append((step.also, exchange_id))
+        return FinishedCall(exchange_id, remaining)
+
+    def _read_claims(self, claims: Sequence[tuple[str, str]]) -> None:
+        for caller, key, *known in select_in(self._tx, _FIND_CLAIMS, claims):
+            self._claims[(caller, key)] = (known[0], known[1], known[2])
+
+    def _check_claim(self, claim: Claim, now: int) -> None:
+        name = claim[:2]
+        if name not in self._claims:
+            self._claims[name] = None
+            self._read_claims([name])
+        known = self._claims[name]
+        if known is not None and known[1] >= now and known[2] != claim[2]:
+            raise IdempotencyKeyUsedError(known[0])
+
+    def _release(self, claim: Claim) -> None:
+        known = self._claims.get(claim[:2])
+        if known is not None and (known[0], known[2]) == ("", claim[2]):
+            self._claims[claim[:2]] = None
+        self._changed_claims.append((_RELEASE, claim))
+
+    def write(self) -> None:
+        """See :class:`~remit.ledger.Stage`."""
+        if self._begun:
+            self._tx.execute_many(_INSERT, self._begun)
+            self._begun = []
+        if self._ended:
+            self._tx.execute_many(_DELETE, self._ended)
+            self._ended = []
+        if self._changed_claims:
+            # In order: a key may be given up and taken within one transaction.
+            for sql, group in itertools.groupby(self._changed_claims, key=lambda item: item[0]):
+                self._tx.execute_many(sql, [row for _, row in group])
+            self._changed_claims = []
+        if self._kept:
+            self._tx.execute_many(_KEEP, self._kept)
+            self._kept = []
+        for also, exchange_id in self._also:
+            also(self._tx, exchange_id)
+        self._also = []
+        self._sessions.write()
+        self._accounts.write()
