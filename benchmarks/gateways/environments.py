@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.gateways.progress import tell
 from remit.kernel.errors import RemitError
 
-PYTHON_PACKAGES = {
-    "floor": ("aiohttp==3.14.5", "httptools==0.9.0", "uvicorn==0.54.0", "uvloop==0.23.0"),
+PYTHON_PACKAGES: dict[str, tuple[str, ...]] = {
     "litellm": ("litellm[proxy]==1.106.2",),
     "mlflow": ("mlflow[gateway]==3.17.2",),
 }
@@ -26,6 +27,25 @@ STAMP = ".packages"
 
 class UnavailableError(RemitError):
     """A peer that cannot run here."""
+
+
+class Skipped(dict[str, str]):
+    """Who was left out, and why."""
+
+    @contextmanager
+    def at(self, name: str) -> Iterator[None]:
+        """Leave ``name`` out from here on where the block says that it cannot run."""
+        try:
+            yield
+        except UnavailableError as error:
+            self[name] = str(error)
+            tell(f"{name} is left out from here on: {error}")
+
+    def lines(self) -> list[str]:
+        """For the end of a report."""
+        return [
+            f"{name} was left out when this happened: {reason}" for name, reason in self.items()
+        ]
 
 
 def cache() -> Path:
@@ -69,10 +89,10 @@ def node_environment(name: str) -> Path:
 
 
 def prepare(name: str) -> None:
-    """Make the environment of ``name`` where it is not there."""
+    """Make the environment of ``name``, where it needs one that is not there."""
     if name in PYTHON_PACKAGES:
         python_environment(name)
-    else:
+    elif name in NODE_PACKAGES:
         node_environment(name)
 
 

@@ -1,61 +1,75 @@
-"""``python -m benchmarks.gateways.memory --requests 200000``: whether memory grows under load."""
+"""Whether Remit's memory grows under load."""
 
 from __future__ import annotations
 
+import argparse
 import statistics
+from pathlib import Path
 
-from benchmarks.gateways import peers, processes, rig
-from benchmarks.gateways.options import numbers, parser_of, run_of
-from benchmarks.gateways.report import number
+from benchmarks.gateways import ours, processes, rig
+from benchmarks.gateways.launch import running
+from benchmarks.gateways.progress import tell
+from benchmarks.gateways.report import number, table
 
+STEPS = 20
 SETTLED = 0.25
 """The first part of the run, in which caches and pools fill, is left out of the slope."""
 
 
-def slope(requests: list[int], rss_mb: list[float]) -> float:
-    """Bytes per request: least squares over what comes after the first part."""
-    first = min(int(len(requests) * SETTLED), len(requests) - 2)
-    return statistics.linear_regression(requests[first:], rss_mb[first:]).slope * (1 << 20)
+class Memory:
+    """So many calls in steps, and the memory after each.
+
+    Args:
+        scratch: a directory for the root.
+        given: the command line.
+    """
+
+    def __init__(self, scratch: Path, given: argparse.Namespace) -> None:
+        self._scratch = scratch
+        self._given = given
+        self._errors = 0
+        self._asked = [0]
+        self._rss_mb: list[float] = []
+        self._start_s = 0.0
+
+    def run(self) -> None:
+        """Ask."""
+        core, others = processes.cores()
+        calls = self._given.calls
+        with rig.upstream(others) as upstream:
+            launch = ours.remit(upstream.url, self._scratch)
+            with running(launch, self._scratch, core) as gateway:
+                self._start_s = gateway.start_s
+                self._rss_mb.append(processes.tree_rss_mb(gateway.pid))
+                while self._asked[-1] < calls:
+                    measured = rig.measure(
+                        launch.target, 64, core=others, requests=-(-calls // STEPS), warm_s=0.0
+                    )
+                    self._asked.append(self._asked[-1] + measured.sent)
+                    self._rss_mb.append(processes.tree_rss_mb(gateway.pid))
+                    self._errors += measured.errors
+                    tell(
+                        f"Memory: {self._rss_mb[-1]:.1f} MB after {self._asked[-1]:,} calls, "
+                        f"{number(measured.rate)}/s, {measured.errors} errors"
+                    )
+
+    def tables(self) -> str:
+        """What is printed."""
+        grown = slope(self._asked, self._rss_mb)
+        quarters = [round(part * (len(self._asked) - 1) / 4) for part in range(5)]
+        return table(
+            ("Start s", *(f"RSS MB after {self._asked[place]:,}" for place in quarters),
+             f"Bytes a call after the first {SETTLED:.0%}", "Errors"),
+            [(number(self._start_s), *(f"{self._rss_mb[place]:.1f}" for place in quarters),
+              f"{grown:.1f}", str(self._errors))],
+        )  # fmt: skip
+
+    def figures(self) -> dict[str, object]:
+        """All, for a file."""
+        return {"start_s": self._start_s, "calls": self._asked, "rss_mb": self._rss_mb}
 
 
-def main() -> None:
-    """Ask in steps, print the memory after each, and the slope at the end."""
-    parser = parser_of("benchmarks.gateways.memory")
-    parser.add_argument("--peer", choices=sorted(peers.PEERS), default="remit")
-    parser.add_argument("--requests", type=int, default=200_000)
-    parser.add_argument("--step", type=int, default=10_000)
-    parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--stream", type=numbers, help="CHUNKS,DELAY_MS: streams for answers")
-    given = parser.parse_args()
-    if given.requests < 2 * given.step:
-        parser.error("--requests must be two steps at least")
-    ours, others = processes.cores()
-    with run_of(given) as (scratch, document), rig.upstream(others) as upstream:
-        launch = peers.PEERS[given.peer](upstream.url, scratch)
-        with peers.running(launch, scratch, ours) as gateway:
-            rss_mb, asked, errors = [processes.tree_rss_mb(gateway.pid)], [0], 0
-            print(f"\n{'Requests':>10} {'RSS MB':>9} {'per s':>8} {'errors':>7}", flush=True)
-            print(f"{0:>10,} {rss_mb[0]:>9.1f}", flush=True)
-            while asked[-1] < given.requests:
-                measured = rig.measure(
-                    launch.target.streaming(given.stream),
-                    given.concurrency,
-                    core=others,
-                    requests=given.step,
-                    warm_s=0.0,
-                )
-                asked.append(asked[-1] + measured.sent)
-                rss_mb.append(processes.tree_rss_mb(gateway.pid))
-                errors += measured.errors
-                rate = number(measured.rate)
-                print(f"{asked[-1]:>10,} {rss_mb[-1]:>9.1f} {rate:>8} {measured.errors:>7}")
-        grown = slope(asked, rss_mb)
-        print(
-            f"\nSlope after the first {SETTLED:.0%}: {grown:.1f} bytes a request "
-            f"({grown * 1e6 / (1 << 20):.1f} MB in a million); {errors} errors."
-        )
-        document.update(requests=asked, rss_mb=rss_mb, slope_bytes=grown, errors=errors)
-
-
-if __name__ == "__main__":
-    main()
+def slope(calls: list[int], rss_mb: list[float]) -> float:
+    """Bytes per call: least squares over what comes after the first part."""
+    first = min(int(len(calls) * SETTLED), len(calls) - 2)
+    return statistics.linear_regression(calls[first:], rss_mb[first:]).slope * (1 << 20)

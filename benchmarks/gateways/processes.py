@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 STOP_S = 20
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -125,6 +126,16 @@ def _fields(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def listens(url: str) -> bool:
+    """Whether somebody takes connections there."""
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80)):
+            return True
+    except OSError:
+        return False
 
 
 def free_port() -> int:

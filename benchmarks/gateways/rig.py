@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,23 +15,10 @@ from benchmarks.gateways.environments import UnavailableError
 from benchmarks.gateways.load import Measured
 from benchmarks.gateways.progress import tell
 from benchmarks.gateways.target import Target
-from benchmarks.gateways.upstream import answer_body
 from benchmarks.gateways.wire import CHAT_PATH
 
 WARM_S = 1.0
-NGINX_START_S = 0.5
 _TOP = Path(__file__).parents[2]
-_NGINX = """
-daemon off; worker_processes 1; pid {directory}/nginx.pid; error_log stderr crit;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off; keepalive_requests 1000000000; keepalive_timeout 600s; tcp_nodelay on;
-  server {{
-    listen 127.0.0.1:{port} backlog=1024;
-    location / {{ default_type application/json; return 200 '{body}'; }}
-  }}
-}}
-"""
 
 
 @dataclass(frozen=True)
@@ -42,11 +27,9 @@ class FakeUpstream:
 
     Attributes:
         url: without ``/v1``.
-        counts: whether it can tell how many requests came.
     """
 
     url: str
-    counts: bool = True
 
     @property
     def target(self) -> Target:
@@ -64,29 +47,18 @@ class FakeUpstream:
 
 
 @contextmanager
-def upstream(core: set[int] | None, *, nginx: Path | None = None) -> Iterator[FakeUpstream]:
-    """Our own upstream, or nginx, which neither streams nor counts.
+def upstream(core: set[int] | None) -> Iterator[FakeUpstream]:
+    """Our upstream, while the block runs.
 
     Args:
         core: where it may run.
-        nginx: a directory for nginx's files, to use nginx.
     """
-    if nginx:
-        port = processes.free_port()
-        if not (program := shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")):
-            raise UnavailableError("nginx is not here.", next_step="Use our own upstream.")
-        config = nginx / "nginx.conf"
-        body = answer_body().decode()
-        config.write_text(_NGINX.format(directory=nginx, port=port, body=body))
-        process = processes.spawn([program, "-c", config], core=core, log=nginx / "nginx.log")
-        time.sleep(NGINX_START_S)
-    else:
-        module = "benchmarks.gateways.upstream"
-        process = processes.spawn([sys.executable, "-m", module], core=core, directory=_TOP)
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
+    module = "benchmarks.gateways.upstream"
+    process = processes.spawn([sys.executable, "-m", module], core=core, directory=_TOP)
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
     try:
-        yield FakeUpstream(f"http://127.0.0.1:{port}", counts=nginx is None)
+        yield FakeUpstream(f"http://127.0.0.1:{port}")
     finally:
         if (ended := process.poll()) is not None:
             tell(f"The upstream had ended by itself: {ended}")

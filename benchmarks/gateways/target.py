@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from benchmarks.gateways.wire import MODEL
 
 PADDINGS = 256
+GROUP = 16
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Target:
 
     Attributes:
         url: of the chat endpoint.
-        headers: beside those that HTTP needs.
+        headers: beside those that HTTP needs; ``{group}`` in a value is a number that sixteen
+            requests share.
         model: the name that the gateway knows.
         payload: bytes of the prompt, about.
         stream: the (chunks, ms between them) to ask for; None for a whole answer.
@@ -66,4 +68,5 @@ class Bodies:
         self._count += 1
         question = f"{self._run}-{self._count:09d} {self._paddings[self._count % PADDINGS]}"
         body = f"{self._front}{question}{self._back}"
-        return f"{self._head}{len(body)}\r\n\r\n{body}".encode()
+        head = self._head.replace("{group}", f"{self._run}-{self._count // GROUP}")
+        return f"{head}{len(body)}\r\n\r\n{body}".encode()

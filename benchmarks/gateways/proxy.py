@@ -1,7 +1,7 @@
-"""The floor: a bare proxy, without keys, budgets or records. Run by uvicorn as ``floor:app``.
+"""A bare proxy, without keys, budgets or records. Run by uvicorn as ``proxy:app``.
 
 It is what a Python gateway cannot be quicker than with these parts: a raw ASGI application, one
-shared aiohttp client, bytes in and bytes out. Imports nothing of Remit: its environment has none.
+shared aiohttp client, bytes in and bytes out. Imports nothing of Remit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 Message = MutableMapping[str, Any]
-UPSTREAM_VARIABLE = "FLOOR_UPSTREAM"
+UPSTREAM_VARIABLE = "PROXY_UPSTREAM"
 TIMEOUT_S = 60.0
 
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer x"}
