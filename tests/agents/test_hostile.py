@@ -270,11 +270,12 @@ def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(
         async def dies(*_: Any, **__: Any) -> Any:
             raise _Died
 
-        whole = agent._worker.aexecute
-        agent._worker.aexecute = dies  # type: ignore[method-assign]
+        attempts = runtime.gateway._attempts
+        whole = attempts._ask
+        attempts._ask = dies  # type: ignore[method-assign]
         with pytest.raises(_Died):
             session.turn("first")
-        agent._worker.aexecute = whole  # type: ignore[method-assign]
+        attempts._ask = whole  # type: ignore[method-assign]
         runtime.ledger.flush()
         assert session.unfinished() is not None
         assert list(runtime.unfinished()) == [session.session_id]

@@ -28,7 +28,7 @@ _ROUNDS: list[dict[str, Any]] = [
     message("", tool_use("look", {"text": "d"}, "t4")),
     message("All paid."),
 ]
-_STEPS = 30  # of an undisturbed turn; the test below holds it to that
+_STEPS = 19  # of an undisturbed turn; the test below holds it to that
 
 
 def _by_conversation(body: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path, upstream: WireS
 
 
 # What is durable after one step is what is durable before the next: "before" adds the first.
-_PLACES = [(1, "before"), *((at, "after") for at in range(1, _STEPS + 1)), (13, "before")]
+_PLACES = [(1, "before"), *((at, "after") for at in range(1, _STEPS + 1)), (9, "before")]
 
 
 @pytest.mark.parametrize(("at", "when"), _PLACES)
@@ -177,7 +177,7 @@ def test_killed_at_a_step_it_goes_on_without_repeating(
     _check(case)
 
 
-@pytest.mark.parametrize("at", [10, 16, 22])
+@pytest.mark.parametrize("at", [6, 10, 14])
 def test_the_same_on_postgresql(
     tmp_path: Path, upstream: WireServer, postgres: PostgresServer, at: int
 ) -> None:
@@ -199,7 +199,7 @@ def test_a_tool_of_unknown_outcome_follows_its_policy(
     tmp_path: Path, upstream: WireServer, policy: str
 ) -> None:
     killed_in_effect = 0
-    for at in range(8, 16):
+    for at in range(4, 11):
         directory = tmp_path / str(at)
         directory.mkdir()
         case = _Case(directory, upstream, policy)

@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.agents.workorders import Usage
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry, LedgerPort, Write
 
 __all__ = [
     "SessionManager",
@@ -142,17 +142,19 @@ class SessionManager:
         response: str,
         *,
         outcome: str = "",
-        after: Sequence[LedgerEntry] = (),
+        after: Sequence[Write] = (),
+        then: Sequence[Write] = (),
     ) -> str:
         """:meth:`add_turn` without blocking the event loop.
 
         Args:
-            after: entries that are written in the same transaction, before it.
+            after: what is written in the same transaction, before it.
+            then: what is written after it.
         """
         entry = self._turn_entry(user_message, response, outcome)
-        entry_id = (await self._ledger.submit([*after, entry]))[-1]
+        done = await self._ledger.submit([*after, entry, *then])
         self._turn_count = self.turn_count + 1
-        return entry_id
+        return str(done[len(after)])
 
     def recent_turns(self, limit: int) -> list[Turn]:
         """The latest turns, oldest of them first."""

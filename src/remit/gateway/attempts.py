@@ -132,7 +132,9 @@ class Attempts:
                 kept=() if request.keeper is None else request.keeper.ids_ahead(to),
                 named=call.named,
             )
-            attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(step)
+            attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(
+                step, request.ahead
+            )
             call.claimed = call.claim is not None
             if attempt.hold is not None and attempt.hold.output is not None:
                 attempt.to = lowered(to, attempt.hold.output)

@@ -604,7 +604,11 @@ class LLMGateway:
         entry_id = ""
         if call.routed is None:
             entry: LedgerEntry = rejection_entry(request, code, message)
-            [entry_id] = await self._ledger.submit([entry])
+            ahead = await request.ahead.take() if request.ahead is not None else []
+            write = self._ledger.submit([*ahead, entry])
+            if request.ahead is not None:
+                request.ahead.follow(write)
+            entry_id = (await write)[-1]
         return PromptResponse(
             content="",
             outcome=RouteOutcome.REJECTED,

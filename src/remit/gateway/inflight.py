@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-from remit.gateway.budget import Hold, TokenBudgeter
+from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
 from remit.gateway.budget.waiting import WaitingRoom
 from remit.gateway.leases import Owner
 from remit.gateway.recovery import Policy, Recovery
@@ -15,16 +17,20 @@ from remit.gateway.steps import (
     Claim,
     FinishCall,
     FinishedCall,
+    IdempotencyKeyUsedError,
     NameSession,
     ReleaseClaim,
     StartCall,
     Step,
 )
-from remit.gateway.tenancy import KnownOwners, Named
+from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
 from remit.gateway.writes import CancelledAfterWriteError, finish_write
+from remit.kernel.exchange import WritesAhead
 from remit.ledger import LedgerClient, Transaction
 
 __all__ = ["InFlightCalls"]
+
+_REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
 
 
 class InFlightCalls:
@@ -49,9 +55,15 @@ class InFlightCalls:
         self._renewal = Renewal(ledger, self.owner)
         self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
 
-    async def begin(self, step: StartCall) -> tuple[str, Hold | None]:
+    async def begin(
+        self, step: StartCall, ahead: WritesAhead | None = None
+    ) -> tuple[str, Hold | None]:
         """Do a :class:`StartCall`, also when the caller is cancelled meanwhile; wait for its turn
         where money is only held by other calls.
+
+        Args:
+            step: the call.
+            ahead: goes on record before it, in its transaction; also where the call is refused.
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is begun.
@@ -59,13 +71,22 @@ class InFlightCalls:
             CancelledError: cancelled, and it is not.
         """
 
-        async def reserve(ahead: bool) -> tuple[str, Hold | None]:
-            step.ahead = ahead
+        async def reserve(others_first: bool) -> tuple[str, Hold | None]:
+            step.ahead = others_first
+            writes = [] if ahead is None else await ahead.take()
+            write: asyncio.Future[Any]
+            if ahead is None or not writes:
+                write = self._ledger.step(self.stage, step)
+            else:
+                write = self._ledger.submit([*writes, functools.partial(self._start_last, step)])
+                ahead.follow(write)
             try:
-                begun: tuple[str, Hold | None] = await finish_write(
-                    self._ledger.step(self.stage, step)
-                )
+                begun = _begun(await finish_write(write))
             except CancelledAfterWriteError as late:
+                try:
+                    late.result = _begun(late.result)
+                except _REFUSALS:
+                    raise asyncio.CancelledError from late
                 self._renewal.began(late.result[0], step.lease_ms)
                 raise
             self._renewal.began(begun[0], step.lease_ms)
@@ -76,6 +97,16 @@ class InFlightCalls:
         if not (self.charging and step.enforce):
             return await reserve(False)
         return await self.waiting_room.admit(step.path, reserve)
+
+    def _start_last(self, step: StartCall, tx: Transaction) -> Any:
+        """The step after other writes of a transaction, which stand also where it is refused."""
+        stage = self.stage(tx, [step])
+        try:
+            begun = stage.do(step)
+        except _REFUSALS as refused:
+            return refused
+        stage.write()
+        return begun
 
     async def finish(self, step: FinishCall) -> FinishedCall:
         """Do a :class:`FinishCall`, also when the caller is cancelled meanwhile.
@@ -129,3 +160,11 @@ class InFlightCalls:
         """
         self._renewal.renew()
         return self._recovery.run(policy)
+
+
+def _begun(done: Any) -> tuple[str, Hold | None]:
+    """What a :class:`StartCall` came to, by itself or as the last of several writes."""
+    begun: tuple[str, Hold | None] | Exception = done[-1] if isinstance(done, list) else done
+    if isinstance(begun, Exception):
+        raise begun
+    return begun

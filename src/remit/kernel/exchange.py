@@ -17,6 +17,7 @@ Blocks of other types are carried as they are, for the provider to accept or ref
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -87,6 +88,21 @@ def _check_block(block: Any) -> str:
     return ""
 
 
+class WritesAhead(Protocol):
+    """What a caller has to put on record before its call, in the same transaction."""
+
+    async def take(self) -> list[Any]:
+        """Hand it over, for a :meth:`~remit.ledger.LedgerClient.submit` that is made at once.
+
+        Waits for what was handed over before, and raises where that failed.
+        """
+        ...
+
+    def follow(self, write: asyncio.Future[Any]) -> None:
+        """Learn what becomes of the transaction that has it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
     """One call to a model, as an agent orders it (SPEC 4.1).
@@ -111,6 +127,7 @@ class PromptRequest:
         headers: of the client's, to be passed on.
         keeper: a :class:`remit.gateway.keeping.Keeper`, where the answer is kept under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
+        ahead: what goes on record with the first entry of the call, before it.
     """
 
     prompt: str
@@ -140,6 +157,7 @@ class PromptRequest:
     headers: Mapping[str, str] | None = None
     keeper: Any = None
     idempotency_key: str | None = None
+    ahead: WritesAhead | None = None
 
     def __repr__(self) -> str:
         return (

@@ -24,7 +24,7 @@ from remit.ledger.keyfiles import LedgerKey
 from remit.ledger.record import Prepared, is_plain_text
 from remit.ledger.report import Problem, Progress, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
-from remit.ledger.store import Stage, Transaction
+from remit.ledger.store import Stage, Transaction, Write
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "Stage",
     "Transaction",
     "VerificationReport",
+    "Write",
     "call_answer",
     "call_body",
     "content",

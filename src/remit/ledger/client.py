@@ -22,7 +22,7 @@ from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.search import TextIndex
-from remit.ledger.store import StageOpener, Transaction, Unit
+from remit.ledger.store import StageOpener, Transaction, Unit, Write
 from remit.ledger.stores import open_store
 from remit.ledger.tlog import SignedCheckpoint, Signer, VerifierKey
 
@@ -128,11 +128,16 @@ class LedgerClient(LedgerQueries, Closeable):
     ) -> asyncio.Future[list[str]]: ...
 
     @overload
+    def submit(
+        self, work: Iterable[Write], *, subject_id: str | None = None
+    ) -> asyncio.Future[list[Any]]: ...
+
+    @overload
     def submit(self, work: Callable[[Transaction], _T]) -> asyncio.Future[_T]: ...
 
     def submit(
         self,
-        work: Iterable[LedgerEntry] | Callable[[Transaction], Any],
+        work: Iterable[Write] | Callable[[Transaction], Any],
         *,
         subject_id: str | None = None,
     ) -> asyncio.Future[Any]:
@@ -143,11 +148,13 @@ class LedgerClient(LedgerQueries, Closeable):
         later write is to wait for this one.
 
         Args:
-            work: entries, or a function of the transaction.
+            work: entries and functions of the transaction, done in this order, all or none; or one
+                function.
             subject_id: of the entries, as for :meth:`write`.
 
         Returns:
-            A future of the running loop: the entries' ids, or what the function returned. It
+            A future of the running loop: by piece of work an entry's id, or what a function
+            returned. It
             cannot be cancelled: a task that is, while it awaits this, gets its ``CancelledError``
             when the work has ended, with the future ``done()``.
 
@@ -156,7 +163,17 @@ class LedgerClient(LedgerQueries, Closeable):
         """
         if callable(work):
             return self._committer.submit(Unit(call=work))
-        return self._committer.submit(self._unit(work, subject_id))
+        writes = list(work)
+        entries = [write for write in writes if isinstance(write, LedgerEntry)]
+        if len(entries) == len(writes):
+            return self._committer.submit(self._unit(entries, subject_id))
+        writes = [
+            self.prepare(write, subject_id=subject_id) if isinstance(write, LedgerEntry) else write
+            for write in writes
+        ]
+        prepared = [write for write in writes if isinstance(write, Prepared)]
+        unit = Unit(prepared=prepared, call=functools.partial(_do_all, writes))
+        return self._committer.submit(unit)
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
@@ -368,3 +385,7 @@ class LedgerClient(LedgerQueries, Closeable):
     def scoped(self, *, tier: str, work_order_id: str | None = None) -> ScopedLedger:
         """A handle that writes only ``tier`` and reads only what that tier may see."""
         return ScopedLedger(self, tier=tier, work_order_id=work_order_id)
+
+
+def _do_all(writes: Sequence[Write], tx: Transaction) -> list[Any]:
+    return [write(tx) if callable(write) else tx.append(write) for write in writes]

@@ -10,7 +10,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
-from remit.ledger.record import columns_of
+from remit.ledger.record import Prepared, columns_of
+from remit.ledger.store import Write
 
 _VISIBLE = {
     "hot": frozenset({"hot", "ho2", "ho1", None}),
@@ -26,10 +27,12 @@ class LedgerPort(Protocol):
         """Append one entry; returns its id."""
         ...
 
-    def submit(
-        self, work: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> asyncio.Future[list[str]]:
-        """Append all entries in one transaction, before anything written later."""
+    def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
+        """Do all of this work in one transaction, before anything written later."""
+        ...
+
+    def prepare(self, entry: LedgerEntry) -> Prepared:
+        """Check an entry ahead of the :meth:`submit` that appends it."""
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
@@ -88,11 +91,19 @@ class ScopedLedger:
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
-    def submit(
-        self, work: Iterable[LedgerEntry], *, subject_id: str | None = None
-    ) -> asyncio.Future[list[str]]:
-        """:meth:`LedgerClient.submit` of entries of this tier."""
-        return self._ledger.submit([self._owned(entry) for entry in work], subject_id=subject_id)
+    def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
+        """:meth:`LedgerClient.submit` of entries of this tier.
+
+        What another handle has prepared was checked there, and a function of the transaction has
+        the rights of whoever made it: both pass, in their place between the entries.
+        """
+        return self._ledger.submit(
+            [self._owned(write) if isinstance(write, LedgerEntry) else write for write in work]
+        )
+
+    def prepare(self, entry: LedgerEntry) -> Prepared:
+        """:meth:`LedgerClient.prepare` of an entry of this tier."""
+        return self._ledger.prepare(self._owned(entry))
 
     def read(self, entry_id: str) -> LedgerEntry:
         """The entry with that id, when this tier may see it.

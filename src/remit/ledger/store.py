@@ -35,6 +35,10 @@ class Transaction(Protocol):
         ...
 
 
+Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
+"""An entry, prepared beforehand or not, or a function of the transaction that it is done in."""
+
+
 class Stage(Protocol):
     """What steps of one kind share within one transaction: state read once, written once."""
 

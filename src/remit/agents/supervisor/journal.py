@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from typing_extensions import override
-
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.workorders import (
     Journal,
@@ -18,10 +16,10 @@ from remit.agents.workorders import (
     WorkOrderState,
     plan_of,
     recorded_order,
-    trace_hash,
+    trace_hash_of,
     work_order_id,
 )
-from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, utc_now
 
 
 class SupervisorJournal(Journal):
@@ -31,7 +29,6 @@ class SupervisorJournal(Journal):
         self, ledger: LedgerPort, session_id: str, agent_id: str, agent_class: str
     ) -> None:
         super().__init__(ledger, "ho2", session_id, agent_id, agent_class)
-        self._held: list[LedgerEntry] = []
 
     def last_number(self, latest: LedgerEntry | None) -> int:
         """The number of the latest numbered order; nearly always of ``latest``, the latest plan."""
@@ -103,32 +100,26 @@ class SupervisorJournal(Journal):
     ) -> None:
         """Close a chain of orders and put the verdict on its result on record.
 
-        An accepted verdict is held back until the turn is recorded, and written in one
-        transaction with it: see :meth:`take_held`.
+        An accepted verdict is held until the turn is recorded, and written in one transaction
+        with it.
         """
-        trace = {"work_order_ids": ids, "trace_hash": trace_hash(self.ledger, ids)}
         verdict = {"verdict": "reject" if reasons else "accept", "reasons": reasons}
-        entries = [
-            self.entry(
-                "WO_CHAIN_COMPLETE", last.wo_id, **trace, cost=cost, outcome=str(last.state)
-            ),
-            self.entry("WO_QUALITY_GATE", last.wo_id, **trace, **verdict, attempt=attempt),
-            *further,
-        ]
+        complete = self.entry(
+            "WO_CHAIN_COMPLETE", last.wo_id, work_order_ids=ids, cost=cost, outcome=str(last.state)
+        )
+        gate = self.entry(
+            "WO_QUALITY_GATE", last.wo_id, work_order_ids=ids, **verdict, attempt=attempt
+        )
+
+        def close(tx: Transaction) -> None:
+            trace = trace_hash_of(tx, ids)
+            for entry in (complete, gate):
+                entry.metadata["trace_hash"] = trace
+                tx.append(self.ledger.prepare(entry))
+
+        self.hold(close, *further)
         if reasons:
-            await self.write_all(entries)
-        else:
-            self._held = entries
-
-    def take_held(self) -> list[LedgerEntry]:
-        """Entries that wait for the turn's own."""
-        held, self._held = self._held, []
-        return held
-
-    @override
-    def reset(self) -> None:
-        super().reset()
-        self._held = []
+            await self.flush()
 
     def has(self, event_type: str, submission_id: str) -> bool:
         """Whether an entry of that type is on record."""

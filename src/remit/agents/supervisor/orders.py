@@ -13,6 +13,7 @@ from remit.agents.workorders import (
     EventSink,
     WorkOrder,
     WorkOrderState,
+    WriteBuffer,
     moved_by,
     recorded_order,
 )
@@ -104,11 +105,15 @@ class StandaloneOrders:
     ) -> WorkOrder:
         if order.ended:
             return order
+        buffer = WriteBuffer()
         if order.state is WorkOrderState.PLANNED:
             dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
-            await self._journal.write_all([*planned, dispatched])
+            for entry in (*planned, dispatched):
+                buffer.hold(self._journal.ledger.prepare(entry))
             order = moved_by(order, dispatched)
-        return await self._worker.aexecute(order, on_event=on_event, guard=lease.check)
+        return await self._worker.aexecute(
+            order, on_event=on_event, guard=lease.check, buffer=buffer
+        )
 
     def _known(self, wo_id: str) -> WorkOrder:
         known = None

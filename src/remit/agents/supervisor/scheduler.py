@@ -19,6 +19,7 @@ from remit.agents.workorders import (
     WorkOrder,
     WorkOrderCost,
     WorkOrderState,
+    WriteBuffer,
     moved_by,
     work_order_id,
 )
@@ -57,6 +58,7 @@ class Scheduler:
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
         self._new: set[str] = set()
+        self._at_once = False
 
     @property
     def orders(self) -> list[WorkOrder]:
@@ -96,6 +98,7 @@ class Scheduler:
         """One step: planned and dispatched at once, or resumed where it stopped."""
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
+        self._at_once = False
         return order if order.ended else await self._work(order, prior, entries, listen)
 
     async def retry(
@@ -140,8 +143,10 @@ class Scheduler:
                     about["attention"] = dict(attention)
             self._steps[step.name], new = self._planned(step, context, 1, **about)
             entries += new
-        if len(plan.steps) > 1 and entries:
-            self._journal.submit(*entries)
+        self._at_once = len(plan.steps) > 1
+        if self._at_once:
+            self._journal.hold(*entries)
+            await self._journal.flush()
             entries = []
         others = functools.partial(_without_text, listen)
         answering = plan.answering.name
@@ -184,19 +189,24 @@ class Scheduler:
         listen: EventSink | None,
     ) -> WorkOrder:
         """Have an order worked on; one that is only planned is dispatched after ``entries``."""
+        # Steps that run at once do not wait for each other's writes.
+        buffer = WriteBuffer() if self._at_once else self._journal.buffer
         if order.state is WorkOrderState.PLANNED:
             results = [before.wo_id for before in prior.values()]
             self._guard()
             dispatched = self._journal.entry(
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
-            self._journal.submit(*entries, dispatched)  # the worker's first step waits for it
+            for entry in (*entries, dispatched):  # they go on record with the worker's first step
+                buffer.hold(self._journal.ledger.prepare(entry))
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         done = await self._worker.aexecute(
             _with_prior(order, prior),
             on_event=listen,
             guard=self._guard,
             fresh=order.wo_id in self._new,
+            buffer=buffer,
+            hold_end=not self._at_once,
         )
         self._orders[order.wo_id] = done
         return done
@@ -227,10 +237,10 @@ class Scheduler:
 
     async def end_all(self) -> None:
         """End every order of the turn that has not ended: none will be resumed."""
-        await self._journal.flush()
         for order in self.orders:
             if order.ended:
                 continue
+            await self._journal.flush()
             if order.state is WorkOrderState.PLANNED:
                 await self._cancel_planned(order)
             else:

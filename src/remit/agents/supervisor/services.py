@@ -16,15 +16,21 @@ from remit.agents.supervisor.quality import QualityGate
 from remit.agents.worker import HO1Executor
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.settings import SupervisorSettings
-from remit.ledger import LedgerPort
+from remit.ledger import LedgerPort, Transaction
 
 
 class Lease(Protocol):
     """The right to work on something alone, for as long as it is renewed."""
 
+    released: bool
+
     @property
     def stop_requested(self) -> bool:
         """Whether the holder was asked to stop."""
+        ...
+
+    def release_in(self, tx: Transaction) -> None:
+        """Release it in a transaction; set ``released`` when that is durable."""
         ...
 
     def check(self) -> None:

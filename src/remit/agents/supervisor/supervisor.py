@@ -147,6 +147,7 @@ class HO2Supervisor:
 
         name = f"session:{self._session.session_id}"
         async with self._services.alone(name, stop) as lease:
+            self._journal.buffer.clear()
             self._session.refresh()
             self._latest = latest_plan(self._services.ledger, self._session.session_id)
             try:
@@ -197,7 +198,6 @@ class HO2Supervisor:
         lease: Lease,
         on_event: EventSink | None,
     ) -> TurnResult:
-        self._journal.reset()
         turn = self._loop(message, before, lease, on_event)
         try:
             try:
@@ -212,6 +212,7 @@ class HO2Supervisor:
         except asyncio.CancelledError:
             lease.check()
             await turn.scheduler.end_all()
+            await self._journal.flush()
             await self._session.aadd_turn(message, _CANCELLED, outcome="cancelled")
             raise
         if turn.waiting:
@@ -221,15 +222,21 @@ class HO2Supervisor:
 
     async def _recorded(self, turn: TurnLoop, lease: Lease) -> str:
         """Record the turn; a request to stop comes too late then."""
-        await self._journal.flush()
+        buffer = self._journal.buffer
+        await buffer.settle()
         lease.check()
         recording = asyncio.ensure_future(
-            self._session.aadd_turn(turn.message, turn.response, after=self._journal.take_held())
+            self._session.aadd_turn(
+                turn.message, turn.response, after=buffer.take_held(), then=[lease.release_in]
+            )
         )
         try:
-            return await asyncio.shield(recording)
+            entry_id = await asyncio.shield(recording)
+            lease.released = True
+            return entry_id
         except asyncio.CancelledError:
             entry_id = await recording
+            lease.released = True
             task = asyncio.current_task()
             if not lease.stop_requested or task is None:
                 raise

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from remit.agents.worker.execution import Execution, WorkFailedError
-from remit.agents.workorders import Answer
+from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
 from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import InvalidInputError
@@ -30,13 +30,23 @@ _CODES = {
 
 
 class ModelCalls:
-    """Asks the gateway on behalf of one order; ``made`` counts the calls."""
+    """Asks the gateway on behalf of one order.
+
+    Attributes:
+        made: how many calls were made.
+        given: tokens that the order is given with its first call; ``None``: nothing, or before.
+        used: what the calls add up to; ``None`` where only the record knows it, as a call was
+            made more than once, or by several models, or by another process.
+    """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._services = execution.services
         self._order = execution.order
         self.made = execution.history.llm_calls
+        self.given: int | None = None
+        self.used: Usage | None = Usage() if execution.history.began is None else None
+        self._left: int | None = None
 
     def request(self, contract: PromptContract) -> PromptRequest:
         """The request that ``contract`` makes of this order, still without messages."""
@@ -94,11 +104,18 @@ class ModelCalls:
             structured_output=None if tools else structured,
             output_schema=schema or request.output_schema,
         )
-        await self._execution.journal.flush()  # what came before is on record, or the work ends
+        journal = self._execution.journal
+        if self._execution.history.began is not None:
+            await journal.flush()  # what the order is given anew counts from here on
+        journal.check()
         self._execution.check()
         self.made += 1
-        response = await self._services.gateway.aroute(self._bounded(request), on_text=on_text)
-        self._execution.journal.note(  # the exchange holds its text, and is durable
+        # What came before goes on record with the call's own first entry, or it is not made.
+        request = replace(self._bounded(request), ahead=journal.buffer)
+        used, self.used = self.used, None  # until it is known what the call came to
+        response = await self._services.gateway.aroute(request, on_text=on_text)
+        self._count(response, used)
+        journal.note(  # the exchange holds its text, and is durable
             "LLM_CALL",
             exchange_entry_id=response.exchange_entry_id,
             dispatch_entry_id=response.dispatch_entry_id,
@@ -117,20 +134,33 @@ class ModelCalls:
             response.exchange_entry_id,
         )
 
+    def _count(self, response: PromptResponse, used: Usage | None) -> None:
+        self.given, self._left = None, response.budget_remaining
+        once = response.attempts == 1 and not response.decision_entry_id
+        if used is not None and once and response.outcome is RouteOutcome.SUCCESS:
+            usd = response.cost_incurred if response.cost_known else None
+            used.count(response.input_tokens, response.output_tokens, usd)
+            self.used = used
+
     def _bounded(self, request: PromptRequest) -> PromptRequest:
         """``max_tokens`` never above what the order has left beside the prompt."""
         budgeter, order = self._services.budgeter, self._order
         if budgeter is None:
             return request
-        scope = BudgetScope(order.session_id, order.wo_id, self._services.agent_id)
-        left = budgeter.check(scope).remaining
-        if left is None:
-            return request
         try:
-            left -= self._services.gateway.input_bound(request)
+            bound = self._services.gateway.input_bound(request)
         except InvalidInputError:
             return request  # the gateway refuses it, with the reason on record
-        most = left if request.max_tokens is None else min(request.max_tokens, left)
+        wanted = request.max_tokens
+        if self._left is not None and wanted is not None and self._left - bound >= wanted:
+            return request  # the last call has said it, and the reservation decides
+        scope = BudgetScope(order.session_id, order.wo_id, self._services.agent_id)
+        limits = (budgeter.check(scope).remaining, self.given)
+        left = min((limit for limit in limits if limit is not None), default=None)
+        if left is None:
+            return request
+        left -= bound
+        most = left if wanted is None else min(wanted, left)
         return replace(request, max_tokens=max(1, most))
 
 

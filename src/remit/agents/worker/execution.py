@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from remit.agents.tools import ToolDispatcher
-from remit.agents.workorders import EventSink, Journal, OrderHistory, TurnEvent, WorkOrder
+from remit.agents.workorders import (
+    EventSink,
+    Journal,
+    OrderHistory,
+    TurnEvent,
+    WorkOrder,
+    WriteBuffer,
+)
 from remit.contracts import ContractLoader
 from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import GatewayPort
 from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerPort, ScopedLedger
+from remit.ledger import LedgerPort, ScopedLedger, Transaction
 
 
 class WorkFailedError(RemitError):
@@ -40,8 +46,8 @@ class WorkParkedError(RemitError):
 class BudgetPort(Protocol):
     """The worker asks and allocates; only the gateway debits."""
 
-    def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
-        """Set the limits of the narrowest scope named, before whatever is written later."""
+    def allocation(self, scope: BudgetScope, limits: BudgetLimits) -> Callable[[Transaction], str]:
+        """Sets the limits of the narrowest scope named, in a transaction."""
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:
@@ -69,6 +75,7 @@ class Execution:
     Args:
         guard: raises when the order is no longer this worker's.
         fresh: nothing is on record of the order but its plan; the caller has looked.
+        buffer: where the caller's writes are held, to be followed by the order's.
     """
 
     def __init__(
@@ -79,6 +86,7 @@ class Execution:
         guard: Callable[[], None] | None = None,
         *,
         fresh: bool = False,
+        buffer: WriteBuffer | None = None,
     ) -> None:
         self.services = services
         self.order = order
@@ -92,6 +100,7 @@ class Execution:
             services.agent_id,
             "KERNEL.semantic",
             work_order_id=order.wo_id,
+            buffer=buffer,
         )
         self.history = OrderHistory(ledger, order.wo_id, order.session_id, fresh=fresh).load()
 

@@ -22,6 +22,7 @@ from remit.agents.workorders import (
     OrderRecordError,
     WorkOrder,
     WorkOrderState,
+    WriteBuffer,
     moved_by,
 )
 from remit.contracts import ContractError, ContractLoader
@@ -75,6 +76,8 @@ class HO1Executor:
         on_event: EventSink | None = None,
         guard: Callable[[], None] | None = None,
         fresh: bool = False,
+        buffer: WriteBuffer | None = None,
+        hold_end: bool = False,
     ) -> WorkOrder:
         """Do the work of a dispatched order, or resume it where the ledger says it stopped.
 
@@ -87,6 +90,8 @@ class HO1Executor:
             guard: called before each step that cannot be undone; raises when the order is no
                 longer this caller's to work on.
             fresh: nothing is on record of the order but its plan; the caller has looked.
+            buffer: where the caller's writes are held; they go on record before the order's.
+            hold_end: leave the order's end in ``buffer`` too, for the caller's next write.
 
         Returns:
             The order, completed or failed; or ``executing`` when it waits for a person, with
@@ -99,7 +104,7 @@ class HO1Executor:
                 left to whoever has it now.
         """
         order = _executing(work_order)
-        execution = Execution(self._services, order, on_event, guard, fresh=fresh)
+        execution = Execution(self._services, order, on_event, guard, fresh=fresh, buffer=buffer)
         if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
         run = Run(execution)
@@ -123,7 +128,7 @@ class HO1Executor:
         except Exception as failed:  # noqa: BLE001 - an order never stays open without a reason
             error = _failure(failed)
         execution.check()
-        return await run.end(output, error)
+        return await run.end(output, error, hold=hold_end)
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed: ``cancelled``.

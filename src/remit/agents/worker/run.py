@@ -84,9 +84,13 @@ class Run:
         await self._journal.flush()
         return replace(self._order, waiting_for=request_ids)
 
-    async def end(self, output: Any, error: WorkFailedError | None) -> WorkOrder:
-        """Put the end on record, with what it cost."""
-        used = self._history.usage()
+    async def end(
+        self, output: Any, error: WorkFailedError | None, *, hold: bool = False
+    ) -> WorkOrder:
+        """Put the end on record, with what it cost, or hold it for the next write."""
+        self._journal.check()
+        used = self._calls.used if not self._toolbox.calls else None  # a tool may call models too
+        used = self._history.usage() if used is None else used
         cost = WorkOrderCost(
             used.input_tokens,
             used.output_tokens,
@@ -103,7 +107,10 @@ class Run:
                 "WO_FAILED", error_code=error.code, error_message=error.message,
                 cost=cost.to_dict(),
             )  # fmt: skip
-        await self._journal.write_all([entry])
+        if hold:
+            self._journal.hold(entry)
+        else:
+            await self._journal.write_all([entry])
         return moved_by(self._order, entry)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
@@ -223,8 +230,8 @@ class Run:
             constraints.token_budget or None, None if usd is None else nano_of(usd)
         )
         scope = BudgetScope(self._order.session_id, self._order.wo_id)
-        self._journal.submit()  # it began before it was given anything
-        self._journal.add(self._services.budgeter.allocate_soon(scope, limits=limits))
+        self._journal.hold(self._services.budgeter.allocation(scope, limits))
+        self._calls.given = limits.tokens
 
 
 def _checked(schema: Mapping[str, Any], text: str) -> Any:

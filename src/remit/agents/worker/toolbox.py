@@ -32,6 +32,7 @@ class Toolbox:
         self._limit = execution.services.config.tool_limit
         self._slots = asyncio.Semaphore(execution.services.config.tools_at_once)
         self._begun = len(self._history.intents)
+        self._running = 0
         self.calls = 0
         self._results: dict[str, dict[str, Any]] = {}
         for key, entry in self._history.tool_calls.items():
@@ -168,18 +169,21 @@ class Toolbox:
         again = {"attempt": attempt} if attempt > 1 else {}
         call = ToolCall(tool_id, key, self._order.wo_id, self._order.session_id)
         async with self._slots:
-            await self._journal.flush()
+            self._journal.check()
             self._execution.check()
             await self._journal.write(
                 "TOOL_INTENT", tool_id=tool_id, arguments=given, idempotency_key=key, **again
             )
             self._execution.emit(ToolStarted(tool_id, given))
+            self._running += 1
             try:
                 result = await self._dispatcher.aexecute(tool_id, given, call=call)
             except asyncio.CancelledError:
                 stopped = _error(f"The order ended while {tool_id} ran; it may have taken effect.")
                 self._record(tool_id, given, size, stopped, key, ran=True)
                 raise
+            finally:
+                self._running -= 1
             return self._record(tool_id, given, size, result, key, ran=True)
 
     def _record(
@@ -203,8 +207,11 @@ class Toolbox:
             "tool_error": result.error,
             "idempotency_key": key,
         }
-        # The next call of the order waits for this entry.
-        self._journal.submit(self._journal.entry("TOOL_CALL", **data))
+        entry = self._journal.entry("TOOL_CALL", **data)
+        if self._running:
+            self._journal.submit(entry)
+        else:  # what comes now is written at once, and waits for this entry
+            self._journal.hold(entry)
         self._count(key, {**data, "tool_id": tool_id}, ran=ran)
         self._execution.emit(ToolEnded(tool_id, result.status, result.output, result.error))
         return result

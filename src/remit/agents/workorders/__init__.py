@@ -12,7 +12,7 @@ from remit.agents.workorders.events import (
     TurnResumed,
 )
 from remit.agents.workorders.history import Answer, OrderHistory, Usage
-from remit.agents.workorders.journal import Journal
+from remit.agents.workorders.journal import Journal, WriteBuffer
 from remit.agents.workorders.order import (
     Actor,
     IllegalTransitionError,
@@ -31,6 +31,7 @@ from remit.agents.workorders.recorded import (
     recorded_order,
     replay,
     trace_hash,
+    trace_hash_of,
 )
 
 __all__ = [
@@ -55,11 +56,13 @@ __all__ = [
     "WorkOrderCost",
     "WorkOrderState",
     "WorkOrderType",
+    "WriteBuffer",
     "constraints_of",
     "moved_by",
     "plan_of",
     "recorded_order",
     "replay",
     "trace_hash",
+    "trace_hash_of",
     "work_order_id",
 ]

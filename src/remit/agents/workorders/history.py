@@ -42,13 +42,17 @@ class Usage:
     def add(self, exchange: LedgerEntry) -> None:
         """Count one more."""
         data = exchange.metadata
+        self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
+
+    def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
+        """Count one more, of which this is known."""
         self.calls += 1
-        self.input_tokens += data["input_tokens"]
-        self.output_tokens += data["output_tokens"]
-        if (usd := data.get("cost_usd")) is not None:
+        self.input_tokens += input_tokens
+        self.output_tokens += output_tokens
+        if usd is not None:
             self._usd += Decimal(str(usd))
             self.priced += 1
-        elif data["input_tokens"] or data["output_tokens"]:
+        elif input_tokens or output_tokens:
             self.unpriced += 1
 
     @property

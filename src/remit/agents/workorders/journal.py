@@ -6,18 +6,67 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from remit.ledger import LedgerEntry, LedgerPort
+from remit.ledger import LedgerEntry, LedgerPort, Write
+
+
+class WriteBuffer:
+    """The writes of one piece of work, in order: those that are held, and those under way.
+
+    A held write goes with the next one that must be made anyway, in its transaction: the entry of
+    a tool's intent, the gateway's ``DISPATCH``. Journals that follow each other share a buffer.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Write] = []
+        self._under_way: list[asyncio.Future[Any]] = []
+
+    def hold(self, write: Write) -> None:
+        """Add a write that nobody waits for."""
+        self._held.append(write)
+
+    async def take(self) -> list[Write]:
+        """See :class:`~remit.kernel.exchange.WritesAhead`."""
+        await self.settle()
+        return self.take_held()
+
+    def take_held(self) -> list[Write]:
+        """What is held, for a transaction that is submitted at once."""
+        held, self._held = self._held, []
+        return held
+
+    def follow(self, write: asyncio.Future[Any]) -> None:
+        """Wait for a transaction that is under way together with the buffer's own."""
+        write.add_done_callback(_retrieve)
+        self._under_way.append(write)
+
+    async def settle(self) -> None:
+        """Wait until what is under way is durable; raises where it failed."""
+        under_way, self._under_way = self._under_way, []
+        for outcome in await asyncio.gather(*under_way, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def check(self) -> None:
+        """Raise the error of a write that is known to have failed."""
+        for write in self._under_way:
+            if write.done() and not write.cancelled() and (error := write.exception()):
+                raise error
+
+    def clear(self) -> None:
+        """Drop what an earlier piece of work left: those who waited for it have seen why."""
+        self._held, self._under_way = [], []
 
 
 class Journal:
     """Writes entries of one session or one work order, waiting only where the caller does.
 
-    When :meth:`write` or :meth:`flush` returns, everything submitted before is durable. A crash
-    cuts the sequence off at its end, never in its middle. Both raise ``LedgerWriteError``.
+    When :meth:`write` or :meth:`flush` returns, everything submitted or noted before is durable.
+    A crash cuts the sequence off at its end, never in its middle. Both raise ``LedgerWriteError``.
 
     Args:
         tier: ``ho1`` or ``ho2``.
         work_order_id: what entries are about that name nothing else; the session when empty.
+        buffer: where its writes are held; its own when left out.
 
     Attributes:
         prompts_used: ids of prompt packs, for the entries made from now on.
@@ -32,16 +81,16 @@ class Journal:
         agent_class: str,
         *,
         work_order_id: str = "",
+        buffer: WriteBuffer | None = None,
     ) -> None:
         self.ledger = ledger
         self.session_id = session_id
         self.agent_id = agent_id
         self.prompts_used: list[str] = []
+        self.buffer = WriteBuffer() if buffer is None else buffer
         self._tier = tier
         self._agent_class = agent_class
         self._work_order_id = work_order_id
-        self._pending: list[asyncio.Future[Any]] = []
-        self._noted: list[LedgerEntry] = []
 
     def entry(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> LedgerEntry:
         """An entry, not yet written."""
@@ -69,47 +118,47 @@ class Journal:
         """Append one entry and wait until it, and all before it, is durable; returns its id."""
         return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
-    async def write_all(self, entries: Sequence[LedgerEntry]) -> str:
-        """Append entries, all or none, wait as :meth:`write` does; returns the last one's id."""
-        ids = await self.ledger.submit([*self._take_noted(), *entries])
+    async def write_all(self, writes: Sequence[Write]) -> str:
+        """Do all of this, wait as :meth:`write` does; returns the last one's id."""
+        write = self.submit(*writes)
         await self.flush()
-        return ids[-1]
+        return str(write.result()[-1])
 
-    def submit(self, *entries: LedgerEntry) -> None:
-        """Append entries, all or none, before any that are written later, without waiting."""
-        self.add(self.ledger.submit([*self._take_noted(), *entries]))
+    def submit(self, *writes: Write) -> asyncio.Future[list[Any]]:
+        """Do what is held and then all of this, all or none, without waiting.
+
+        Raises:
+            LedgerError: an earlier write has failed: nothing may follow it.
+        """
+        self.buffer.check()
+        write = self.ledger.submit([*self.buffer.take_held(), *writes])
+        self.buffer.follow(write)
+        return write
 
     def note(self, event_type: str, **metadata: Any) -> None:
-        """Have an entry written with the next one: what matters only then, or is said already."""
-        self._noted.append(self.entry(event_type, **metadata))
+        """Hold an entry: what matters only with the next one, or is said already."""
+        self.hold(self.entry(event_type, **metadata))
 
-    def add(self, future: asyncio.Future[Any]) -> None:
-        """Wait for another write that is under way together with the journal's own."""
-        future.add_done_callback(_retrieve)
-        self._pending.append(future)
+    def hold(self, *writes: Write) -> None:
+        """Have these written with the next write that must be made anyway.
+
+        Raises:
+            InvalidInputError: an entry cannot be recorded as it is.
+        """
+        for write in writes:
+            if isinstance(write, LedgerEntry):
+                write = self.ledger.prepare(write)
+            self.buffer.hold(write)
 
     async def flush(self) -> None:
-        """Write what was noted, and wait until everything is durable."""
-        if self._noted:
-            self.submit()
-        pending, self._pending = self._pending, []
-        for outcome in await asyncio.gather(*pending, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        """Write what is held, and wait until everything is durable."""
+        if held := self.buffer.take_held():
+            self.buffer.follow(self.ledger.submit(held))
+        await self.buffer.settle()
 
     def check(self) -> None:
         """Raise the error of a write that is known to have failed."""
-        for future in self._pending:
-            if future.done() and not future.cancelled() and (error := future.exception()):
-                raise error
-
-    def reset(self) -> None:
-        """Drop errors of earlier writes: those who waited for them have seen them."""
-        self._pending = []
-
-    def _take_noted(self) -> list[LedgerEntry]:
-        noted, self._noted = self._noted, []
-        return noted
+        self.buffer.check()
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -17,7 +17,7 @@ from remit.agents.workorders.order import (
     WorkOrderType,
 )
 from remit.kernel.errors import RemitError
-from remit.ledger import Erased, LedgerEntry, LedgerPort, utc_now
+from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, utc_now
 
 _STATES = {
     "WO_DISPATCHED": WorkOrderState.DISPATCHED,
@@ -171,7 +171,7 @@ def trace_hash(
 
     Args:
         before: id of the entry that holds the hash: what came after it, such as the late answer
-            of a call that had been given up, is not in it. Left out while it is being written.
+            of a call that had been given up, is not in it.
     """
     end = None if before is None else int(before[4:], 16)
     entries = [
@@ -181,3 +181,14 @@ def trace_hash(
         if end is None or int(entry.id[4:], 16) < end
     ]
     return hashlib.sha256("".join(item for _, item in sorted(entries)).encode()).hexdigest()
+
+
+def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
+    """:func:`trace_hash` while it is being written, of all that came before in its transaction."""
+    marks = ", ".join("?" * len(work_order_ids))
+    rows = tx.execute(
+        f"SELECT seq, entry_hash FROM entries WHERE work_order_id IN ({marks}) "
+        "AND tier || '' = 'ho1' ORDER BY seq",
+        work_order_ids,
+    )
+    return hashlib.sha256("".join(item for _, item in rows).encode()).hexdigest()

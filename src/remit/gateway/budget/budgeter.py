@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import time
 from collections.abc import Callable, Sequence
@@ -83,9 +82,9 @@ class TokenBudgeter:
             return _allocate(tx, scope, wanted)
         return self._ledger.transact(lambda tx: _allocate(tx, scope, wanted))
 
-    def allocate_soon(self, scope: BudgetScope, *, limits: BudgetLimits) -> asyncio.Future[Any]:
-        """:meth:`allocate` before whatever is written later, without waiting for it."""
-        return self._ledger.submit(lambda tx: _allocate(tx, scope, limits))
+    def allocation(self, scope: BudgetScope, limits: BudgetLimits) -> Callable[[Transaction], str]:
+        """:meth:`allocate`, for whoever does it in a transaction with something else."""
+        return lambda tx: _allocate(tx, scope, limits)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
         """Whether a call of this size would be allowed now. Holds nothing.

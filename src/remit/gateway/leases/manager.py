@@ -18,6 +18,7 @@ _TAKE = (
     "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until_ms = excluded.until_ms, "
     "stop = 0"
 )
+_RELEASE = "DELETE FROM leases WHERE name = ? AND owner = ?"
 _SERVER_CLOCK = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
 _POLL_S = 0.5  # how often a holder checks whether it was asked to stop
@@ -38,12 +39,14 @@ class Lease:
         name: what is held.
         owner: the holder, as the table stores it.
         stop_requested: whether the holder was asked to stop.
+        released: whether it was released with the work's last write.
     """
 
     def __init__(self, name: str, owner: str, lasts_s: float) -> None:
         self.name = name
         self.owner = owner
         self.stop_requested = False
+        self.released = False
         self._lasts_s = lasts_s
         self._until = 0.0
         self._lost = False
@@ -60,6 +63,10 @@ class Lease:
                 f"The lease on {self.name} ran out while this process was suspended.",
                 next_step="Another process may have taken over the work; check before going on.",
             )
+
+    def release_in(self, tx: Transaction) -> None:
+        """Release it in a transaction; set :attr:`released` when that is durable."""
+        tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
     def extended(self) -> None:
         """Note that the lease was extended just now."""
@@ -118,8 +125,9 @@ class LeaseManager:
             yield lease
         finally:
             keeper.cancel()
-            with contextlib.suppress(LedgerError):  # it runs out by itself
-                self._release(name, owner)
+            if not lease.released:
+                with contextlib.suppress(LedgerError):  # it runs out by itself
+                    self._release(name, owner)
 
     def is_held(self, name: str) -> bool:
         """Whether a process holds ``name`` now."""
@@ -212,7 +220,7 @@ class LeaseManager:
     def _release(self, name: str, owner: str) -> None:
         """Release the lease, after all that was written while it was held."""
         self._ledger.submit(
-            lambda tx: tx.execute("DELETE FROM leases WHERE name = ? AND owner = ?", (name, owner))
+            lambda tx: tx.execute_many(_RELEASE, [(name, owner)])
         ).add_done_callback(_ignore_failure)
 
 

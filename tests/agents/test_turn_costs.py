@@ -1,0 +1,86 @@
+"""What a turn costs the ledger: commits, reads and entries, of which none may become more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from remit.agents.tools import Tool
+from remit.ledger import LedgerClient
+from remit.ledger.sqlite import SqliteStore
+from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.wire import message, tool_use
+
+_CALL = ["DISPATCH", "EXCHANGE", "LLM_CALL"]
+_TOOL = ["TOOL_INTENT", "TOOL_CALL"]
+_BEGIN = ["WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "BUDGET_ALLOCATED"]
+_END = ["WO_COMPLETED", "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "TURN_RECORDED"]
+
+
+@dataclass
+class _Counted:
+    """What was done to a store: units of each commit, and statements that read."""
+
+    commits: list[int] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    entries: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def _counting(ledger: LedgerClient) -> Iterator[_Counted]:
+    counted = _Counted()
+    run, select, before = SqliteStore.run, SqliteStore.select, ledger.count()
+
+    def counted_run(store: SqliteStore, units: Any) -> Any:
+        counted.commits.append(len(units))
+        return run(store, units)
+
+    def counted_select(store: SqliteStore, sql: str, parameters: Any = ()) -> Any:
+        if "breakers" not in sql:  # read now and then by the clock, whatever is done
+            counted.reads.append(sql)
+        return select(store, sql, parameters)
+
+    with (
+        patch.object(SqliteStore, "run", counted_run),
+        patch.object(SqliteStore, "select", counted_select),
+    ):
+        yield counted
+    counted.entries = [entry.event_type for entry in ledger.query(after=before - 1)]
+
+
+def test_a_plain_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, _):
+        session = runtime.agent("a").session()
+        session.turn("the first one")
+        with _counting(runtime.ledger) as counted:
+            assert session.turn("hello").response == "Hello."
+    assert counted.entries == [*_BEGIN, *_CALL, *_END]
+    assert counted.commits == [1] * 4  # the lease; up to DISPATCH; EXCHANGE; the rest
+    assert len(counted.reads) <= 9, counted.reads
+
+
+def test_a_turn_with_two_tools_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (
+        message("Hello."),
+        tools_only(tool_use("look", {"text": "a"})),
+        tools_only(tool_use("look", {"text": "b"})),
+        message("Seen."),
+    )
+    look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+        session = runtime.agent("a", tools=[look]).session()
+        session.turn("the first one")
+        with _counting(runtime.ledger) as counted:
+            assert session.turn("look twice").response == "Seen."
+    assert counted.entries == [*_BEGIN, *(_CALL + _TOOL) * 2, *_CALL, *_END]
+    # Beside a plain turn's, for each tool: its intent; its result up to DISPATCH; EXCHANGE.
+    assert counted.commits == [1] * 10
+    assert len(counted.reads) <= 11, counted.reads
