@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from remit.providers import ProviderError
-from remit.providers.upstream_http import HttpUpstream, Timeouts, UpstreamReply
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_reply import UpstreamReply
 from tests.support.raw_http import Connection, RawServer, plain, raw_server
 from tests.support.wire_corpus import CORPUS
 
@@ -83,8 +84,8 @@ async def keeping(connection: Connection) -> None:
 async def events_of(reply: UpstreamReply) -> tuple[list[bytes], ProviderError | None]:
     raw: list[bytes] = []
     try:
-        async for event in reply.events():
-            raw.append(event.raw)
+        async for events in reply.events():
+            raw += [event.raw for event in events]
     except ProviderError as error:
         return raw, error
     return raw, None
@@ -270,7 +271,8 @@ async def test_a_stream_without_length_that_ends_in_an_event() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\r\n"
     async with raw_server(answering(head + b": hi\n\n", b"data: 1\n\nda", b"ta: 2")) as server:
         upstream = client(server)
-        events = [event async for event in (await post(upstream)).events()]
+        reply = await post(upstream)
+        events = [event async for came in reply.events() for event in came]
         assert [(event.raw, event.complete) for event in events] == [
             (b": hi\n\n", True), (b"data: 1\n\n", True), (b"data: 2", False),
         ]  # fmt: skip
@@ -349,16 +351,15 @@ async def test_a_slow_consumer_slows_the_server_down_and_is_no_timeout() -> None
         upstream = client(server)
         reply = await post(upstream, timeouts=Timeouts(20, 20, 0.3))
         events = reply.events()
-        await anext(events)
+        count = len(await anext(events))
         before = -1
         while before != sent:  # until the server is held up
             before = sent
             await asyncio.sleep(0.5)
         assert sent < 20_000_000  # the kernel's buffers and little more
-        count = 1
-        async for event in events:
-            assert len(event.data) == 99_992
-            count += 1
+        async for came in events:
+            assert {len(event.data) for event in came} == {99_992}
+            count += len(came)
         assert count == 400
         await upstream.aclose()
 
@@ -776,7 +777,7 @@ async def test_a_stream_left_behind_its_last_event_keeps_the_connection() -> Non
         upstream = client(server)
         for _ in range(5):
             async with await post(upstream) as reply:
-                async for event in reply.events():
+                async for (event,) in reply.events():
                     assert event.data == b"1"
                     seen.set()
                     break

@@ -17,13 +17,14 @@ from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import KeptId
+from remit.gateway.neutral import finite, send
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
     prepare_exchange,
     warning_entry,
 )
-from remit.gateway.sending import finite, has_dialect, send, send_body
+from remit.gateway.sending import has_dialect, send_body
 from remit.gateway.steps import FinishCall, StartCall
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.gateway.writes import CancelledAfterWriteError

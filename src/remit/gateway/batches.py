@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import orjson
 
+from remit.gateway.answers import read_result
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Bill, Billing
 from remit.gateway.budget import Amount, Hold, TokenBudgeter
@@ -26,7 +27,8 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.naming import Names
 from remit.gateway.objects import KeptObject, Objects, files_named, keep
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
-from remit.gateway.sending import AnyProvider, StreamTap, read_result
+from remit.gateway.sending import AnyProvider
+from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import owner_of
 from remit.gateway.validation import MAX_ID_CHARS, Sent
 from remit.kernel.errors import InvalidInputError, RemitError

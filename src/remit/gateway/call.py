@@ -9,8 +9,9 @@ from typing import Literal, Protocol
 from remit.gateway.auth import Identity
 from remit.gateway.budget import Amount, Hold
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider, StreamTap
+from remit.gateway.sending import AnyProvider
 from remit.gateway.steps import Claim
+from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import Named
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome

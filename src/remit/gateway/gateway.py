@@ -25,13 +25,14 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
-from remit.gateway.neutral import in_neutral_form
+from remit.gateway.neutral import finite, in_neutral_form
 from remit.gateway.objects import Objects, files_named
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider, StreamTap, finite, has_dialect
+from remit.gateway.sending import AnyProvider, has_dialect
 from remit.gateway.steps import IdempotencyKeyUsedError, LeaseLostError
+from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import NotYoursError, named_by, owner_of
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError

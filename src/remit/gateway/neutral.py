@@ -1,13 +1,26 @@
-"""A client's body in neutral form: for providers that speak no dialect, and for routers."""
+"""Providers that speak no dialect: bodies in neutral form, and answers within their time."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import replace
+from typing import Any
 
-from remit.kernel.exchange import PromptRequest
+from remit.gateway.sending import AnyProvider
+from remit.gateway.stream_tap import StreamTap
+from remit.gateway.validation import MAX_ID_CHARS
+from remit.kernel.canonical import MAX_SAFE_INTEGER
+from remit.kernel.exchange import PromptRequest, TextDelta
+from remit.kernel.loops import call_in_thread
+from remit.providers import ProviderError, ProviderRequest, ProviderResponse
 from remit.providers.dialects import read_request
 
-__all__ = ["in_neutral_form"]
+__all__ = ["ProtocolBrokenError", "finite", "in_neutral_form", "send"]
+
+
+class ProtocolBrokenError(ProviderError):
+    """The provider object gave back something that is no answer."""
 
 
 def in_neutral_form(request: PromptRequest) -> PromptRequest:
@@ -28,3 +41,138 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
         tools=call.tools or None,
         structured_output=None if wanted is None else wanted.schema,
     )
+
+
+def finite(seconds: Any) -> float | None:
+    """A time that a provider object names, where it is one."""
+    if isinstance(seconds, (int, float)) and math.isfinite(seconds):
+        return max(0.0, float(seconds))
+    return None
+
+
+async def send(
+    provider: AnyProvider, request: ProviderRequest, tap: StreamTap, first_s: float | None = None
+) -> ProviderResponse:
+    """The answer of a provider in neutral form within ``request.timeout_s``.
+
+    A provider that only blocks gets a thread. One that does not answer in time is cancelled
+    and not waited for.
+
+    Args:
+        provider: who is asked.
+        request: what.
+        tap: listens to the stream.
+        first_s: the longest until the first piece of the stream, where that is less.
+
+    Raises:
+        TimeoutError: the time ran out.
+        ProviderError: the provider said so, or broke its protocol.
+    """
+    tap.start()
+    # By their methods: looking a protocol up by isinstance costs more than the call itself.
+    stream = getattr(provider, "astream", None)
+    streams_text = hasattr(provider, "asend")
+    pieces = _Pieces()
+    if stream is not None:
+        listener: Any = pieces.put if tap.wanted else None
+        task = asyncio.ensure_future(_guarded(stream(request, listener)))
+    elif streams_text:
+        listener = pieces.put_text if tap.wanted else None
+        task = asyncio.ensure_future(_guarded(provider.asend(request, on_text=listener)))  # type: ignore[union-attr]
+    else:
+        task = asyncio.ensure_future(_in_thread(provider, request))
+    task.add_done_callback(pieces.end)
+    try:
+        async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
+            async for piece in pieces:
+                if first_s is not None:
+                    limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
+                    first_s = None
+                await tap.event(piece)
+            await asyncio.wait({task})
+    except BaseException:
+        _abandon(task)
+        raise
+    if task.cancelled():
+        raise ProtocolBrokenError("SERVER_ERROR", "the provider cancelled itself", True)
+    response = _checked(task.result())
+    if tap.wanted and stream is None and not streams_text:
+        await tap.event(TextDelta(response.content))
+    return response
+
+
+class _Pieces:
+    """What a provider's callback brings, on its way to the tap."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    def put(self, event: Any) -> None:
+        self._queue.put_nowait(event)
+
+    def put_text(self, text: str) -> None:
+        self._queue.put_nowait(TextDelta(text))
+
+    def end(self, _: object) -> None:
+        self._queue.put_nowait(self)
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> Any:
+        event = await self._queue.get()
+        if event is self:
+            raise StopAsyncIteration
+        return event
+
+
+def _checked(answer: Any) -> ProviderResponse:
+    if not _is_answer(answer):
+        raise ProtocolBrokenError(
+            "SERVER_ERROR",
+            f"the provider gave back a {type(answer).__name__} that is no ProviderResponse",
+            maybe_billed=True,
+        )
+    response: ProviderResponse = answer
+    return response
+
+
+def _is_answer(answer: Any) -> bool:
+    return (
+        isinstance(answer, ProviderResponse)
+        and isinstance(answer.content, str)
+        and isinstance(answer.model, str)
+        and len(answer.model) <= MAX_ID_CHARS
+        and isinstance(answer.finish_reason, str)
+        and len(answer.finish_reason) <= MAX_ID_CHARS
+        and isinstance(answer.content_blocks, tuple)
+        and all(isinstance(block, dict) for block in answer.content_blocks)
+        and all(
+            type(tokens) is int and 0 <= tokens <= MAX_SAFE_INTEGER
+            for tokens in (answer.input_tokens, answer.output_tokens)
+        )
+    )
+
+
+async def _guarded(answer: Any) -> Any:
+    try:
+        return await answer
+    except (KeyboardInterrupt, SystemExit) as error:  # raised in a task, it would end the loop
+        raise RuntimeError(type(error).__name__) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ProtocolBrokenError(
+            "SERVER_ERROR", "the provider cancelled itself", True, maybe_billed=True
+        ) from error
+
+
+async def _in_thread(provider: Any, request: ProviderRequest) -> Any:
+    value: Any = await call_in_thread("remit-provider", lambda: provider.send(request))
+    return await value if asyncio.iscoroutine(value) else value
+
+
+def _abandon(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -236,12 +236,12 @@ class _LocalReply:
             chunk = await self._chunks.get()
         self._raise()
 
-    async def events(self) -> AsyncIterator[SseEvent]:
+    async def events(self) -> AsyncIterator[list[SseEvent]]:
         """As a stream."""
         async for chunk in self._each():
             data = dump(chunk)
-            yield SseEvent(b"data: %s\n\n" % data, "", data)
-        yield SseEvent(b"data: [DONE]\n\n", "", b"[DONE]")
+            yield [SseEvent(b"data: %s\n\n" % data, "", data)]
+        yield [SseEvent(b"data: [DONE]\n\n", "", b"[DONE]")]
 
     async def read(self) -> bytes:
         """In one piece."""

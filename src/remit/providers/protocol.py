@@ -185,7 +185,7 @@ class Outgoing:
 
 
 class ProviderReply(Protocol):
-    """An answer as it comes: a :class:`~remit.providers.upstream_http.UpstreamReply`, or alike."""
+    """An answer as it comes: a :class:`~remit.providers.upstream_reply.UpstreamReply`, or alike."""
 
     @property
     def status(self) -> int:
@@ -206,8 +206,9 @@ class ProviderReply(Protocol):
         """All of it; raises :class:`ProviderError`."""
         ...
 
-    def events(self) -> AsyncIterator[SseEvent]:
-        """The events of a stream; raises :class:`ProviderError`."""
+    def events(self) -> AsyncIterator[list[SseEvent]]:
+        """The events of a stream, those together that came at once; raises
+        :class:`ProviderError`."""
         ...
 
     async def aclose(self) -> None:

@@ -121,9 +121,9 @@ class ProxiedAnswer:
 
     async def release(self) -> None:
         """Close the connection: a proxied one is used once."""
-        await self.close()
+        await self.aclose()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the connection."""
         self._response.close()
         await self._session.close()

@@ -35,14 +35,12 @@ class SseEvent:
         name: its ``event`` field; empty where there is none.
         data: its ``data`` fields, joined by line feeds; empty where there is none.
         complete: whether its blank line came before the stream ended.
-        more: whether the next event has come with it.
     """
 
     raw: bytes
     name: str
     data: bytes
     complete: bool = True
-    more: bool = False
 
 
 class SseParser:

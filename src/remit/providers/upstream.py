@@ -11,7 +11,8 @@ from remit.kernel.settings import ProviderSettings
 from remit.providers.outgoing import WireDialect
 from remit.providers.protocol import Outgoing, ProviderReply
 from remit.providers.upstream_errors import error_of
-from remit.providers.upstream_http import HttpUpstream, Timeouts, UpstreamReply
+from remit.providers.upstream_http import HttpUpstream, Timeouts
+from remit.providers.upstream_reply import UpstreamReply
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 
 __all__ = ["PASSED_ON", "UpstreamProvider"]

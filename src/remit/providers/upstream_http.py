@@ -12,33 +12,27 @@ import contextlib
 import re
 import ssl
 import weakref
-import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
 
 from multidict import CIMultiDict
 from yarl import URL
 
-from remit.providers.http_connection import BrokenError, HttpConnection
-from remit.providers.inflate import Inflate
+from remit.providers.http_connection import HttpConnection
+from remit.providers.http_pool import HttpPool
 from remit.providers.protocol import ProviderError
 from remit.providers.proxied_http import proxied, proxy_for
-from remit.providers.sse import SseEvent, SseParser
 from remit.providers.upstream_errors import hide
+from remit.providers.upstream_reply import Answer, UpstreamReply
 
-__all__ = ["HttpUpstream", "Timeouts", "UpstreamReply"]
+__all__ = ["HttpUpstream", "Timeouts"]
 
-MAX_BODY_BYTES = 64 * 1024 * 1024
 _AT_ONCE_S = 0.25
-_END_S = 0.01
-_MOST_HEADS = 256
-_KEPT_S = 15.0  # servers close what waits longer
+_MOST_PREPARED = 256
 _SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[^\r\n\x00]*")
 _TARGET = re.compile(r"/[!-~]*")
-_BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +78,10 @@ class HttpUpstream:
         self._url = url
         # The environment's proxy is looked up once.
         self._proxy = proxy_for(url)
-        self._heads: dict[tuple[str, str], bytes] = {}
+        self._starts: dict[tuple[str, str], bytes] = {}
+        self._lines: dict[tuple[str, str], bytes] = {}
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
-        self._kept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[HttpConnection]] = (
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, HttpPool] = (
             weakref.WeakKeyDictionary()
         )
 
@@ -94,9 +89,9 @@ class HttpUpstream:
         return f"HttpUpstream({self._base_url!r})"
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop."""
-        for connection in self._kept.pop(asyncio.get_running_loop(), ()):
-            connection.close()
+        """Close the connections of the running loop by which no answer comes."""
+        if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
+            pool.close()
         await asyncio.sleep(0)
 
     async def send(
@@ -121,44 +116,40 @@ class HttpUpstream:
             ProviderError: there is no answer, or a redirect; ``stale`` where a connection that was
                 kept has been closed meanwhile. A status of 400 and above is a reply.
         """
-        every = {name.lower(): value for name, value in headers.items()} | self._headers
         if self._proxy is not None:
             url = f"{self._base_url}{path}"
-            answer: Answer = await proxied(
+            every = {name.lower(): value for name, value in headers.items()} | self._headers
+            came: Answer = await proxied(
                 method, url, body, every, timeouts, self._proxy, self.secrets
             )
-            return await self._reply(answer, timeouts)
-        head = self._head(method, path, len(body), every)
+        else:
+            came = await self._asked(self._head(method, path, len(body), headers), body, timeouts,
+                                     anew=anew)  # fmt: skip
+        if 300 <= came.status < 400 or came.status == 101:
+            await came.aclose()
+            raise self._not_followed(came)
+        return UpstreamReply(came, timeouts.idle_s, self._hidden)
+
+    async def _asked(
+        self, head: bytes, body: bytes, timeouts: Timeouts, *, anew: bool
+    ) -> HttpConnection:
+        """A connection on which the answer has begun."""
         loop = asyncio.get_running_loop()
-        kept = self._kept.get(loop)
-        if kept is None:
-            kept = self._kept[loop] = []
-        connection = None if anew else _waiting(kept, loop.time())
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._pools[loop] = HttpPool()
+        connection = None if anew else pool.take()
         if connection is None:
-            connection = await self._connect(timeouts.connect_s)
-        started = loop.time()
-        failure = None
+            connection = await self._connect(pool, timeouts.connect_s)
         try:
             await connection.request(head, body, timeouts.first_byte_s)
-        except TimeoutError:
-            said = f"no answer within {timeouts.first_byte_s:g} s"
-            failure = ProviderError("TIMEOUT", said, True, maybe_billed=True)
-        except BrokenError as error:
-            at_once = loop.time() - started < _AT_ONCE_S
-            failure = _broken_off(error, connection, at_once=at_once)
         except BaseException:
             connection.close()
             raise
-        if failure is not None:
-            connection.close()
-            raise failure
-        return await self._reply(_Own(connection, kept), timeouts)
-
-    async def _reply(self, answer: Answer, timeouts: Timeouts) -> UpstreamReply:
-        if 300 <= answer.status < 400 or answer.status == 101:
-            await answer.close()
-            raise self._not_followed(answer)
-        return UpstreamReply(answer, timeouts.idle_s, self._hidden)
+        if connection.begun:
+            return connection
+        connection.close()
+        raise _unanswered(connection, timeouts.first_byte_s)
 
     def _head(self, method: str, path: str, size: int, headers: Mapping[str, str]) -> bytes:
         """Request line and headers.
@@ -166,26 +157,33 @@ class HttpUpstream:
         Raises:
             ProviderError: HTTP cannot carry them.
         """
-        start = self._heads.get((method, path))
-        if start is None:
-            target = f"{self._url.raw_path.rstrip('/')}{path}"
-            if _TARGET.fullmatch(target) is None or not method.isalpha():
-                raise _unsendable()
-            host = self._url.host_port_subcomponent or ""
-            start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n".encode()
-            if len(self._heads) < _MOST_HEADS:
-                self._heads[(method, path)] = start
-        lines = [start]
-        for name, value in headers.items():
-            if _NAME.fullmatch(name) is None or any(char in value for char in "\r\n\x00"):
-                raise _unsendable()
-            lines.append(f"{name}: {value}\r\n".encode("utf-8", "surrogateescape"))
-        if size or method in ("POST", "PUT"):
-            lines.append(b"content-length: %d\r\n" % size)
-        lines.append(b"\r\n")
-        return b"".join(lines)
+        parts = [self._starts.get((method, path)) or self._start(method, path)]
+        for field in headers.items():
+            parts.append(self._lines.get(field) or self._line(*field))
+        parts.append(
+            b"content-length: %d\r\n\r\n" % size if size or method in ("POST", "PUT") else b"\r\n"
+        )
+        return b"".join(parts)
 
-    async def _connect(self, timeout_s: float) -> HttpConnection:
+    def _start(self, method: str, path: str) -> bytes:
+        target = f"{self._url.raw_path.rstrip('/')}{path}"
+        if _TARGET.fullmatch(target) is None or not method.isalpha():
+            raise _unsendable()
+        host = self._url.host_port_subcomponent or ""
+        start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n".encode()
+        start += b"".join(_field(name, value) for name, value in self._headers.items())
+        if len(self._starts) < _MOST_PREPARED:
+            self._starts[(method, path)] = start
+        return start
+
+    def _line(self, name: str, value: str) -> bytes:
+        """One header of a request; nothing where it is one of our own."""
+        line = b"" if name.lower() in self._headers else _field(name.lower(), value)
+        if len(self._lines) < _MOST_PREPARED:
+            self._lines[(name, value)] = line
+        return line
+
+    async def _connect(self, pool: HttpPool, timeout_s: float) -> HttpConnection:
         url = self._url
         if url.scheme not in ("http", "https") or not url.host or not url.port:
             raise ProviderError("INVALID_REQUEST", f"{self._base_url} is not an HTTP address")
@@ -193,7 +191,7 @@ class HttpUpstream:
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    HttpConnection,
+                    lambda: HttpConnection(pool),
                     url.host,
                     url.port,
                     ssl=self._tls,
@@ -228,277 +226,35 @@ class HttpUpstream:
         return ProviderError("SERVER_ERROR", said, status=response.status, healthy=True)
 
 
-class Answer(Protocol):
-    """An answer as its connection gives it."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def at_end(self) -> bool:
-        """Whether all of it has been taken."""
-        ...
-
-    async def piece(self, timeout_s: float) -> bytes:
-        """What has come; empty at the end."""
-        ...
-
-    async def release(self) -> None:
-        """Let the connection be used again."""
-        ...
-
-    async def close(self) -> None:
-        """Close it."""
-        ...
-
-
-class _Own:
-    """The answer on a connection of ours."""
-
-    __slots__ = ("_connection", "_kept", "headers", "piece", "status")
-
-    def __init__(self, connection: HttpConnection, kept: list[HttpConnection]) -> None:
-        self._connection = connection
-        self._kept = kept
-        self.status = connection.status
-        self.headers: Mapping[str, str] = connection.headers
-        self.piece = connection.piece
-
-    @property
-    def at_end(self) -> bool:
-        return self._connection.at_end
-
-    async def close(self) -> None:
-        self._connection.close()
-
-    async def release(self) -> None:
-        connection = self._connection
-        if connection.can_be_kept:
-            connection.idle_since = asyncio.get_running_loop().time()
-            self._kept.append(connection)
-        else:
-            connection.close()
-
-
-def _waiting(kept: list[HttpConnection], now: float) -> HttpConnection | None:
-    """The connection that waited least, where one can be used."""
-    while kept:
-        connection = kept.pop()
-        if connection.is_open and now - connection.idle_since < _KEPT_S:
-            return connection
-        connection.close()
-    return None
-
-
-def _broken_off(error: BrokenError, connection: HttpConnection, *, at_once: bool) -> ProviderError:
+def _unanswered(connection: HttpConnection, within_s: float) -> ProviderError:
     """Why there is no answer at all."""
+    failure = connection.failure
+    if isinstance(failure, TimeoutError):
+        said = f"no answer within {within_s:g} s"
+        return ProviderError("TIMEOUT", said, True, maybe_billed=True)
+    assert failure is not None
     # A connection that had waited may be closed just as it is written to. Where no byte came back
     # and it failed at once, the server has not read the request.
-    if connection.requests > 1 and not error.heard and at_once:
+    now = asyncio.get_running_loop().time()
+    at_once = now - (connection.deadline - within_s) < _AT_ONCE_S
+    if connection.requests > 1 and not failure.heard and at_once:
         said = "the connection had been closed while it waited"
         return ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
-    said = f"the connection broke before an answer came ({error})"
-    if not error.is_http:
+    said = f"the connection broke before an answer came ({failure})"
+    if not failure.is_http:
         said = "what came back is not HTTP; is the base URL right?"
     return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
+
+
+def _field(name: str, value: str) -> bytes:
+    if _NAME.fullmatch(name) is None or _VALUE.fullmatch(value) is None:
+        raise _unsendable()
+    return f"{name}: {value}\r\n".encode("utf-8", "surrogateescape")
 
 
 def _unsendable() -> ProviderError:
     # A header, a path or a host that HTTP cannot carry.
     return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
-
-
-class UpstreamReply:
-    """An answer whose headers are there. Its body is read once, by one of the three ways.
-
-    Attributes:
-        headers: case-insensitive, a name may be there more than once; of the body as the server
-            sent it, so ``content-encoding`` and ``content-length`` are the wire's.
-        content_type: without parameters, in lower case; empty where there is none.
-    """
-
-    __slots__ = (
-        "_closing",
-        "_failure",
-        "_hidden",
-        "_idle_s",
-        "_inflate",
-        "_response",
-        "content_type",
-        "headers",
-        "status",
-    )
-
-    def __init__(self, response: Answer, idle_s: float, hidden: Sequence[bytes] = ()) -> None:
-        self._response = response
-        self._hidden = hidden
-        self._idle_s = idle_s
-        self.status: int = response.status
-        self.headers: Mapping[str, str] = response.headers
-        kind = self.headers.get("content-type", "")
-        self.content_type: str = kind.partition(";")[0].strip().lower()
-        self._inflate = Inflate() if "content-encoding" in self.headers else None
-        self._failure: ProviderError | None = None
-        self._closing = False
-
-    def __repr__(self) -> str:
-        return f"UpstreamReply({self.status}, {self.content_type!r})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def read(self, most: int = MAX_BODY_BYTES) -> bytes:
-        """The whole body.
-
-        Args:
-            most: bytes it may have.
-
-        Raises:
-            ProviderError: it is longer, or breaks off.
-        """
-        parts: list[bytes] = []
-        size = 0
-        while part := await self._piece():
-            size += len(part)
-            if size > most:
-                await self._response.close()
-                said = f"the answer is longer than {most} bytes"
-                raise ProviderError(
-                    "SERVER_ERROR", said, maybe_billed=True, status=self.status, healthy=True
-                )
-            parts.append(part)
-        return self._without_secrets(parts[0] if len(parts) == 1 else b"".join(parts))
-
-    def _without_secrets(self, data: bytes) -> bytes:
-        """``data`` without the credentials, should the server send them back."""
-        for secret in self._hidden:
-            if secret in data:
-                data = data.replace(secret, b"[key]")
-        return data
-
-    def _shown(self, event: SseEvent) -> SseEvent:
-        for secret in self._hidden:
-            if secret in event.raw:
-                event.raw = self._without_secrets(event.raw)
-                event.data = self._without_secrets(event.data)
-        return event
-
-    async def events(self) -> AsyncIterator[SseEvent]:
-        """The events of an event stream as they come.
-
-        What a stream leaves unfinished at its end, or where it breaks off, is an event that is
-        not ``complete``.
-
-        Raises:
-            ProviderError: the body is no event stream, holds an event that is too long, or breaks
-                off.
-        """
-        parser = SseParser()
-        failure = None
-        try:
-            if self.content_type != "text/event-stream":
-                kind = self.content_type[:100] or "no content type"
-                said = f"the answer is not an event stream ({kind}); is the base URL right?"
-                raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
-            while True:
-                try:
-                    part = await self._piece()
-                except ProviderError as error:
-                    failure = error
-                    break
-                if not part:
-                    break
-                left = len(events := parser.feed(part))
-                for event in events:
-                    left -= 1
-                    event.more = left > 0
-                    yield self._shown(event)
-            if (rest := parser.end()) is not None:
-                yield self._shown(rest)
-            if failure is not None:
-                raise failure
-        finally:
-            await self.aclose()
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The body in pieces as they come, without a bound on the whole.
-
-        Raises:
-            ProviderError: it breaks off, or is compressed in a way that was not asked for.
-        """
-        try:
-            while part := await self._piece():
-                yield part
-        finally:
-            await self.aclose()
-
-    async def aclose(self) -> None:
-        """Give the connection back where the body was read to its end, close it otherwise."""
-        if self._closing:
-            return
-        self._closing = True
-        answer = self._response
-        if self._failure is None and not answer.at_end:
-            # Behind a stream's last event its end is on the way: with it the connection can be
-            # kept.
-            with contextlib.suppress(*_BROKEN):
-                await answer.piece(_END_S)
-        await (answer.release() if answer.at_end else answer.close())
-
-    async def _piece(self) -> bytes:
-        """What has come; empty at the end, where the connection is given back."""
-        piece = await self._next()
-        if not piece and not self._closing:
-            self._closing = True
-            await self._response.release()
-        return piece
-
-    async def _next(self) -> bytes:
-        """What has come; empty at the end. Closes the connection where it cannot go on."""
-        answer, inflate = self._response, self._inflate
-        try:
-            if inflate is None:
-                return await answer.piece(self._idle_s)
-            encoding = self.headers.get("content-encoding", "").strip().lower()
-            if encoding in ("", "identity"):
-                self._inflate = None
-                return await answer.piece(self._idle_s)
-            if encoding not in ("gzip", "x-gzip", "deflate"):
-                said = f"the answer is compressed in an unasked way ({encoding[:40]})"
-                raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
-            while not (piece := inflate.take()):
-                part = await answer.piece(self._idle_s)
-                if not part:
-                    inflate.end()
-                    return b""
-                inflate.give(part)
-            return piece
-        except _BROKEN as error:
-            self._failure = self._broken(error)
-        except BaseException:
-            await answer.close()
-            raise
-        await answer.close()
-        raise self._failure
-
-    def _broken(self, error: BaseException) -> ProviderError:
-        if isinstance(error, TimeoutError):
-            code, said = "TIMEOUT", f"the answer stopped for {self._idle_s:g} s"
-        else:
-            code = "SERVER_ERROR"
-            said = f"the connection broke while answering ({str(error) or type(error).__name__})"
-        return ProviderError(code, said, True, maybe_billed=True, status=self.status)
 
 
 def _basic(url: URL) -> str:

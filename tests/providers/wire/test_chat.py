@@ -94,7 +94,7 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     total = stream_sum("openai.chat")
     assert added(total, chat_chunks(whole, width)) == whole
     assert total.ended
-    assert total.is_last()
+    assert total.is_last
     assert total.text == facts("openai.chat", whole).text
     assert total.usage == facts("openai.chat", whole).usage
     assert total.usage is not None
@@ -246,7 +246,7 @@ def test_an_error_in_the_midst() -> None:
     total = _sum(_delta(content="Hel"), {"error": {"message": "overloaded"}}, b"[DONE]")
     assert total.error == {"message": "overloaded"}
     assert not total.ended
-    assert total.is_last()
+    assert total.is_last
     assert total.answer()["error"] == {"message": "overloaded"}
     assert total.text == "Hel"
 
@@ -258,7 +258,7 @@ def test_only_what_has_a_finish_reason_has_ended() -> None:
     second["choices"][0]["finish_reason"] = "stop"
     total.add("", json.dumps(second).encode())
     assert total.ended
-    assert not total.is_last()
+    assert not total.is_last
 
 
 def test_what_is_empty_replaces_nothing() -> None:

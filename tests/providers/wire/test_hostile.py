@@ -85,7 +85,7 @@ def _check_stream(endpoint: str, events: list[tuple[str, bytes]]) -> None:
     total = stream_sum(endpoint)
     for name, data in events:
         total.add(name, data)
-        assert type(total.is_last()) is bool
+        assert type(total.is_last) is bool
     answer = total.answer()
     assert type(answer) is dict
     json.dumps(answer)

@@ -105,7 +105,7 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     total = stream_sum("anthropic.messages")
     assert added(total, message_events(whole, width)) == whole
     assert total.ended
-    assert total.is_last()
+    assert total.is_last
     assert total.text == facts("anthropic.messages", whole).text
     assert total.usage == facts("anthropic.messages", whole).usage
     assert total.usage is not None
@@ -278,7 +278,7 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
         total = _sum(whole)
         assert total.answer() == whole
         assert total.ended
-        assert total.is_last()
+        assert total.is_last
         assert total.usage is not None
 
 

@@ -89,7 +89,7 @@ def test_streamed_is_whole(name: str, width: int) -> None:
     total = stream_sum("openai.responses")
     assert added(total, response_events(whole, width)) == whole
     assert total.ended
-    assert total.is_last()
+    assert total.is_last
     assert total.text == facts("openai.responses", whole).text
     assert total.usage == facts("openai.responses", whole).usage
     assert total.usage is not None
@@ -147,7 +147,7 @@ def test_an_answer_that_failed() -> None:
     total = stream_sum("openai.responses")
     total.add("", json.dumps({"type": "response.failed", "response": failed}).encode())
     assert total.ended
-    assert total.is_last()
+    assert total.is_last
     assert total.error == error
     assert total.answer() == failed
     assert error_in("openai.responses", failed)
@@ -163,7 +163,7 @@ def test_a_whole_answer_instead_of_a_stream() -> None:
         total.add("", json.dumps(whole).encode())
         assert total.answer() == whole
         assert total.ended
-        assert total.is_last()
+        assert total.is_last
 
 
 def test_what_a_whole_answer_says() -> None:

@@ -41,11 +41,13 @@ class StreamSum(Protocol):
         pieces: pieces of content so far: text, tool input, thinking, refusals, transcripts.
         size: their UTF-8 bytes.
         error: what an event said went wrong; ``None`` where none did.
+        is_last: whether the client needs nothing behind the event just added.
     """
 
     pieces: int
     size: int
     error: Any
+    is_last: bool
 
     @property
     def ended(self) -> bool:
@@ -73,9 +75,6 @@ class StreamSum(Protocol):
         Returns:
             The data, read; ``None`` for ``[DONE]`` and for what is not JSON.
         """
-
-    def is_last(self) -> bool:
-        """Whether the client needs nothing behind the event just added."""
 
     def answer(self) -> dict[str, Any]:
         """The answer as the stream adds up, also when it broke off."""

@@ -153,7 +153,9 @@ class ChatSum:
         kind: the ``object`` of a whole answer.
     """
 
-    __slots__ = ("_choices", "_done", "_head", "_last", "_usage", "error", "kind", "pieces", "size")
+    __slots__ = (
+        "_choices", "_done", "_head", "_usage", "error", "is_last", "kind", "pieces", "size",
+    )  # fmt: skip
 
     def __init__(self, kind: str = "chat.completion") -> None:
         self.kind = kind
@@ -164,14 +166,14 @@ class ChatSum:
         self._usage: Any = None
         self._choices: dict[int, _Choice] = {}
         self._done = False
-        self._last = False
+        self.is_last = False
 
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
         if data[:1] != b"{" and data.strip() == b"[DONE]":
-            self._done = self._last = True
+            self._done = self.is_last = True
             return None
-        self._last = False
+        self.is_last = False
         chunk = read(data)
         if type(chunk) is not dict or self._done:
             return chunk
@@ -280,10 +282,6 @@ class ChatSum:
             state.whole is not None or state.fields.get("finish_reason")
             for state in self._choices.values()
         )
-
-    def is_last(self) -> bool:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self._last
 
     @property
     def first(self) -> bool:

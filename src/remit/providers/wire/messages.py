@@ -87,8 +87,18 @@ class MessageSum:
     """See :class:`~remit.providers.wire.answer.StreamSum`."""
 
     __slots__ = (
-        "_blocks", "_ends", "_input", "_last", "_message", "_output_told", "_texts", "_usage",
-        "ended", "error", "pieces", "size",
+        "_blocks",
+        "_ends",
+        "_input",
+        "_message",
+        "_output_told",
+        "_texts",
+        "_usage",
+        "ended",
+        "error",
+        "is_last",
+        "pieces",
+        "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -102,11 +112,11 @@ class MessageSum:
         self._blocks: list[tuple[int, dict[str, Any]]] = []
         self._input: dict[int, list[str]] = {}  # by the block's place in _blocks
         self._texts: dict[int, Pieces] = {}  # of the text that grows, by index
-        self._last = False
+        self.is_last = False
 
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        self._last = False
+        self.is_last = False
         event = read(data)
         if type(event) is not dict or self.ended:
             return event
@@ -123,12 +133,12 @@ class MessageSum:
             self._end(event)
         elif kind == "message_stop":
             self.ended = self.error is None
-            self._last = True
+            self.is_last = True
         elif kind == "error":
             self.error = event.get("error") or event
         elif kind == "message":  # the whole, by a server that does not stream
             self._start(event)
-            self._output_told = self.ended = self._last = True
+            self._output_told = self.ended = self.is_last = True
         return event
 
     def _start(self, message: dict[str, Any]) -> None:
@@ -245,10 +255,6 @@ class MessageSum:
         if text:
             self.pieces += 1
             self.size += len(text) if text.isascii() else bytes_of(text)
-
-    def is_last(self) -> bool:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self._last
 
     @property
     def first(self) -> bool:

@@ -185,7 +185,7 @@ class ResponseSum:
     comes without its output.
     """
 
-    __slots__ = ("_items", "_last", "_response", "ended", "error", "pieces", "size")
+    __slots__ = ("_items", "_response", "ended", "error", "is_last", "pieces", "size")
 
     def __init__(self) -> None:
         self.ended = False
@@ -194,11 +194,11 @@ class ResponseSum:
         self.error: Any = None
         self._response: dict[str, Any] = {}
         self._items: dict[int, dict[str, Any]] = {}
-        self._last = False
+        self.is_last = False
 
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        self._last = False
+        self.is_last = False
         event = read(data)
         if type(event) is not dict or self.ended:
             return event
@@ -225,7 +225,7 @@ class ResponseSum:
         return event
 
     def _end(self, kind: str, response: Any) -> None:
-        self.ended = self._last = True
+        self.ended = self.is_last = True
         if type(response) is dict:
             output = response.get("output")
             if not output and self._items:  # some servers leave out what they said before
@@ -353,10 +353,6 @@ class ResponseSum:
 
     def _output(self) -> list[Any]:
         return [settled(self._items[index]) for index in sorted(self._items)]
-
-    def is_last(self) -> bool:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self._last
 
     @property
     def first(self) -> bool:

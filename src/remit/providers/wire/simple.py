@@ -81,7 +81,7 @@ class EventSum:
     ``text``; the other members of the events that end one stand beside them.
     """
 
-    __slots__ = ("_answer", "_last", "_text", "ended", "error", "pieces", "size")
+    __slots__ = ("_answer", "_text", "ended", "error", "is_last", "pieces", "size")
 
     def __init__(self) -> None:
         self.ended = False
@@ -90,15 +90,15 @@ class EventSum:
         self.error: Any = None
         self._answer: dict[str, Any] = {}
         self._text: list[str] = []
-        self._last = False
+        self.is_last = False
 
     def add(self, name: str, data: bytes) -> Any:
         """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        self._last = False
+        self.is_last = False
         event = read(data)
         if type(event) is not dict:
-            self._last = data.strip() == b"[DONE]"
-            return None if self._last else event
+            self.is_last = data.strip() == b"[DONE]"
+            return None if self.is_last else event
         kind = event.get("type") or name
         kind = kind if type(kind) is str else ""
         if event.get("error") or kind == "error":
@@ -109,7 +109,7 @@ class EventSum:
             self._end(event)
         elif "type" not in event:  # the whole, by a server that does not stream
             self._answer = event
-            self.ended = self._last = True
+            self.ended = self.is_last = True
         return event
 
     def _add_delta(self, event: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class EventSum:
             self.size += bytes_of(text)
 
     def _end(self, event: dict[str, Any]) -> None:
-        self.ended = self._last = True
+        self.ended = self.is_last = True
         answer = self._answer
         for key, value in event.items():
             if key == "b64_json":
@@ -134,10 +134,6 @@ class EventSum:
                 answer["created"] = value
             elif key not in _NOT_IN_ANSWER:
                 answer[key] = value
-
-    def is_last(self) -> bool:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
-        return self._last
 
     @property
     def first(self) -> bool:

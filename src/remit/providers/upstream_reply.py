@@ -1,0 +1,224 @@
+"""An answer of a provider as it comes: whole, as a stream of events, or in pieces."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from remit.providers.http_connection import BrokenError
+from remit.providers.inflate import Inflate
+from remit.providers.protocol import ProviderError
+from remit.providers.sse import SseEvent, SseParser
+
+__all__ = ["MAX_BODY_BYTES", "Answer", "UpstreamReply"]
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+_BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
+
+
+class Answer(Protocol):
+    """An answer as its connection gives it."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case."""
+        ...
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all of it has been taken."""
+        ...
+
+    async def piece(self, timeout_s: float) -> bytes:
+        """What has come; empty at the end."""
+        ...
+
+    async def release(self) -> None:
+        """Let the connection be used again, where it can be."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
+
+
+class UpstreamReply:
+    """An answer whose headers are there. Its body is read once, by one of the three ways.
+
+    Attributes:
+        headers: case-insensitive, a name may be there more than once; of the body as the server
+            sent it, so ``content-encoding`` and ``content-length`` are the wire's.
+        content_type: without parameters, in lower case; empty where there is none.
+    """
+
+    __slots__ = (
+        "_answer", "_hidden", "_idle_s", "_inflate", "_is_over", "content_type", "headers",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, answer: Answer, idle_s: float, hidden: Sequence[bytes] = ()) -> None:
+        self._answer = answer
+        self._hidden = hidden
+        self._idle_s = idle_s
+        self._is_over = False  # the connection is given back, or closed
+        self.status: int = answer.status
+        self.headers: Mapping[str, str] = answer.headers
+        kind = self.headers.get("content-type", "")
+        self.content_type: str = kind.partition(";")[0].strip().lower()
+        encoding = self.headers.get("content-encoding", "").strip().lower()
+        self._inflate = None if encoding in ("", "identity") else Inflate()
+
+    def __repr__(self) -> str:
+        return f"UpstreamReply({self.status}, {self.content_type!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def read(self, most: int = MAX_BODY_BYTES) -> bytes:
+        """The whole body.
+
+        Args:
+            most: bytes it may have.
+
+        Raises:
+            ProviderError: it is longer, or breaks off.
+        """
+        data = await self._piece()
+        if not self._is_over:
+            parts, size = [data], len(data)
+            while size <= most and (part := await self._piece()):
+                size += len(part)
+                parts.append(part)
+            data = b"".join(parts)
+        if len(data) > most:
+            await self._give_up()
+            said = f"the answer is longer than {most} bytes"
+            raise ProviderError(
+                "SERVER_ERROR", said, maybe_billed=True, status=self.status, healthy=True
+            )
+        for secret in self._hidden:  # should the server send it back
+            if secret in data:
+                data = data.replace(secret, b"[key]")
+        return data
+
+    async def events(self) -> AsyncIterator[list[SseEvent]]:
+        """The events of an event stream, those together that came at once.
+
+        What a stream leaves unfinished at its end, or where it breaks off, is an event that is
+        not ``complete``.
+
+        Raises:
+            ProviderError: the body is no event stream, holds an event that is too long, or breaks
+                off.
+        """
+        parser = SseParser()
+        failure = None
+        try:
+            if self.content_type != "text/event-stream":
+                kind = self.content_type[:100] or "no content type"
+                said = f"the answer is not an event stream ({kind}); is the base URL right?"
+                raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
+            while not self._is_over:
+                try:
+                    part = await self._piece()
+                except ProviderError as error:
+                    failure = error
+                    break
+                if part and (events := parser.feed(part)):
+                    yield self._without_secrets(events)
+            if (rest := parser.end()) is not None:
+                yield self._without_secrets([rest])
+            if failure is not None:
+                raise failure
+        finally:
+            await self.aclose()
+
+    def _without_secrets(self, events: list[SseEvent]) -> list[SseEvent]:
+        for secret in self._hidden:
+            for event in events:
+                if secret in event.raw:
+                    event.raw = event.raw.replace(secret, b"[key]")
+                    event.data = event.data.replace(secret, b"[key]")
+        return events
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body in pieces as they come, without a bound on the whole.
+
+        Raises:
+            ProviderError: it breaks off, or is compressed in a way that was not asked for.
+        """
+        try:
+            while not self._is_over:
+                if part := await self._piece():
+                    yield part
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Give the connection back where the body ends here, close it otherwise."""
+        if not self._is_over:
+            self._is_over = True
+            await self._answer.release()
+
+    async def _give_up(self) -> None:
+        self._is_over = True
+        await self._answer.aclose()
+
+    async def _piece(self) -> bytes:
+        """What has come; empty at the end. Behind its last piece it ``_is_over``."""
+        answer = self._answer
+        try:
+            if self._inflate is None:
+                piece = await answer.piece(self._idle_s)
+                ends = answer.at_end
+            else:
+                piece = await self._inflated(self._inflate)
+                ends = not piece
+        except _BROKEN as error:
+            failure = self._broken(error)
+        except BaseException:
+            await self._give_up()
+            raise
+        else:
+            if ends:
+                self._is_over = True
+                await answer.release()
+            return piece
+        await self._give_up()
+        raise failure
+
+    async def _inflated(self, inflate: Inflate) -> bytes:
+        encoding = self.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("gzip", "x-gzip", "deflate"):
+            said = f"the answer is compressed in an unasked way ({encoding[:40]})"
+            raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
+        while not (piece := inflate.take()):
+            part = await self._answer.piece(self._idle_s)
+            if not part:
+                inflate.end()
+                return b""
+            inflate.give(part)
+        return piece
+
+    def _broken(self, error: BaseException) -> ProviderError:
+        if isinstance(error, TimeoutError):
+            code, said = "TIMEOUT", f"the answer stopped for {self._idle_s:g} s"
+        else:
+            code = "SERVER_ERROR"
+            said = f"the connection broke while answering ({str(error) or type(error).__name__})"
+        return ProviderError(code, said, True, maybe_billed=True, status=self.status)
