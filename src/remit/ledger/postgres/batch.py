@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ from typing_extensions import override
 
 from remit.ledger.batch import Batch, Head, Key
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
-from remit.ledger.postgres.connection import Writer
+from remit.ledger.postgres.connection import Read, Writer
+from remit.ledger.postgres.pipeline import Array, Rows
 from remit.ledger.schema import TABLES
 
 _FOUND = """
@@ -19,40 +19,26 @@ _FOUND = """
     FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest)
     JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest"""
 
-HEAD = f"""
+HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
-           (SELECT max(step_id) FROM message_steps), f.*
+           (SELECT max(step_id) FROM message_steps)
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
-                                      ORDER BY seq DESC LIMIT 1) AS e ON true
-    LEFT JOIN ({_FOUND}) AS f ON true"""
-"""The ledger's head, once for each value sought that is stored, and once if none is."""
-
-
-@functools.lru_cache(maxsize=64)
-def _into(tables: tuple[str, ...]) -> str:
-    """One statement that inserts into all ``tables``: a round trip costs more than a row."""
-    parts = []
-    number = 0
-    for table in tables:
-        columns = TABLES[table]
-        arrays = ", ".join(
-            f"${number + place}::{column.postgres_type}[]"
-            for place, column in enumerate(columns, start=1)
-        )
-        number += len(columns)
-        parts.append(
-            f"INSERT INTO {table} ({', '.join(column.name for column in columns)}) "
-            f"SELECT * FROM unnest({arrays})"
-            f"{_CONFLICT.get(table, '')}"
-        )
-    first = ", ".join(f"t{place} AS ({part})" for place, part in enumerate(parts[:-1]))
-    return f"WITH {first} {parts[-1]}" if first else parts[-1]
-
+                                      ORDER BY seq DESC LIMIT 1) AS e ON true"""
+"""The ledger's head."""
 
 # A person may be named twice; a hash put in beforehand must not stop the tree from growing.
 _CONFLICT = {
     "content_subjects": " ON CONFLICT DO NOTHING",
     "tree_hashes": " ON CONFLICT (level, idx) DO UPDATE SET hash = excluded.hash",
+}
+
+
+_INTO = {
+    table: f"INSERT INTO {table} ({', '.join(column.name for column in columns)}) "
+    "SELECT * FROM unnest("
+    + ", ".join(f"${place}::{column.postgres_type}[]" for place, column in enumerate(columns, 1))
+    + f"){_CONFLICT.get(table, '')}"
+    for table, columns in TABLES.items()
 }
 
 
@@ -64,34 +50,37 @@ class PostgresBatch(Batch):
     def __init__(
         self,
         writer: Writer,
-        rows: list[tuple[Any, ...]],
+        head: Rows,
         keys: list[Key],
+        stored: Rows,
         content_keys: frozenset[str],
     ) -> None:
         # The engine compresses by itself (TOAST).
-        super().__init__(Head.of(rows[0][:5]), content_keys, _NEVER)
+        super().__init__(Head.of(head[0]), content_keys, _NEVER)
         self._writer = writer
-        self._learn(keys, (row[5:] for row in rows if row[5] is not None))
+        self._learn(keys, stored)
 
-    def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
         return self._writer.fetch(sql, parameters)
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._writer.many(sql, rows)
+        self._writer.put_many(sql, rows)
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        self._writer.fetch(
-            _into(tuple(table for table, _ in collected)),
-            [list(column) for _, rows in collected for column in zip(*rows, strict=True)],
-        )
+        for table, rows in collected:
+            columns = zip(TABLES[table], zip(*rows, strict=True), strict=True)
+            self._writer.put(
+                _INTO[table], [Array(column.postgres_type, values) for column, values in columns]
+            )
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        rows: list[Any] = self._writer.fetch(_FOUND, columns_of_keys(keys))
+        rows: list[Any] = self._writer.fetch(*found(keys))
         return rows
 
     def _savepoint(self, verb: str) -> None:
-        self._writer.script(f"{verb} SAVEPOINT unit" if verb != "SAVEPOINT" else "SAVEPOINT unit")
+        self._writer.put(f"{verb} SAVEPOINT unit" if verb != "SAVEPOINT" else "SAVEPOINT unit")
+        self._writer.flush()
 
     def _is_lost(self, error: Exception) -> bool:
         if isinstance(error, asyncpg.PostgresError):
@@ -100,9 +89,10 @@ class PostgresBatch(Batch):
         return isinstance(error, _ENGINE_ERRORS)
 
 
-def columns_of_keys(keys: list[Key]) -> tuple[list[str], list[bytes]]:
-    """Scopes and digests, as :data:`HEAD` takes them."""
-    return [scope for scope, _ in keys], [digest for _, digest in keys]
+def found(keys: Sequence[Key]) -> Read:
+    """What reads those of the values that are stored."""
+    scopes = Array("text", [scope for scope, _ in keys])
+    return _FOUND, (scopes, Array("bytea", [digest for _, digest in keys]))
 
 
 _NEVER = 1 << 62

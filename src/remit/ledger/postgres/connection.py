@@ -14,7 +14,12 @@ from urllib.parse import unquote
 
 import asyncpg
 
+from remit.ledger.postgres.pipeline import Pipeline, Rows
+
 _T = TypeVar("_T")
+
+Read = tuple[str, Sequence[Any]]
+"""A portable statement and its parameters."""
 
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.PostgresError,
@@ -109,56 +114,68 @@ class Writer:
         self._statement_s = statement_s
         self._settings = settings
         self._loop = asyncio.new_event_loop()
-        self._connection: asyncpg.Connection[Any] | None = None
+        self._pipeline: Pipeline | None = None
 
     def connect(self) -> None:
         """Connect, where that is not so; a broken connection is dropped first."""
-        if self._connection is not None and not self._connection.is_closed():
-            return
-        self._connection = self._run(connect(self._url, self._statement_s, **self._settings))
+        if self._pipeline is None or self._pipeline.is_lost:
+            self._pipeline = self._run(self._connect)
+
+    def _connect(self) -> Pipeline:
+        made = connect(self._url, self._statement_s, bytea_output="hex", **self._settings)
+        return Pipeline(self._loop.run_until_complete(made), self._loop, self._statement_s)
 
     def drop(self) -> None:
-        """Drop the connection without saying goodbye to the server."""
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
+        """Drop the connection, and what was put on it."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None
 
-    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one portable statement."""
-        rows = self._run(self._open().fetch(numbered(sql), *parameters))
-        return [tuple(row) for row in rows]
+    def put(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Have one portable statement done before the next that is waited for."""
+        self._open().put(numbered(sql), (parameters,))
 
-    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """One portable statement for each of ``rows``, in one round trip."""
-        self._run(self._open().executemany(numbered(sql), rows))
+    def put_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Have one portable statement done for each of ``rows``, as :meth:`put` does."""
+        self._open().put(numbered(sql), rows)
+
+    def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        """Rows of one portable statement, in one round trip with all that was put before."""
+        return self.fetch_all([(sql, parameters)])[0]
+
+    def fetch_all(self, reads: Sequence[Read]) -> list[Rows]:
+        """Rows of each of several portable statements, in one round trip with what was put."""
+        for sql, parameters in reads:
+            self.put(sql, parameters)
+        return self.flush()[-len(reads) :]
+
+    def flush(self) -> list[Rows]:
+        """Have done what was put, and know that it was."""
+        return self._run(self._open().exchange)
 
     def script(self, sql: str) -> None:
         """Several statements without parameters, in one go."""
-        self._run(self._open().execute(sql))
+        self._run(lambda: self._open().script(sql))
 
     def close(self) -> None:
         """Close the connection and the loop."""
-        if self._connection is not None and not self._connection.is_closed():
-            try:
-                self._run(self._connection.close(timeout=2))
-            except ENGINE_ERRORS:
-                self._connection.terminate()
-        self._run(asyncio.sleep(0))  # lets transports end
+        self.drop()
+        self._run(lambda: self._loop.run_until_complete(asyncio.sleep(0)))  # lets transports end
         self._loop.close()
 
-    def _open(self) -> asyncpg.Connection[Any]:
-        if self._connection is None:
+    def _open(self) -> Pipeline:
+        if self._pipeline is None:
             raise asyncpg.InterfaceError("there is no connection")
-        return self._connection
+        return self._pipeline
 
-    def _run(self, call: Coroutine[Any, Any, _T]) -> _T:
+    def _run(self, wait: Callable[[], _T]) -> _T:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._loop.run_until_complete(call)
+            return wait()
         # Opened or closed by a coroutine: its thread may not run a second loop.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(self._loop.run_until_complete, call).result()
+            return thread.submit(wait).result()
 
 
 class Pool:

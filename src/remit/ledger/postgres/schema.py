@@ -119,12 +119,15 @@ _INDEXES = frozenset(
 )
 """Indexes that must be there, besides those of primary and unique keys."""
 
-BEGIN = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "
-    "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
-)
-"""Begins a transaction under the one lock of a schema: the ledger's appends, its making and its
-migrations wait for each other."""
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
+
+
+def begin(writer: Writer) -> None:
+    """Put the beginning of a transaction under the one lock of a schema: the ledger's appends, its
+    making and its migrations wait for each other."""
+    writer.put(_BEGIN)
+    writer.put(_LOCK)  # what is read after it sees what the holder before committed
 
 
 def prepare(writer: Writer, location: str, *, create: bool) -> None:
@@ -170,7 +173,7 @@ def _version(writer: Writer) -> int:
 
 
 def _migrate(writer: Writer) -> None:
-    writer.script(BEGIN)
+    begin(writer)
     try:
         writer.script(
             "CREATE TABLE IF NOT EXISTS migrations "

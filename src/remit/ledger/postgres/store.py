@@ -21,7 +21,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
     LedgerWriteError,
 )
-from remit.ledger.postgres.batch import HEAD, PostgresBatch, columns_of_keys
+from remit.ledger.postgres.batch import HEAD, PostgresBatch, found
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
     CONNECTION_ERRORS,
@@ -31,7 +31,7 @@ from remit.ledger.postgres.connection import (
     is_connection_error,
     masked,
 )
-from remit.ledger.postgres.schema import BEGIN, layout_problem, prepare
+from remit.ledger.postgres.schema import begin, layout_problem, prepare
 from remit.ledger.reader import as_bytes
 from remit.ledger.schema import COLUMNS, TABLES
 from remit.ledger.store import RawContent, RawEntry, Store, Transaction, Unit
@@ -141,7 +141,7 @@ class PostgresStore(Store):
                     sent = None
                     attempt = self._attempt(units)
                     sent = attempt
-                    self._writer.script("COMMIT")
+                    self._writer.fetch("COMMIT")
                 self.size = sent.size
                 return sent.results
             except BaseException as error:
@@ -155,12 +155,12 @@ class PostgresStore(Store):
             delay = min(2 * delay, _LONGEST_RETRY_S)
 
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
-        """Everything but the commit."""
+        """Everything but the commit, as far as nobody waits for it."""
         writer = self._writer
-        writer.script(BEGIN)
+        begin(writer)
         keys = list(dict.fromkeys(keys_of(units)))
-        rows = writer.fetch(HEAD, columns_of_keys(keys))
-        batch = PostgresBatch(writer, rows, keys, self._content_keys)
+        head, stored = writer.fetch_all([(HEAD, ()), found(keys)])
+        batch = PostgresBatch(writer, head, keys, stored, self._content_keys)
         batch.open_stages(units)
         first = batch.head.seq + 1
         results = [batch.do(unit) for unit in units]
@@ -171,7 +171,7 @@ class PostgresStore(Store):
         sign = (size - 1, batch.head.entry_hash)
         if size == first:
             sign = (-1, secrets.token_hex(8))
-            writer.fetch(_WRITE_MARK, (self._name, sign[1]))
+            writer.put(_WRITE_MARK, (self._name, sign[1]))
         return _Attempt(results, size, sign)
 
     def _was_committed(self, sent: _Attempt) -> bool:
@@ -180,13 +180,13 @@ class PostgresStore(Store):
         Its id would not show it: a server that crashed reuses the ids of what it lost.
         """
         writer = self._writer
-        writer.script(BEGIN)  # waits for the old connection's transaction to end
+        begin(writer)  # waits for the old connection's transaction to end
         seq, mark = sent.sign
         if seq >= 0:
             rows = writer.fetch("SELECT entry_hash FROM entries WHERE seq = $1", (seq,))
         else:
             rows = writer.fetch("SELECT value FROM ledger_info WHERE name = $1", (self._name,))
-        writer.script("ROLLBACK")
+        writer.fetch("ROLLBACK")
         return rows == [(mark,)]
 
     def _refused(self, error: BaseException, *, in_doubt: bool) -> LedgerWriteError:

@@ -1,0 +1,299 @@
+"""Statements that go out together on one connection and are answered together.
+
+asyncpg makes the connection (addresses, passwords, TLS, a choice of servers), but waits for each
+statement's answer before it sends the next. What is here speaks the extended query protocol on that
+connection: any number of statements, then a message that asks for their answers. The server does
+them in order, each in a snapshot of its own, and after an error none of the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import asyncpg
+from typing_extensions import override
+
+_MOST_PREPARED = 512
+_SYNC = b"S\x00\x00\x00\x04"
+_EXECUTE = b"E\x00\x00\x00\x09\x00\x00\x00\x00\x00"  # all rows
+_NULL = b"\xff\xff\xff\xff"
+_AS_TEXT, _AS_BINARY = b"\x00\x00", b"\x00\x01"
+_count = struct.Struct("!H").pack
+_int32 = struct.Struct("!i").pack
+_array_head = struct.Struct("!iiiii").pack
+_array_int = struct.Struct("!iq").pack
+_read_int32 = struct.Struct("!i").unpack_from
+
+_TYPES = {"bytea": 17, "bigint": 20, "text": 25}
+_READ: dict[int, Callable[[str], Any]] = {
+    16: "t".__eq__,
+    17: lambda text: bytes.fromhex(text[2:]),
+    **dict.fromkeys((20, 21, 23, 26), int),
+    **dict.fromkeys((700, 701), float),
+    1700: Decimal,
+}
+"""By the number of a type, what reads its text; all others stay text."""
+
+Rows = list[tuple[Any, ...]]
+
+
+class Array(NamedTuple):
+    """A parameter of many values, each of type ``bigint``, ``bytea`` or ``text``, or ``None``."""
+
+    type: str
+    values: Sequence[Any]
+
+
+class _Statement:
+    """A prepared statement; ``readers`` of its rows' columns are known when it is described."""
+
+    __slots__ = ("name", "readers")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.readers: list[Callable[[str], Any]] = []
+
+
+class Pipeline(asyncio.Protocol):
+    """What is spoken on a connection that asyncpg made.
+
+    Args:
+        connection: idle; nothing else uses it from now on.
+        loop: the connection's, which runs only while answers are waited for.
+        timeout_s: how long answers may take, in seconds; ``None`` for ever.
+    """
+
+    def __init__(
+        self,
+        connection: asyncpg.Connection[Any],
+        loop: asyncio.AbstractEventLoop,
+        timeout_s: float | None,
+    ) -> None:
+        self._connection = connection
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._transport: asyncio.Transport = connection._transport  # type: ignore[attr-defined]
+        self._transport.set_protocol(self)
+        self._names = 0
+        self._prepared: dict[str, _Statement] = {}
+        self._preparing: list[tuple[str, _Statement]] = []  # not known to the server yet
+        self._out: list[bytes] = []
+        self._asked: list[_Statement] = []
+        self._in = bytearray()
+        self._answered: list[Rows] = []
+        self._rows: Rows = []
+        self._described: list[_Statement] = []
+        self._error: Exception | None = None
+        self._answer: asyncio.Future[list[Rows]] | None = None
+        self._is_idle = True  # outside a transaction
+        self.is_lost = False
+
+    # -- sending -----------------------------------------------------------------------
+
+    def put(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Have one statement done for each of ``rows``; the next :meth:`exchange` sends it.
+
+        Raises:
+            asyncpg.DataError, asyncpg.PostgresError: a parameter cannot be sent; nothing was put.
+        """
+        bound = [_values(parameters) for parameters in rows]
+        if len(self._prepared) >= _MOST_PREPARED and self._is_idle and not self._out:
+            self._prepared.clear()
+            self.put("DEALLOCATE ALL", ((),))
+        statement = self._prepared.get(sql)
+        if statement is None:
+            self._names += 1
+            statement = self._prepared[sql] = _Statement(b"s%d" % self._names)
+            self._preparing.append((sql, statement))
+            self._add(b"P", statement.name, b"\x00", sql.encode(), b"\x00\x00\x00")
+            self._add(b"D", b"S", statement.name, b"\x00")
+        for values in bound:
+            self._add(b"B", b"\x00", statement.name, b"\x00", *values)
+            self._out.append(_EXECUTE)
+            self._asked.append(statement)
+
+    def _add(self, kind: bytes, *parts: bytes) -> None:
+        message = b"".join(parts)
+        self._out += (kind, _int32(len(message) + 4), message)
+
+    def exchange(self) -> list[Rows]:
+        """Send what was put; returns the rows of each statement.
+
+        Raises:
+            asyncpg.PostgresError: a statement's; those after it were not done.
+            OSError, asyncpg.PostgresConnectionError: the connection is lost.
+        """
+        self._out.append(_SYNC)
+        return self._send()
+
+    def script(self, sql: str) -> None:
+        """Send several statements without parameters, after what was put."""
+        if self._out:
+            self.exchange()
+        self._add(b"Q", sql.encode(), b"\x00")
+        self._send()
+
+    def _send(self) -> list[Rows]:
+        if self.is_lost:
+            raise asyncpg.ConnectionDoesNotExistError("the connection is lost")
+        self._answer = self._loop.create_future()
+        timer = None
+        if self._timeout_s is not None:
+            timer = self._loop.call_later(
+                self._timeout_s, self._fail, TimeoutError("no answer came")
+            )
+        self._transport.write(b"".join(self._out))
+        self._out.clear()
+        try:
+            return self._loop.run_until_complete(self._answer)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if not self._answer.done():  # interrupted: what comes now would answer the next one
+                self.close()
+
+    def close(self) -> None:
+        """End the connection, whatever it is doing."""
+        self.is_lost = True
+        self._connection.terminate()
+
+    # -- answers -----------------------------------------------------------------------
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        received = self._in
+        received += data
+        at, end = 0, len(received)
+        while end - at >= 5:
+            after = at + 1 + _read_int32(received, at + 1)[0]
+            if after > end:
+                break
+            self._read(received[at], bytes(received[at + 5 : after]))
+            at = after
+        del received[:at]
+
+    def _read(self, kind: int, body: bytes) -> None:
+        if kind == 0x44:  # DataRow
+            if len(self._answered) < len(self._asked):
+                self._rows.append(_row(body, self._asked[len(self._answered)].readers))
+        elif kind in b"CI":  # CommandComplete, EmptyQueryResponse
+            self._answered.append(self._rows)
+            self._rows = []
+        elif kind == 0x31:  # ParseComplete
+            self._described.append(self._preparing.pop(0)[1])
+        elif kind == 0x54 and self._described:  # RowDescription
+            self._described.pop().readers = _readers(body)
+        elif kind == 0x6E:  # NoData
+            self._described.clear()
+        elif kind == 0x45 and self._error is None:  # ErrorResponse
+            fields = body.decode(errors="replace").split("\x00")
+            self._error = asyncpg.PostgresError.new({f[0]: f[1:] for f in fields if f})
+        elif kind == 0x5A:  # ReadyForQuery
+            self._is_idle = body[0] == 0x49
+            self._finish()
+
+    def _finish(self) -> None:
+        for sql, _ in self._preparing:
+            del self._prepared[sql]
+        answered, error, answer = self._answered, self._error, self._answer
+        self._answered, self._error = [], None
+        self._rows = []
+        self._asked.clear()
+        self._preparing.clear()
+        self._described.clear()
+        if answer is not None and not answer.done():
+            if error is None:
+                answer.set_result(answered)
+            else:
+                answer.set_exception(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(self._error or error)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        error = asyncpg.ConnectionDoesNotExistError("the server closed the connection")
+        error.__cause__ = exc
+        self._fail(error)
+
+
+def _values(parameters: Sequence[Any]) -> list[bytes]:
+    formats: list[bytes] = []
+    values: list[bytes] = []
+    for parameter in parameters:
+        form = _AS_TEXT
+        if parameter is None:
+            values.append(_NULL)
+        else:
+            if isinstance(parameter, str):
+                value = _encoded(parameter)
+            elif isinstance(parameter, int):  # True is 1, for a number and for a truth
+                value = b"%d" % parameter
+            elif isinstance(parameter, float):
+                value = repr(parameter).encode()
+            else:
+                form = _AS_BINARY
+                value = _array(parameter) if isinstance(parameter, Array) else _bytes(parameter)
+            values += (_int32(len(value)), value)
+        formats.append(form)
+    count = _count(len(formats))
+    return [count, *formats, count, *values, b"\x00\x00"]
+
+
+def _array(array: Array) -> bytes:
+    """The binary form of an array of one dimension."""
+    number, values = _TYPES[array.type], array.values
+    parts = [_array_head(1, None in values, number, len(values), 1)]
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        elif number == 20:
+            parts.append(_array_int(8, value))
+        else:
+            element = _encoded(value) if number == 25 else bytes(value)
+            parts += (_int32(len(element)), element)
+    return b"".join(parts)
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # as the server says of bytes that are no text
+        raise asyncpg.CharacterNotInRepertoireError(str(error)) from error
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise asyncpg.DatatypeMismatchError(f"a {type(value).__name__} cannot be stored")
+
+
+def _readers(body: bytes) -> list[Callable[[str], Any]]:
+    """What reads each column, from a RowDescription."""
+    readers = []
+    at = 2
+    for _ in range(int.from_bytes(body[:2], "big")):
+        at = body.index(b"\x00", at) + 7  # its name, table and place
+        readers.append(_READ.get(_read_int32(body, at)[0], str))
+        at += 12
+    return readers
+
+
+def _row(body: bytes, readers: Sequence[Callable[[str], Any]]) -> tuple[Any, ...]:
+    values: list[Any] = []
+    at = 2
+    for reader in readers:
+        length = _read_int32(body, at)[0]
+        at += 4
+        if length < 0:
+            values.append(None)
+        else:
+            values.append(reader(str(body[at : at + length], "utf-8")))
+            at += length
+    return tuple(values)
