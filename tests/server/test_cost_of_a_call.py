@@ -1,0 +1,92 @@
+"""What a call costs, in numbers that do not depend on the machine: they may only grow on purpose.
+
+To see them: ``python -m tests.server.test_cost_of_a_call``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+from benchmarks.gateways import rig
+
+from remit.gateway.auth import KeyStore
+from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
+from remit.ledger import LedgerClient
+from tests.server.counting import Counts
+from tests.support.roots import new_root
+
+# Lower them when the counts fall; with a little room, for another Python counts a few more.
+LIMITS = {
+    "call": Counts(loop=525, ledger=315, objects=375, json=19, statements=22, rows=15, commits=2),
+    "call in a work order": Counts(
+        loop=560, ledger=325, objects=385, json=19, statements=23, rows=15, commits=2
+    ),
+    "routed call": Counts(
+        loop=980, ledger=580, objects=770, json=38, statements=37, rows=28, commits=3
+    ),
+    "stream": Counts(loop=880, ledger=325, objects=620, json=27, statements=22, rows=17, commits=2),
+    "chunk of a stream": Counts(
+        loop=44, ledger=2, objects=31, json=1, statements=0, rows=0, commits=0
+    ),
+}
+MODELS = """
+[routing.models."gpt-4o-mini"]
+provider = "openai"
+abilities = { general = 60 }
+
+[routing.models."gpt-4.1"]
+provider = "openai"
+abilities = { general = 76 }
+"""
+
+
+def counted(directory: Path) -> dict[str, Counts]:
+    """What a new root's server counts."""
+    root = new_root(directory / "root", MODELS)
+    with LedgerClient(str(root / "ledger.db"), create=False) as ledger, KeyStore(ledger) as keys:
+        key = keys.create("counted", role="agent", models=())
+        scope = BudgetScope(key_id=key.key_id)
+        TokenBudgeter(ledger).allocate(scope, limits=BudgetLimits(nano=10**15))
+    with rig.upstream(None) as upstream:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.server.counting", str(root), key.key],
+            env={
+                **{name: value for name, value in os.environ.items() if name[:6] != "REMIT_"},
+                "OPENAI_BASE_URL": f"{upstream.url}/v1",
+                "OPENAI_API_KEY": "sk-upstream",
+            },
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    return {name: Counts(**numbers) for name, numbers in json.loads(done.stdout).items()}
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="the upstream needs epoll")
+def test_a_call_does_not_do_more_than_it_did(tmp_path: Path) -> None:
+    found = counted(tmp_path)
+    grown = [
+        f"{kind}: {field.name} {getattr(found[kind], field.name)}, at most {limit} before"
+        for kind, limits in LIMITS.items()
+        for field in fields(Counts)
+        if getattr(found[kind], field.name) > (limit := getattr(limits, field.name))
+    ]
+    assert found.keys() == LIMITS.keys()
+    assert min(found["call"].loop, found["call"].objects, found["call"].rows) > 0
+    assert not grown
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, counts in counted(Path(scratch)).items():
+            print(f"{name:22} {asdict(counts)}")
