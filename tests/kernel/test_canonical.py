@@ -12,7 +12,12 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.kernel.canonical import MAX_SAFE_INTEGER, NotCanonicalError, canonical_json
+from remit.kernel.canonical import (
+    MAX_SAFE_INTEGER,
+    NotCanonicalError,
+    canonical_json,
+    number_text,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 numbers = st.floats(allow_nan=False, allow_infinity=False).filter(
@@ -33,6 +38,11 @@ def test_equals_the_reference_encoder(value: Any) -> None:
 @given(st.floats(min_value=1e-4, max_value=9e15))
 def test_floats_near_the_limits_of_the_fast_path(value: float) -> None:
     assert canonical_json({"x": value}) == rfc8785.dumps({"x": value})
+
+
+@given(numbers.map(float) | st.floats(-1e-3, 1e-3))
+def test_a_number_is_written_as_the_reference_encoder_writes_it(value: float) -> None:
+    assert number_text(value) == rfc8785.dumps(value).decode()
 
 
 @given(json_values)

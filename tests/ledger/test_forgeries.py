@@ -26,7 +26,7 @@ from remit.ledger import (
 )
 from remit.ledger.erasure import Eraser
 from remit.ledger.postgres.connection import masked
-from remit.ledger.record import prepare
+from remit.ledger.prepared import prepare
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 

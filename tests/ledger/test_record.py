@@ -11,7 +11,8 @@ import rfc8785
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.ledger import LedgerClient, LedgerEntry, content
+from remit.ledger import Content, LedgerClient, LedgerEntry, content
+from remit.ledger.prepared import prepare
 from tests.kernel.test_canonical import json_values, texts
 
 
@@ -44,6 +45,74 @@ def test_the_record_is_the_entry_without_its_hash_plus_seq(ledger: LedgerClient)
     assert record == rfc8785.dumps(expected)
     assert second.entry_hash == hashlib.sha256(record).hexdigest()
     assert first.previous_hash == ""
+
+
+_contents = st.one_of(
+    json_values.map(lambda value: (Content(value), value)),
+    texts.map(lambda value: (content(value), value)),
+    json_values.map(rfc8785.dumps).map(lambda text: (Content.exact(text), text)),
+)
+_metadata = st.dictionaries(
+    texts | st.sampled_from(["\ufb33", "\U0001f600", "Ä"]),
+    st.recursive(
+        json_values | _contents,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+        max_leaves=8,
+    ),
+    max_size=6,
+).filter(lambda metadata: "$" not in repr(metadata))
+
+
+@given(metadata=_metadata, prompt=json_values, reason=texts | texts.map(content))
+@settings(max_examples=80, deadline=None)
+def test_the_record_is_the_reference_encoding(
+    metadata: dict[str, Any], prompt: Any, reason: str
+) -> None:
+    """Of any metadata: content in lists, keys that sort by UTF-16, numbers with exponents."""
+    found: list[Any] = []
+
+    def stand(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: stand(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [stand(item) for item in value]
+        if not isinstance(value, tuple):
+            return value
+        encoded = value[1] if isinstance(value[1], bytes) else rfc8785.dumps(value[1])
+        found.append(value)
+        stands = {"$content": f"hmac-sha256:{len(found) - 1:064x}", "bytes": len(encoded)}
+        return stands | ({"form": "exact"} if isinstance(value[1], bytes) else {})
+
+    expected = {
+        "decision": "D",
+        "event_type": "E",
+        "id": "LED-0000002a",
+        "metadata": stand({**metadata, "prompt": (None, prompt)}),
+        "previous_hash": "ab" * 32,
+        "prompts_used": ["é"],
+        "reason": stand((reason, reason)) if type(reason) is not str else reason,
+        "seq": 42,
+        "submission_id": "S",
+        "timestamp": "T",
+    }
+    prepared = prepare(
+        LedgerEntry("E", "S", "D", reason, ["é"], {**_marked(metadata), "prompt": prompt}),
+        frozenset({"prompt"}),
+    )
+    for _ in range(2):  # a transaction that is tried again seals again
+        commitments = [f"{number:064x}" for number in range(len(prepared.contents))]
+        sealed = prepared.seal(42, "T", "ab" * 32, commitments)
+        assert sealed.record == rfc8785.dumps(expected)
+    assert sealed.entry_hash == hashlib.sha256(sealed.record).hexdigest()
+
+
+def _marked(value: Any) -> Any:
+    """What is handed over: the first of each pair."""
+    if isinstance(value, tuple):
+        return value[0]
+    if isinstance(value, dict):
+        return {key: _marked(item) for key, item in value.items()}
+    return [_marked(item) for item in value] if isinstance(value, list) else value
 
 
 def test_timestamps_are_utc_with_microseconds(ledger: LedgerClient) -> None:

@@ -63,26 +63,18 @@ def is_fast(value: Any) -> bool:
     return _check(value, "$", 0)
 
 
-class OddFloat(float):
-    """A number that ``orjson`` would not write as JCS does: :func:`encode_odd` does."""
-
-    __slots__ = ()
-
-
-def number(value: float) -> float:
-    """``value``, or an :class:`OddFloat` of it, so that one number does not slow a record down.
-
-    Raises:
-        NotCanonicalError: it has no canonical form.
-    """
-    return value if _check(value, "$", 0) else OddFloat(value)
-
-
-def encode_odd(value: Any) -> orjson.Fragment:
-    """The ``default`` of ``orjson.dumps`` for values that hold an :class:`OddFloat`."""
-    if type(value) is OddFloat:
-        return orjson.Fragment(rfc8785.dumps(float(value)))
-    raise TypeError(type(value).__name__)
+def number_text(value: float) -> str:
+    """The text of a number that has a canonical form, as RFC 8785 (ECMAScript) has it."""
+    if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
+        return str(int(value))
+    digits, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return digits
+    power = int(exponent)
+    if power < -6 or power > 0:
+        return f"{digits}e{power:+d}"
+    sign = "-" if value < 0 else ""
+    return f"{sign}0.{'0' * (-power - 1)}{digits.lstrip('-').replace('.', '')}"
 
 
 def sha256_hex(data: bytes) -> str:
@@ -93,7 +85,7 @@ def sha256_hex(data: bytes) -> str:
 def _check(value: Any, path: str, depth: int) -> bool:
     """True when the fast encoder is exact for ``value``; raises where none is."""
     kind = type(value)
-    if kind is str or value is None or kind is bool or kind is OddFloat:
+    if kind is str or value is None or kind is bool:
         return True
     if kind is int:
         if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:

@@ -21,7 +21,8 @@ from remit.ledger.errors import (
 from remit.ledger.events import EVENTS, Event
 from remit.ledger.handles import LedgerPort, ScopedLedger
 from remit.ledger.keyfiles import LedgerKey
-from remit.ledger.record import Prepared, is_plain_text
+from remit.ledger.prepared import Prepared
+from remit.ledger.record import is_plain_text
 from remit.ledger.report import Problem, Progress, VerificationReport
 from remit.ledger.root import RetentionSchedule, ledger_key, open_root_ledger
 from remit.ledger.store import Stage, Transaction, Write

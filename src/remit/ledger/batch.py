@@ -6,7 +6,7 @@ large batch; reading through the transaction flushes them first.
 
 from __future__ import annotations
 
-import secrets
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,9 @@ from typing import Any
 from remit.ledger.content import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.entry import LedgerEntry, utc_now
 from remit.ledger.errors import LedgerFormatError, LedgerWriteError
+from remit.ledger.prepared import Prepared, Sealed, prepare
 from remit.ledger.reader import as_bytes
-from remit.ledger.record import Prepared, Sealed, content_scope, prepare, seal
+from remit.ledger.record import content_scope
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Stage, StageOpener, Unit
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
@@ -87,10 +88,10 @@ class Head:
 def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
     """The keys of values in prepared entries that belong to a session."""
     return (
-        (content_scope(prepared.session_id, 0), digest)
+        (content_scope(prepared.columns.session_id, 0), digest)
         for unit in units
         for prepared in (unit.prepared or getattr(unit.step, "prepared", ()))
-        if prepared.session_id
+        if prepared.columns.session_id
         for digest in prepared.values
     )
 
@@ -249,48 +250,68 @@ class Batch(ABC):
     def _append(self, prepared: Prepared) -> Sealed:
         head = self.head
         seq = head.seq + 1
-        scope = content_scope(prepared.session_id, seq)
-        values, rows = self._committed(prepared, scope)
-        lists: list[list[str]] = []
-
-        def chain(macs: list[str]) -> str:
-            steps = [NO_STEP]
-            for mac in macs:
-                steps.append(next_step(steps[-1], mac))
-            lists.append([*macs, *steps])
-            return steps[-1]
-
-        sealed = seal(
-            prepared,
-            seq=seq,
-            # Never earlier than the entry before, whatever the clock says.
-            timestamp=max(utc_now(), head.timestamp),
-            previous_hash=head.entry_hash,
-            commitments={digest: known[1] for digest, known in values.items()},
-            steps=chain,
-        )
-        # From here on nothing fails.
-        if values:
-            self._rows["contents"].extend(rows)
-            for row in rows:
-                self._known[(scope, row[3])] = (row[0], row[1], row[4])
-            head.content_id += len(rows)
-            self._show(seq, prepared, values, rows, lists)
+        # Never earlier than the entry before, whatever the clock says.
+        timestamp = max(utc_now(), head.timestamp)
+        if prepared.contents:
+            sealed = self._append_content(prepared, seq, timestamp)
+        else:
+            sealed = prepared.seal(seq, timestamp, head.entry_hash, ())
         self._rows["entries"].append(
             (
                 seq,
                 sealed.id,
                 sealed.entry_hash,
-                sealed.timestamp,
-                prepared.fields["event_type"],
-                prepared.fields["submission_id"],
-                *prepared.columns.values(),
+                timestamp,
+                prepared.event_type,
+                prepared.submission_id,
+                *prepared.columns,
                 sealed.record.decode(),
             )
         )
-        head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, sealed.timestamp
+        head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, timestamp
         if (seq + 1) % TILE_WIDTH == 0:
             self._complete_tile(seq // TILE_WIDTH)
+        return sealed
+
+    def _append_content(self, prepared: Prepared, seq: int, timestamp: str) -> Sealed:
+        """Seal an entry with content, and collect the rows of what it shows and to whom it belongs.
+
+        Of a message list only what is new with this entry is noted by value, so that a long
+        conversation costs rows linear in its length; the list itself is noted by its last step.
+        """
+        values, rows = self._committed(prepared, content_scope(prepared.columns.session_id, seq))
+        shown = {row[0] for row in rows}
+        lists: list[tuple[list[Known], list[str]]] = []
+        commitments: list[str] = []
+        for item in prepared.contents:
+            if isinstance(item, list):
+                messages = [values[part.digest] for part in item]
+                step, steps = NO_STEP, []
+                for known in messages:
+                    step = next_step(step, known[1])
+                    steps.append(step)
+                lists.append((messages, steps))
+                commitments.append(step)
+            else:
+                known = values[item.digest]
+                shown.add(known[0])
+                commitments.append(known[1])
+        sealed = prepared.seal(seq, timestamp, self.head.entry_hash, commitments)
+        # From here on nothing fails.
+        table = self._rows
+        if rows:
+            table["contents"] += rows
+            self.head.content_id += len(rows)
+            for content_id, commitment, scope, digest, nonce, *_ in rows:
+                self._known[(scope, digest)] = (content_id, commitment, nonce)
+        if lists:
+            last_steps = {self._add_list(messages, steps) for messages, steps in lists}
+            table["shown_lists"] += [(seq, step_id) for step_id in sorted(last_steps)]
+        table["shown_contents"] += [(seq, content_id) for content_id in sorted(shown)]
+        if prepared.subject_id:
+            table["content_subjects"] += [
+                (prepared.subject_id, known[0]) for known in values.values()
+            ]
         return sealed
 
     def _committed(
@@ -299,67 +320,36 @@ class Batch(ABC):
         """Every content value by digest, and rows for those that are not stored yet."""
         values: dict[bytes, Known] = {}
         rows: list[tuple[Any, ...]] = []
-        all_known = self._known
-        if prepared.session_id and any((scope, digest) not in all_known
-                                       for digest in prepared.values):  # fmt: skip
-            self._find((scope, digest) for digest in prepared.values)
-        for digest, value in prepared.values.items():
-            known = all_known.get((scope, digest))
-            if known is not None:
-                # Computed again, so that a row that was tampered with gets into no new record.
-                if not _holds(known, digest, value.encoded):
-                    raise LedgerFormatError(
-                        f"A stored content value of {scope} is not what it was.",
-                        next_step="Run `remit ledger verify` to see what is damaged.",
-                    )
-                values[digest] = known
-                continue
-            nonce = secrets.token_bytes(_NONCE_BYTES)
-            commitment = commit(nonce, value.encoded)
-            stored = StoredValue.encode(value, self.compress_above)
-            content_id = self.head.content_id + len(rows) + 1
-            values[digest] = known = (content_id, commitment, nonce)
-            _remember(known, digest)
-            rows.append(
-                (content_id, commitment, scope, digest, nonce, len(value.encoded), stored.codec,
-                 stored.value)
-            )  # fmt: skip
+        keys = [(scope, digest) for digest in prepared.values]
+        if prepared.columns.session_id and not all(map(self._known.__contains__, keys)):
+            self._find(keys)
+        content_id = self.head.content_id
+        for key, value in zip(keys, prepared.values.values(), strict=True):
+            known = self._known.get(key)
+            digest, encoded = value.digest, value.encoded
+            if known is None:
+                nonce = os.urandom(_NONCE_BYTES)
+                content_id += 1
+                known = (content_id, commit(nonce, encoded), nonce)
+                _remember(known, digest)
+                rows.append(
+                    (content_id, known[1], scope, digest, nonce, len(encoded),
+                     *StoredValue.encode(value, self.compress_above))
+                )  # fmt: skip
+            # Computed again, so that a row that was tampered with gets into no new record.
+            elif not _holds(known, digest, encoded):
+                raise LedgerFormatError(
+                    f"A stored content value of {scope} is not what it was.",
+                    next_step="Run `remit ledger verify` to see what is damaged.",
+                )
+            values[digest] = known
         return values, rows
 
-    def _show(
-        self,
-        seq: int,
-        prepared: Prepared,
-        values: dict[bytes, Known],
-        rows: list[tuple[Any, ...]],
-        lists: list[list[str]],
-    ) -> None:
-        """Note which content the entry shows, and to whom it belongs.
-
-        Of a message list only what is new with this entry is noted by value, so that a long
-        conversation costs rows linear in its length; the list itself is noted by its last step.
-        """
-        if lists:
-            shown = {row[0] for row in rows}
-            shown.update(values[digest][0] for digest in prepared.direct)
-            by_commitment = {known[1]: known[0] for known in values.values()}
-            last_steps = {self._add_list(item, by_commitment) for item in lists}
-            self._rows["shown_lists"].extend((seq, step_id) for step_id in sorted(last_steps))
-        else:
-            shown = {known[0] for known in values.values()}
-        self._rows["shown_contents"].extend([(seq, content_id) for content_id in sorted(shown)])
-        if prepared.subject_id:
-            self._rows["content_subjects"].extend(
-                (prepared.subject_id, known[0]) for known in values.values()
-            )
-
-    def _add_list(self, chain: list[str], content_ids: dict[str, int]) -> int:
+    def _add_list(self, messages: list[Known], steps: list[str]) -> int:
         """The id of a list's last step, every step of it stored or collected."""
-        count = len(chain) // 2
-        macs, steps = chain[:count], chain[count:]
-        parent_id, position = 0, count
+        parent_id, position = 0, len(steps)
         while position > 0:  # a conversation grows at its end: all before is known
-            content_id, step = content_ids[macs[position - 1]], steps[position]
+            content_id, step = messages[position - 1][0], steps[position - 1]
             found = self._steps.get(step)
             if found is None and content_id not in self._new_contents():
                 rows = self._read(_STEP, (content_id, step))
@@ -368,11 +358,11 @@ class Batch(ABC):
                 parent_id = self._steps[step] = found
                 break
             position -= 1
-        for place in range(position + 1, count + 1):
+        for place in range(position, len(steps)):
             self.head.step_id += 1
-            mac = macs[place - 1]
+            content_id, commitment, _ = messages[place]
             self._rows["message_steps"].append(
-                (self.head.step_id, steps[place], parent_id, content_ids[mac], mac, place)
+                (self.head.step_id, steps[place], parent_id, content_id, commitment, place + 1)
             )
             parent_id = self._steps[steps[place]] = self.head.step_id
         return parent_id

@@ -18,8 +18,8 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport
+from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
-from remit.ledger.record import Prepared, prepare
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.search import TextIndex
 from remit.ledger.store import StageOpener, Transaction, Unit, Write

@@ -128,15 +128,11 @@ class EncodedValue(NamedTuple):
         return cls(encoded, _sha256(encoded).digest(), is_exact)
 
 
-class Encoded(NamedTuple):
-    """What stands for a content value: one, or one for each message of a list; and its form."""
-
-    parts: EncodedValue | list[EncodedValue]
-    form: str
+Encoded = tuple[EncodedValue | list[EncodedValue], str]
+"""What stands for a content value: one, or one for each message of a list; and its form."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredValue:
+class StoredValue(NamedTuple):
     """A row's way of keeping a value: ``text``, ``json``, ``exact``; ``+zlib`` when large."""
 
     codec: str
@@ -155,15 +151,17 @@ class StoredValue:
             if not data or b"\x00" in data:
                 raise InvalidInputError("An exact JSON text is empty, or holds a NUL character.")
         elif data[:1] == b'"' and b"\\u0000" not in data:
-            codec, data = "text", orjson.loads(data).encode()
+            codec = "text"
         try:
-            text = data.decode()
+            text: str = orjson.loads(data) if codec == "text" else data.decode()
         except UnicodeDecodeError as error:
             raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
         if len(data) > compress_above:
-            packed = zlib.compress(data, 1)
-            if len(packed) < len(data):
-                return cls(f"{codec}+zlib", packed)
+            plain = text.encode()
+            if len(plain) > compress_above:
+                packed = zlib.compress(plain, 1)
+                if len(packed) < len(plain):
+                    return cls(f"{codec}+zlib", packed)
         return cls(codec, text)
 
     def decode(self) -> Any:
@@ -242,25 +240,24 @@ def encode_content(content: Content) -> Encoded:
     Raises:
         NotCanonicalError: it has no JSON text either (NaN, a key that is no text, a foreign type).
     """
-    known, form = content.encoded, content.form
+    value, known, form = content.value, content.encoded, content.form
     if form == EXACT:
         if isinstance(known, bytes):
-            return Encoded(EncodedValue.of(known, True), form)
-        return Encoded([EncodedValue(text, _sha256(text).digest(), True)
-                        for text in known or ()], form)  # fmt: skip
-    if is_message_list(content.value):
+            return EncodedValue(known, _sha256(known).digest(), True), form
+        return [EncodedValue(text, _sha256(text).digest(), True) for text in known or ()], form
+    if type(value) is not str and is_message_list(value):
         if isinstance(known, list):
-            return Encoded([EncodedValue.of(part) for part in known], "")
-        parts = [_encode(item) for item in content.value]
-        return Encoded(parts, EXACT if any(part.is_exact for part in parts) else "")
-    part = EncodedValue.of(known) if isinstance(known, bytes) else _encode(content.value)
-    return Encoded(part, EXACT if part.is_exact else "")
+            return [EncodedValue.of(part) for part in known], ""
+        parts = [_encode(item) for item in value]
+        return parts, EXACT if any(part.is_exact for part in parts) else ""
+    part = EncodedValue.of(known) if isinstance(known, bytes) else _encode(value)
+    return part, EXACT if part.is_exact else ""
 
 
 def _encode(value: Any) -> EncodedValue:
     try:
-        return EncodedValue.of(canonical_json(value))
-    except NotCanonicalError:
+        return EncodedValue.of(orjson.dumps(value) if type(value) is str else canonical_json(value))
+    except (TypeError, NotCanonicalError):  # the former of orjson: a lone surrogate
         if (text := _json_text(value)) is None:
             raise
         # A lone surrogate is what UTF-8 does not take; so replaced it is JSON's escape of it.

@@ -10,7 +10,8 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger.content import ExactText
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import EntryNotFoundError, ScopeError
-from remit.ledger.record import Prepared, columns_of
+from remit.ledger.prepared import Prepared
+from remit.ledger.record import columns_of
 from remit.ledger.store import Write
 
 _VISIBLE = {
@@ -151,20 +152,20 @@ class ScopedLedger:
             filters = {**filters, "after": last}
 
     def _sees(self, entry: LedgerEntry) -> bool:
-        columns = columns_of({"metadata": entry.metadata})
-        if columns["tier"] not in _VISIBLE[self._tier]:
+        columns = columns_of(entry.metadata)
+        if columns.tier not in _VISIBLE[self._tier]:
             return False
-        return self._tier != "ho1" or columns["work_order_id"] == self._work_order_id
+        return self._tier != "ho1" or columns.work_order_id == self._work_order_id
 
     def _owned(self, entry: LedgerEntry) -> LedgerEntry:
-        columns = columns_of({"metadata": entry.metadata})
+        columns = columns_of(entry.metadata)
         scope = _object(entry.metadata, "scope")
-        named = columns["tier"] or ("" if "tier" in entry.metadata else None)
+        named = columns.tier or ("" if "tier" in entry.metadata else None)
         if named is None:
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:
             raise ScopeError(f"A {self._tier} handle cannot write an entry of {named!r}.")
-        order = columns["work_order_id"]
+        order = columns.work_order_id
         if self._work_order_id is None or order == self._work_order_id:
             return entry
         if order is not None or "work_order_id" in entry.metadata:

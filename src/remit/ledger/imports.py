@@ -170,9 +170,9 @@ class Import:
             record["previous_hash"] == self._last_hash,
             "previous_hash is not the hash of the entry before",
         )
-        columns = columns_of(record)
-        scope = content_scope(columns["session_id"], seq)
-        known = self._values[scope] if columns["session_id"] else {}
+        columns = columns_of(record["metadata"])
+        scope = content_scope(columns.session_id, seq)
+        known = self._values[scope] if columns.session_id else {}
         shown = {
             self._content(scope, known, item) for item in line["contents"] if not self._gone(item)
         }
@@ -192,7 +192,7 @@ class Import:
         for step_id in sorted(ends):
             self._tx.restore("shown_lists", (seq, step_id))
         own = (record["id"], line["entry_hash"], record["timestamp"], record["event_type"])
-        self._tx.restore("entries", (seq, *own, record["submission_id"], *columns.values(), text))
+        self._tx.restore("entries", (seq, *own, record["submission_id"], *columns, text))
         self._next_seq, self._last_hash = seq + 1, line["entry_hash"]
 
     def _content(self, scope: str, known: dict[str, int], item: dict[str, Any]) -> int:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from string import Template
 from typing import NamedTuple
 
-from remit.ledger.record import INDEXED
+from remit.ledger.record import Columns
 
 LAYOUT_VERSION = 4
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
-COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *INDEXED)
+COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
 """Columns of ``entries`` between ``seq`` and ``record``."""
 
 NARROWEST_FIRST = (
@@ -41,7 +41,7 @@ themselves."""
 
 _INDEXES = "\n".join(
     f"CREATE INDEX entries_{name} ON entries ({name}$seq) WHERE {name} IS NOT NULL;"
-    for name in INDEXED
+    for name in Columns._fields
     if name != "session_id"
 )
 
@@ -53,7 +53,7 @@ CREATE TABLE entries (
     timestamp TEXT NOT NULL,
     event_type TEXT NOT NULL,
     submission_id TEXT NOT NULL,
-    {" TEXT, ".join(INDEXED)} TEXT,
+    {" TEXT, ".join(Columns._fields)} TEXT,
     record TEXT NOT NULL
 );
 CREATE INDEX entries_timestamp ON entries (timestamp$seq);

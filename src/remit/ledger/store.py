@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from remit.ledger.entry import LedgerEntry
+from remit.ledger.prepared import Prepared
 from remit.ledger.reader import EntryRow, Reader, as_bytes
-from remit.ledger.record import Prepared
 
 
 class Transaction(Protocol):

@@ -19,13 +19,13 @@ from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import (
-    INDEXED,
     MAX_RECORD_BYTES,
     columns_of,
     content_scope,
     inspect_record,
 )
 from remit.ledger.report import VerificationReport
+from remit.ledger.schema import COLUMNS
 from remit.ledger.store import RawEntry, Store
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
@@ -234,22 +234,21 @@ class _EntryChecker:
                 self._found.first_link = record["previous_hash"]
         elif record["previous_hash"] != previous:
             report.add(seq, "link", "previous_hash is not the hash of the entry before")
-        derived = columns_of(record)
+        derived = columns_of(record["metadata"])
         expected = (
             record["id"],
             row.columns[1],
             record["timestamp"],
             record["event_type"],
             record["submission_id"],
-            *derived.values(),
+            *derived,
         )
         if row.columns != expected:
-            names = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *INDEXED)
-            for name, stored, value in zip(names, row.columns, expected, strict=True):
+            for name, stored, value in zip(COLUMNS, row.columns, expected, strict=True):
                 if stored != value:
                     report.add(seq, "column", f"column {name} differs from the record")
         if items or shown or lists:
-            self._check_content(seq, content_scope(derived["session_id"], seq), items, shown, lists)
+            self._check_content(seq, content_scope(derived.session_id, seq), items, shown, lists)
 
     def _check_content(
         self,

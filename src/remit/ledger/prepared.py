@@ -1,0 +1,294 @@
+"""From an entry to its canonical record: the frozen format of SPEC 3.2, written once.
+
+``prepare`` checks an entry in the caller's thread and encodes its record, with holes where its
+place in the chain and its commitments will be. ``Prepared.seal`` fills them, inside the
+transaction that gives the entry its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import orjson
+
+from remit.kernel.canonical import (
+    MAX_SAFE_INTEGER,
+    NotCanonicalError,
+    is_fast,
+    number_text,
+    surrogate_error,
+)
+from remit.kernel.errors import InvalidInputError
+from remit.ledger.content import Content, ContentText, EncodedValue, encode_content
+from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.errors import RecordTooLargeError
+from remit.ledger.record import MAX_RECORD_BYTES, Columns, columns_of, is_plain_text
+
+_DEEPEST = 100
+_HOLE = b"\xff"  # which UTF-8 never has
+_PLACE = orjson.Fragment(b"\xff\xff")
+_PLACE_TEXT = orjson.Fragment(b'"\xff\xff"')
+
+
+def _content(number: int) -> orjson.Fragment:
+    return orjson.Fragment(b'"hmac-sha256:\xff%d\xff"' % number)
+
+
+_CONTENT = [_content(number) for number in range(16)]
+
+
+class Sealed(NamedTuple):
+    """A finished record."""
+
+    seq: int
+    id: str
+    timestamp: str
+    previous_hash: str
+    entry_hash: str
+    record: bytes
+
+
+@dataclass(slots=True)
+class Prepared:
+    """An entry checked and encoded as far as it can be before its place is known.
+
+    Attributes:
+        contents: content values in the order of their holes; of a list its messages.
+        values: each distinct one by digest, messages included.
+    """
+
+    event_type: str
+    submission_id: str
+    columns: Columns
+    subject_id: str | None
+    contents: Sequence[EncodedValue | list[EncodedValue]]
+    values: Mapping[bytes, EncodedValue]
+    _pieces: list[bytes]  # of the record; what fills a hole at every other place
+    _holes: Sequence[int]  # the places of commitments
+    _previous: int  # the place of the previous hash
+
+    def seal(
+        self, seq: int, timestamp: str, previous_hash: str, commitments: Iterable[str]
+    ) -> Sealed:
+        """The record at its place in the chain.
+
+        Args:
+            seq: index in the ledger, from 0.
+            timestamp: ISO 8601, UTC, microseconds, ``Z``.
+            previous_hash: the entry before's hash, or the empty string.
+            commitments: of each of ``contents``, 64 hex digits.
+
+        Raises:
+            RecordTooLargeError: the record would exceed :data:`MAX_RECORD_BYTES`.
+        """
+        pieces, name = self._pieces, entry_id(seq)
+        pieces[1] = name.encode()
+        pieces[self._previous] = previous_hash.encode()
+        pieces[-4] = b"%d" % seq
+        pieces[-2] = timestamp.encode()
+        for place, commitment in zip(self._holes, commitments, strict=True):
+            pieces[place] = commitment.encode()
+        record = b"".join(pieces)
+        if len(record) > MAX_RECORD_BYTES:
+            raise RecordTooLargeError(
+                f"The record of this {self.event_type} would be {len(record):,} bytes; the limit "
+                f"is {MAX_RECORD_BYTES:,}.",
+                next_step="Wrap its large values in remit.ledger.content(), or name their keys in "
+                "[ledger] content_keys.",
+            )
+        return Sealed(seq, name, timestamp, previous_hash, sha256(record).hexdigest(), record)
+
+
+def prepare(
+    entry: LedgerEntry, content_keys: Collection[str], subject_id: str | None = None
+) -> Prepared:
+    """Check ``entry``, take its content out, encode it.
+
+    Raises:
+        NotCanonicalError: a value has no canonical form.
+        InvalidInputError: a field has the wrong type, or an object key starts with ``$``.
+    """
+    event_type, reason = entry.event_type, entry.reason
+    stands: Any = reason
+    submission_id, decision = entry.submission_id, entry.decision
+    if not type(event_type) is type(submission_id) is type(decision) is type(reason) is str:
+        event_type, submission_id, decision = _texts(entry)
+    if not event_type:
+        raise InvalidInputError("The entry has no event_type.")
+    if not isinstance(entry.metadata, dict):
+        raise InvalidInputError("The entry's metadata is not a dict.")
+    prompts = list(entry.prompts_used) if isinstance(entry.prompts_used, (list, tuple)) else [0]
+    if prompts and not all(type(item) is str for item in prompts):
+        raise InvalidInputError("The entry's prompts_used is not a list of texts.")
+    if subject_id is not None and not is_plain_text(subject_id):
+        raise InvalidInputError(
+            "The subject_id is not a text, or holds a NUL character or a lone surrogate."
+        )
+    walk = _Walk(content_keys)
+    metadata = walk.object(entry.metadata, 0)
+    columns = columns_of(metadata)
+    if isinstance(reason, ContentText):
+        stands = walk.hole(Content(str(reason)))
+    try:
+        record = orjson.dumps(
+            {
+                "decision": decision,
+                "event_type": event_type,
+                "id": _PLACE_TEXT,
+                "metadata": _in_order(metadata) if walk.is_odd else metadata,
+                "previous_hash": _PLACE_TEXT,
+                "prompts_used": prompts,
+                "reason": stands,
+                "seq": _PLACE,
+                "submission_id": submission_id,
+                "timestamp": _PLACE_TEXT,
+            },
+            option=orjson.OPT_SORT_KEYS,
+        )
+    except (TypeError, UnicodeEncodeError) as error:
+        _refuse_keys(entry.metadata)
+        raise surrogate_error() from error
+    if b"\\u0000" in record:
+        named = {"event_type": event_type, "submission_id": submission_id, **columns._asdict()}
+        for name, value in named.items():
+            if value is not None and "\x00" in value:
+                raise InvalidInputError(f"The entry's {name} holds a NUL character.")
+    pieces = record.split(_HOLE)
+    holes = [0] * len(walk.contents)
+    if holes:
+        for place in range(3, len(pieces), 2):
+            if number := pieces[place]:
+                holes[int(number)] = place
+    return Prepared(
+        event_type, submission_id, columns, subject_id, walk.contents, walk.values, pieces, holes,
+        -6 if stands is reason else -8,
+    )  # fmt: skip
+
+
+def _texts(entry: LedgerEntry) -> tuple[str, str, str]:
+    """The fields that are texts, as plain ones."""
+    for name in ("event_type", "submission_id", "decision", "reason"):
+        if not isinstance(getattr(entry, name), str):
+            raise InvalidInputError(f"The entry's {name} is not a text.")
+        if name != "reason" and isinstance(getattr(entry, name), ContentText):
+            raise InvalidInputError(f"The entry's {name} cannot be content; only its reason can.")
+    return str(entry.event_type), str(entry.submission_id), str(entry.decision)
+
+
+def _refuse_keys(value: Any) -> None:
+    """Raise where a key is of a class of its own: ``orjson`` refuses those without a word."""
+    if isinstance(value, dict):
+        is_fast(dict.fromkeys(value))
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, (dict, list, tuple)):
+            _refuse_keys(item)
+
+
+class _Walk:
+    """Copies metadata with holes in the place of content.
+
+    Attributes:
+        is_odd: a key is not ASCII, so that its object is not sorted as ``orjson`` does it.
+    """
+
+    __slots__ = ("_keys", "contents", "is_odd", "values")
+
+    def __init__(self, keys: Collection[str]) -> None:
+        self._keys = keys
+        self.contents: list[EncodedValue | list[EncodedValue]] = []
+        self.values: dict[bytes, EncodedValue] = {}
+        self.is_odd = False
+
+    def object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
+        if depth > _DEEPEST:
+            raise NotCanonicalError("The metadata is nested more than 100 deep.")
+        self._check_keys(value)
+        copy: dict[str, Any] = {}
+        keys = self._keys
+        for key, item in value.items():
+            kind = type(item)
+            if kind is Content:
+                copy[key] = self.hole(item)
+            elif key in keys:
+                copy[key] = self.hole(Content(str(item) if kind is ContentText else item))
+            elif kind is str or item is None or kind is bool:
+                copy[key] = item
+            else:
+                copy[key] = self._value(key, item, depth)
+        return copy
+
+    def _check_keys(self, value: dict[str, Any]) -> None:
+        try:
+            names = "".join(value)
+        except TypeError:
+            names = "$"
+        if "$" in names:
+            for key in value:
+                is_fast({key: None})  # says what is wrong with it
+                if key[:1] == "$":
+                    raise InvalidInputError(
+                        f"The metadata key {key!r} starts with '$', which is kept for commitments.",
+                        next_step="Rename it, or mark the object that holds it as content.",
+                    )
+        if not names.isascii():
+            self.is_odd = True
+
+    def _value(self, key: str, item: Any, depth: int) -> Any:
+        kind = type(item)
+        if kind is str or item is None or kind is bool:
+            return item
+        if kind is int and -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER:
+            return item
+        if kind is Content:
+            return self.hole(item)
+        if kind is ContentText:
+            return self.hole(Content(str(item)))
+        if isinstance(item, dict):  # subclasses too: content may be inside
+            return self.object(item, depth + 1)
+        if isinstance(item, (list, tuple)):
+            if depth >= _DEEPEST:
+                raise NotCanonicalError("The metadata is nested more than 100 deep.")
+            return [self._value(key, inner, depth + 1) for inner in item]
+        if kind is float and abs(item) < 1e15:
+            if abs(item) >= 1e-3 and not item.is_integer():
+                return item  # as ``orjson`` writes it
+            return orjson.Fragment(number_text(item))
+        if is_fast({key: item}):  # or says what is wrong with it
+            return item
+        if kind is float:
+            return orjson.Fragment(number_text(item))
+        plain = next(base(item) for base in (str, int, float) if isinstance(item, base))
+        return self._value(key, plain, depth)
+
+    def hole(self, content: Content) -> dict[str, Any]:
+        """What stands for a content value: its commitment, but for the digits."""
+        parts, form = encode_content(content)
+        number = len(self.contents)
+        self.contents.append(parts)
+        stands: dict[str, Any]
+        if isinstance(parts, list):
+            for part in parts:
+                self.values[part.digest] = part
+            hole = orjson.Fragment(b'"\xff%d\xff"' % number)
+            stands = {"$messages": hole, "count": len(parts)}
+        else:
+            self.values[parts.digest] = parts
+            hole = _CONTENT[number] if number < len(_CONTENT) else _content(number)
+            stands = {"$content": hole, "bytes": len(parts.encoded)}
+        if form:
+            stands["form"] = form
+        return stands
+
+
+def _in_order(value: Any) -> Any:
+    """``value`` with its objects encoded, their keys sorted by UTF-16 as RFC 8785 has it."""
+    if isinstance(value, list):
+        return [_in_order(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
+    # Sorted already; members are encoded, so that the outer encoder sorts no more.
+    return orjson.Fragment(orjson.dumps({key: _in_order(item) for key, item in members}))
