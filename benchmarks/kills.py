@@ -96,7 +96,7 @@ def kills(directory: Path, *, number: int, database: str = "", seed: int = 11) -
             begun = time.monotonic()
             orders, answers = asyncio.run(_load(installation, servers, number, source))
             took = time.monotonic() - begun
-            settled = wait_until_settled(installation)
+            settled = wait_until_settled(installation.address)
         report = examine(installation, provider, orders, answers)
     report.figures = {
         "kills": number,

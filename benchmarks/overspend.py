@@ -254,10 +254,10 @@ class Report:
         return "\n".join([*lines, *(f"  WRONG: {problem}" for problem in self.problems)])
 
 
-def wait_until_settled(installation: Installation) -> float:
-    """Wait until the servers hold nothing any more; how long that took, in seconds."""
+def wait_until_settled(address: str) -> float:
+    """Wait until the servers on a ledger hold nothing any more; how long that took, in seconds."""
     begun = time.monotonic()
-    with LedgerClient(installation.address, create=False) as ledger:
+    with LedgerClient(address, create=False) as ledger:
         while time.monotonic() - begun < SETTLED_S:
             if ledger.select("SELECT count(*) FROM in_flight") == [(0,)]:
                 break
@@ -402,7 +402,7 @@ def overspend(
             kill_after = calls // 50 if kill else None
             answers = asyncio.run(_load(installation, servers, orders, kill_after))
             took = time.monotonic() - begun
-            settled = wait_until_settled(installation)
+            settled = wait_until_settled(installation.address)
         report = examine(installation, provider, orders, answers)
     worth = sum(order.billed_nano for order in orders)
     report.figures = {

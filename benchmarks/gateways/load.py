@@ -71,9 +71,12 @@ class Measured:
 
 
 @dataclass(slots=True)
-class _Caller:
+class Caller:
+    """A connection, and the request on it."""
+
     socket: socket.socket
     buffer: bytearray = field(default_factory=bytearray)
+    request: bytes = b""
     sent_at: float = 0.0
     first_at: float = 0.0
     waiting: bool = False
@@ -96,7 +99,7 @@ class Load:
         self._concurrency = concurrency
         self._pid = pid
         self._epoll = select.epoll()
-        self._callers: dict[int, _Caller] = {}
+        self._callers: dict[int, Caller] = {}
         self._latencies: list[float] = []
         self._firsts: list[float] = []
         self._lags: list[float] = []
@@ -139,8 +142,7 @@ class Load:
         wanted = float("inf") if requests is None else requests
         measured = self._measured
         while (now := time.perf_counter()) < limit and measured.requests < wanted:
-            for descriptor, _ in self._epoll.poll(min(1.0, limit - now)):
-                self._receive(self._callers[descriptor])
+            self._receive_ready(min(1.0, limit - now))
             measured = self._measured
             if measured.errors > wanted:
                 return
@@ -151,31 +153,34 @@ class Load:
         self._going = False
         deadline = time.perf_counter() + DRAIN_S
         while any(c.waiting for c in self._callers.values()) and time.perf_counter() < deadline:
-            for descriptor, _ in self._epoll.poll(1.0):
-                self._receive(self._callers[descriptor])
+            self._receive_ready(1.0)
         for caller in self._callers.values():
             caller.socket.close()
         self._measured.__dict__.update(counted.__dict__)
 
-    def _connect(self) -> _Caller:
+    def _connect(self) -> Caller:
         connected = socket.create_connection(self._address)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        caller = self._callers[connected.fileno()] = _Caller(connected)
+        caller = self._callers[connected.fileno()] = Caller(connected)
         self._epoll.register(connected, select.EPOLLIN)
         return caller
 
-    def _send(self, caller: _Caller) -> None:
+    def _send(self, caller: Caller) -> None:
         caller.first_at = 0.0
         caller.waiting = True
         self._measured.sent += 1
-        request = self._bodies.next()
+        caller.request = self._bodies.next()
         caller.sent_at = time.perf_counter()
         try:
-            caller.socket.sendall(request)
+            caller.socket.sendall(caller.request)
         except ConnectionError:
             self._replace(caller, "cut while sending")
 
-    def _receive(self, caller: _Caller) -> None:
+    def _receive_ready(self, timeout_s: float) -> None:
+        for descriptor, _ in self._epoll.poll(timeout_s):
+            self._receive(self._callers[descriptor])
+
+    def _receive(self, caller: Caller) -> None:
         try:
             received = caller.socket.recv(RECEIVE_BYTES)
         except ConnectionError:
@@ -193,6 +198,7 @@ class Load:
         caller.waiting = False
         if buffer.startswith(b"HTTP/1.1 200") and (MARKER in buffer or self._streamed(buffer)):
             self._measured.requests += 1
+            self._on_answer(caller)
             self._latencies.append(now - caller.sent_at)
             if caller.first_at:
                 self._firsts.append(caller.first_at - caller.sent_at)
@@ -202,7 +208,7 @@ class Load:
         if self._going:
             self._send(caller)
 
-    def _time_chunks(self, caller: _Caller, received: bytes) -> None:
+    def _time_chunks(self, caller: Caller, received: bytes) -> None:
         """Note how long each text took to arrive. (One that a read cuts in two is left out.)"""
         now = time.monotonic_ns()
         for tick in TICK.finditer(received):
@@ -217,15 +223,22 @@ class Load:
             len(TICK.findall(buffer)) == stream[0] and b"data: [DONE]" in buffer
         )
 
-    def _replace(self, caller: _Caller, error: str) -> None:
+    def _replace(self, caller: Caller, error: str) -> None:
         """A new connection for one that was closed, which is an error while it was waiting."""
         del self._callers[caller.socket.fileno()]
         caller.socket.close()
         if error:
             self._note(error)
-            time.sleep(RETRY_CONNECT_S)
+            self._on_cut()
         if self._going:
             self._send(self._connect())
+
+    def _on_answer(self, caller: Caller) -> None:
+        """Hook: a good answer is in the buffer."""
+
+    def _on_cut(self) -> None:
+        """Hook: a connection broke while a request was out."""
+        time.sleep(RETRY_CONNECT_S)
 
     def _note(self, error: str) -> None:
         self._measured.errors += 1

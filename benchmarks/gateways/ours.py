@@ -23,7 +23,7 @@ from remit.ledger import open_root_ledger
 BUDGET_USD = "100000"
 _NAME, _SESSION, _ORDER = "bench", "SES-BENCH001", "WO-bench-1"
 _USER, _TEAM, _ORGANISATION = "bench-user", "bench-team", "bench-organisation"
-_PROGRAM: list[str | Path] = [sys.executable, "-m", "remit"]
+PROGRAM: list[str | Path] = [sys.executable, "-m", "remit"]
 _CANDIDATES = {MODEL: (60, 0.15), "gpt-4.1": (76, 2.0), "gpt-4o": (70, 2.5)}
 
 
@@ -52,12 +52,12 @@ def remit(
         "OPENAI_API_KEY": "x",
         **(environment or {}),
     }
-    _ask([*_PROGRAM, "init", root], variables)
+    ask([*PROGRAM, "init", root], variables)
     create = ["key", "create", "--name", _NAME, "--budget-usd", BUDGET_USD, "--json"]
     if owners:
         create += ["--user", _USER, "--team", _TEAM, "--organisation", _ORGANISATION]
-    key = json.loads(_ask([*_PROGRAM, *create, "--root", root], variables))["key"]
-    command = [*(profiler or []), *_PROGRAM, "serve", "--host", "127.0.0.1"]
+    key = json.loads(ask([*PROGRAM, *create, "--root", root], variables))["key"]
+    command = [*(profiler or []), *PROGRAM, "serve", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--root", root]
     if workers:
         command += ["--workers", str(workers)]
@@ -106,7 +106,8 @@ def _naming(launch: Launch, headers: dict[str, str]) -> Launch:
     return replace(launch, target=replace(target, headers=target.headers | headers))
 
 
-def _ask(command: list[str | Path], environment: Mapping[str, str]) -> str:
+def ask(command: list[str | Path], environment: Mapping[str, str]) -> str:
+    """What a command prints."""
     done = subprocess.run(
         [str(part) for part in command],
         env={**os.environ, **environment},
