@@ -11,7 +11,7 @@ from remit.providers import ProviderResponse
 from remit.providers.dialects import DialectError, read_answer, read_request, write_answer
 from remit.providers.wire.body import Body
 from remit.server.refusals import HttpError, status_of
-from remit.server.replies import Headers, Send, reply
+from remit.server.replies import Answer, Headers
 
 _UNREACHABLE = "cannot be reached"
 _LAST_STATUS = 599  # there is no meaning to those above, and no way to send them
@@ -51,12 +51,12 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
     return came is not None and came.endpoint == endpoint and came.status != 401
 
 
-async def reply_upstream(send: Send, response: PromptResponse, headers: Headers) -> None:
+def upstream_answer(response: PromptResponse) -> Answer:
     """The provider's own answer, whatever it is."""
     came = response.reply
     assert came is not None
     kind = b"application/json"
-    more = [*headers]
+    more = [*call_headers(response)]
     for name, value in came.headers:
         if name == "content-type":
             kind = value.encode("latin-1", "replace")
@@ -65,7 +65,7 @@ async def reply_upstream(send: Send, response: PromptResponse, headers: Headers)
     if came.status >= 400:
         more = [*tried(response, more)]
     status = came.status if came.status <= _LAST_STATUS else 502
-    await reply(send, status, came.body, kind, more)
+    return Answer(status, came.body, kind, more)
 
 
 def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Headers:

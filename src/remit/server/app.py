@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
+from remit.server import request
 from remit.server.api import api_application
-from remit.server.authentication import Authenticator, open_keys
+from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
 from remit.server.endpoints import Templates, call_routes, paths_of
 from remit.server.files import Files
 from remit.server.listing import ModelListing
 from remit.server.provider_door import ProviderDoor
-from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply, reply_error, reply_json, shape_of
+from remit.server.refusals import HttpError, refusal_of
+from remit.server.replies import (
+    Answer,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    refusal,
+    reply,
+    reply_json,
+    shape_of,
+)
 from remit.server.responses.background import Background
 from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
 from remit.server.telemetry import (
@@ -34,6 +45,7 @@ from remit.server.telemetry import (
 
 _log = logging.getLogger("remit.server")
 
+_FLUSH_S = 1.0
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -42,8 +54,11 @@ _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 class App:
     """One root over HTTP.
 
-    Model calls are answered without a framework, for speed. Everything under ``/api`` is an
-    application of its own.
+    Model calls are answered without a framework, for speed: over :class:`Connection` they do not
+    even pass through ASGI. Everything under ``/api`` is an application of its own.
+
+    Attributes:
+        direct: by path, what answers a ``POST`` that calls a model.
 
     Args:
         runtime: the open root; closed with the application.
@@ -69,11 +84,18 @@ class App:
         self._responses = Responses(
             runtime.ledger, self._authenticator, background, door, settings.server
         )
-        calls = ModelCalls(runtime.gateway, self._authenticator, settings.server, self._responses)
+        calls = ModelCalls(
+            runtime.gateway, self._authenticator, settings.server, self._responses, self._metrics,
+            dev=dev,
+        )  # fmt: skip
+        self._calls = call_routes(calls)
+        if self._traces is not None:
+            self._calls = {path: functools.partial(self._traced, handler)
+                           for path, handler in self._calls.items()}  # fmt: skip
+        self.direct = {path.encode(): handler for path, handler in self._calls.items()}
         self._listing = ModelListing(runtime, self._authenticator)
         files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], _Handler] = {
-            **call_routes(calls),
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **files.routes(),
             **batches.routes(),
@@ -83,17 +105,21 @@ class App:
         }
         self._templates = Templates({**files.templates(), **batches.templates()})
         self._methods: dict[str, list[str]] = {}
-        for method, path in self._routes:
+        for method, path in (*self._routes, *(("POST", path) for path in self._calls)):
             self._methods.setdefault(path, []).append(method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3."""
         kind = scope["type"]
         if kind == "http":
-            if self._dev and not _is_local(scope):
+            path, method = scope["path"], scope["method"]
+            if method == "POST" and (call := self._calls.get(path)) is not None:
+                await request.AsgiRequest(scope, receive, send).serve(call)
+                return
+            if self._dev and not is_local(scope["headers"]):
                 handler: _Handler = _refuse_from_elsewhere
             else:
-                handler = self._routes.get((scope["method"], scope["path"]), self._other)
+                handler = self._routes.get((method, path), self._other)
             await self._answer(handler, scope, receive, send)
         elif kind == "lifespan":
             await self._lifespan(receive, send)
@@ -109,34 +135,20 @@ class App:
             started = True
             await send(message)
 
-        self._metrics.request_started()
+        self._metrics.in_progress += 1
         try:
-            try:
-                with with_parent(_trace_of(scope) if self._traces else None):
-                    await handler(scope, receive, watched)
-                return
-            except HttpError as refusal:
-                error = refusal
-            except asyncio.CancelledError:
-                # The client went away, or the server shuts down: the record is complete either
-                # way, and the task may end normally.
-                task = asyncio.current_task()
-                if task is not None:
-                    task.uncancel()
-                error = HttpError(
-                    503,
-                    "shutting_down",
-                    "The server is shutting down.",
-                    retry_after_s=1,
-                    close=True,
-                )
-            except Exception:  # noqa: BLE001 - answered here, whatever it was
-                _log.exception("a request failed unexpectedly")
-                error = HttpError(500, "internal_error", "Remit failed; see its log.")
+            with with_parent(_trace_of(scope["headers"]) if self._traces else None):
+                await handler(scope, receive, watched)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
+            refused = refusal_of(error)
             if not started:
-                await reply_error(send, shape_of(scope), error)
+                await reply(send, refusal(shape_of(scope), refused))
         finally:
-            self._metrics.request_ended()
+            self._metrics.in_progress -= 1
+
+    async def _traced(self, handler: request.Handler, call: request.Request) -> None:
+        with with_parent(_trace_of(call.headers)):
+            await handler(call)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Paths with parameters, wrong methods and unknown paths."""
@@ -183,7 +195,7 @@ class App:
             if not identity.may("read"):
                 raise HttpError(403, "forbidden", f"The role {identity.role} may not read.")
         body, content_type = await asyncio.to_thread(self._metrics.render)
-        await reply(send, 200, body, content_type.encode())
+        await reply(send, Answer(200, body, content_type.encode()))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         running: list[asyncio.Task[None]] = []
@@ -194,6 +206,8 @@ class App:
                     asyncio.create_task(self._recover()),
                     asyncio.create_task(self._settle_batches()),
                 ]
+                if self._metrics.shared:
+                    running.append(asyncio.create_task(self._flush_metrics()))
                 self._ready = True
                 await send({"type": "lifespan.startup.complete"})
             else:
@@ -205,6 +219,7 @@ class App:
                 await self._runtime.gateway.batches.aclose()
                 await self._responses.background.aclose()
                 await self._runtime.aclose()
+                self._metrics.flush()
                 await asyncio.to_thread(self._close)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
@@ -225,6 +240,12 @@ class App:
             except RemitError as error:
                 _log.warning("calls of dead processes cannot be recovered: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
+
+    async def _flush_metrics(self) -> None:
+        """Have the other processes' scrapes see what this one counted."""
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            self._metrics.flush()
 
     async def _settle_batches(self) -> None:
         while True:
@@ -264,29 +285,12 @@ def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
     return traces
 
 
-def _is_local(scope: Scope) -> bool:
-    """Whether a request names this machine, and comes from no web page from elsewhere.
-
-    A page may send its reader's browser here, even under its own host name (DNS rebinding).
-    """
-    for name, value in scope["headers"]:
-        if name in (b"host", b"origin"):
-            text = value.decode("latin-1")
-            try:
-                host = urlsplit(text if name == b"origin" else f"//{text}").hostname
-            except ValueError:
-                return False
-            if host not in ("localhost", "127.0.0.1", "::1"):
-                return False
-    return True
-
-
-def _trace_of(scope: Scope) -> object | None:
+def _trace_of(named: Headers) -> object | None:
     """The trace that the caller's request belongs to (W3C Trace Context)."""
-    headers = {name: value.decode("latin-1") for name, value in scope["headers"]
+    headers = {name: value.decode("latin-1") for name, value in named
                if name in (b"traceparent", b"tracestate")}  # fmt: skip
     return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))
 
 
 async def _refuse_from_elsewhere(scope: Scope, receive: Receive, send: Send) -> None:
-    raise HttpError(403, "forbidden", "Dev mode answers to localhost alone, and no web page.")
+    raise from_elsewhere()

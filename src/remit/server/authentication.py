@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from remit.gateway import MAX_ID_CHARS
 from remit.gateway.auth import (
@@ -40,13 +42,16 @@ _HEADERS = {
     b"x-remit-subject": "subject_id",
     b"idempotency-key": "idempotency_key",
 }
-_PASSED_ON = (
-    b"anthropic-beta", b"anthropic-version", b"openai-beta", b"openai-organization",
-    b"openai-project",
-)  # fmt: skip
+_PASSED_ON = {
+    name.encode(): name
+    for name in ("anthropic-beta", "anthropic-version", "openai-beta", "openai-organization",
+                 "openai-project")
+}  # fmt: skip
 _WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
                      b"content-encoding", b"content-type", *_PASSED_ON})  # fmt: skip
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
+_BEARER = re.compile(rb"Bearer sk-remit-[\w-]{1,200}")
+_PRINTABLE = re.compile(rb"[ -~]*")
 _DAY_S = 86_400
 _VIRTUAL_KEY = "sk-remit-"
 
@@ -75,7 +80,7 @@ class AuthenticatedRequest:
         if raw is None:
             return ""
         value = raw.strip()
-        if len(value) > MAX_ID_CHARS or not all(32 <= byte < 127 for byte in value):
+        if len(value) > MAX_ID_CHARS or not _PRINTABLE.fullmatch(value):
             raise HttpError(
                 400,
                 "invalid_header",
@@ -90,6 +95,28 @@ def open_keys(runtime: Runtime) -> KeyStore:
     """The virtual keys of an open root, with the freshness that its settings ask for."""
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
+
+
+def is_local(headers: Headers) -> bool:
+    """Whether a request names this machine, and comes from no web page from elsewhere.
+
+    A page may send its reader's browser here, even under its own host name (DNS rebinding).
+    """
+    for name, value in headers:
+        if name in (b"host", b"origin"):
+            text = value.decode("latin-1")
+            try:
+                host = urlsplit(text if name == b"origin" else f"//{text}").hostname
+            except ValueError:
+                return False
+            if host not in ("localhost", "127.0.0.1", "::1"):
+                return False
+    return True
+
+
+def from_elsewhere() -> HttpError:
+    """Who is not local, in dev mode."""
+    return HttpError(403, "forbidden", "Dev mode answers to localhost alone, and no web page.")
 
 
 class Authenticator:
@@ -141,6 +168,16 @@ class Authenticator:
         provider = ByTokenKind(AgentTokenProvider(tokens, keys), keys)
         return cls(provider, contract_id, wait_s, on_refused, keys.lookup)
 
+    def known(self, raw_headers: Headers) -> AuthenticatedRequest | None:
+        """The request with its caller, where their virtual key is known; else ``None``."""
+        if self._lookup is None:
+            return None
+        headers, token = self._read(raw_headers)
+        with contextlib.suppress(AuthUnavailableError):
+            if token is not None and (identity := self._lookup(token)) is not None:
+                return AuthenticatedRequest(headers, identity, token)
+        return None
+
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
         """The request with its caller.
 
@@ -161,12 +198,11 @@ class Authenticator:
         Raises:
             HttpError: as :meth:`authenticate_now`.
         """
-        headers, token = self._read(raw_headers)
+        if (known := self.known(raw_headers)) is not None:
+            return known
+        _, token = self._read(raw_headers)
         if self._lookup is not None and token is not None and token.startswith(_VIRTUAL_KEY):
-            with contextlib.suppress(AuthUnavailableError):  # it is raised again below
-                if (identity := self._lookup(token)) is not None:
-                    return AuthenticatedRequest(headers, identity, token)
-                await asyncio.sleep(self._new_key_wait_s)
+            await asyncio.sleep(self._new_key_wait_s)
         return self.authenticate_now(raw_headers)
 
     def _authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
@@ -183,8 +219,13 @@ class Authenticator:
     @staticmethod
     def _read(raw_headers: Headers) -> tuple[dict[bytes, bytes], str | None]:
         """The headers that Remit reads, and the token in them."""
-        headers = {name: value for name, value in raw_headers if name in _WANTED}
+        headers: dict[bytes, bytes] = {}
+        for name, value in raw_headers:
+            if name in _WANTED:
+                headers[name] = value
         authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        if authorization is not None and _BEARER.fullmatch(authorization):
+            return headers, authorization[7:].decode("ascii")
         token = token_from_headers(
             authorization.decode("latin-1") if authorization is not None else None,
             api_key.decode("latin-1") if api_key is not None else None,
@@ -197,16 +238,20 @@ class Authenticator:
         Raises:
             HttpError: a header cannot be used, or the body names an upstream.
         """
-        headers = caller.headers
-        named = {field: caller.text(name) for name, field in _HEADERS.items() if name in headers}
+        named: dict[str, str] = {}
+        passed: dict[str, str] = {}
+        for name in caller.headers:
+            if name in _HEADERS:
+                named[_HEADERS[name]] = caller.text(name)
+            elif name in _PASSED_ON:
+                passed[_PASSED_ON[name]] = caller.text(name)
         identity = caller.identity
-        for name in _UPSTREAM:
-            if name in body.value:
+        for field in _UPSTREAM:
+            if field in body.value:
                 raise HttpError(
-                    400, "invalid_request", f"{name}: only the configuration names upstreams.",
-                    param=name,
+                    400, "invalid_request", f"{field}: only the configuration names upstreams.",
+                    param=field,
                 )  # fmt: skip
-        passed = {name.decode(): caller.text(name) for name in _PASSED_ON if name in headers}
         return PromptRequest(
             prompt="",
             prompt_pack_id="",

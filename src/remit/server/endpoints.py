@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote
 
 from remit.providers.wire.endpoint import ENDPOINTS, Endpoint
+from remit.server import request
 from remit.server.calls import ModelCalls
 from remit.server.replies import Receive, Scope, Send
 
@@ -26,10 +27,10 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
 
 
-def call_routes(calls: ModelCalls) -> dict[tuple[str, str], Handler]:
-    """By method and path, what answers a call of a model."""
+def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
+    """By path, what answers a ``POST`` that calls a model."""
     return {
-        ("POST", path): functools.partial(calls.serve, endpoint)
+        path: functools.partial(calls.serve, endpoint)
         for endpoint in ENDPOINTS.values()
         for path in paths_of(_tail(endpoint), endpoint.dialect)
     }

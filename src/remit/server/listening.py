@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 from typing import Any
 
-from typing_extensions import override
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import ServerSettings
+from remit.server.connection import Connection
 
 
 class ServerError(RemitError):
@@ -68,7 +66,7 @@ def http_config(application: Any, settings: ServerSettings, **more: Any) -> Conf
     limit_headers(settings)
     return Config(
         application,
-        http=GuardedProtocol,
+        http=Connection,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -85,90 +83,5 @@ def http_config(application: Any, settings: ServerSettings, **more: Any) -> Conf
 
 def limit_headers(settings: ServerSettings) -> None:
     """Set the limits of this process's connections."""
-    GuardedProtocol.max_header_bytes = settings.max_header_bytes
-    GuardedProtocol.header_timeout_s = settings.header_timeout_s
-
-
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\n\r\n"
-)
-
-
-class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with two limits that it does not have.
-
-    Attributes:
-        max_header_bytes: of the request line and all headers, about.
-        header_timeout_s: for them to come, from the connection's beginning or from their first
-            byte.
-    """
-
-    max_header_bytes = 0
-    header_timeout_s = 0.0
-
-    _size = 0
-    _tail = b""
-    _in_headers = True
-    _deadline: asyncio.TimerHandle | None = None
-
-    @override
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._expect_headers()
-
-    @override
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    @override
-    def data_received(self, data: bytes) -> None:
-        if self._in_headers and not self._size:
-            data = data.lstrip(b"\r\n")  # empty lines before a request say nothing (RFC 9112, 2.2)
-            if not data:
-                return
-        if self._in_headers:
-            if self._deadline is None:
-                self._expect_headers()
-            before, self._size = self._size, self._size + len(data)
-            seen = self._tail + data
-            self._tail = seen[-3:]
-            # What follows the headers is body, and has a limit of its own.
-            if self._size > self.max_header_bytes and (
-                before > self.max_header_bytes
-                or seen.find(b"\r\n\r\n", 0, self.max_header_bytes) < 0
-            ):
-                self._stop_timer()
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
-                return
-        super().data_received(data)
-
-    @override
-    def on_headers_complete(self) -> None:
-        self._in_headers = False
-        self._stop_timer()
-        super().on_headers_complete()
-
-    @override
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._in_headers = True
-        self._size = 0
-        self._tail = b""
-
-    def _expect_headers(self) -> None:
-        self._deadline = self.loop.call_later(self.header_timeout_s, self._too_slow)
-
-    def _stop_timer(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._expect_headers()  # an answer is under way and must not be cut off
-        else:
-            self.transport.close()
+    Connection.max_header_bytes = settings.max_header_bytes
+    Connection.header_timeout_s = settings.header_timeout_s

@@ -24,10 +24,10 @@ from remit.providers.upstream import passed_on
 from remit.providers.wire.body import Body, BodyError
 from remit.providers.wire.endpoint import Endpoint
 from remit.runtime import Runtime
-from remit.server.answers import call_headers, failure, reply_upstream
+from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, read_body, reply_json
+from remit.server.replies import Receive, Scope, Send, read_body, reply, reply_json
 
 _MOST_LIST_BYTES = 32 * 1024 * 1024
 _MOST_PAGES = 100
@@ -262,7 +262,7 @@ class Gone:
 
 async def answer(send: Send, response: PromptResponse) -> None:
     """The provider's own answer to what was passed on."""
-    await reply_upstream(send, response, call_headers(response))
+    await reply(send, upstream_answer(response))
 
 
 def id_in(answer: bytes) -> str:

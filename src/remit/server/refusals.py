@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.providers.dialects import error_body
+
+_log = logging.getLogger("remit.server")
 
 Shape = Literal["openai", "anthropic"]
 
@@ -81,6 +86,29 @@ class HttpError(Exception):
         self.retry_after_s = retry_after_s
         self.close = close
         self.headers = headers
+
+
+def refusal_of(error: BaseException) -> HttpError:
+    """What a request that ended with an error is answered."""
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        # The client went away, or the server shuts down: the record is complete either way, and
+        # the task may end normally.
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+        return HttpError(
+            503, "shutting_down", "The server is shutting down.", retry_after_s=1, close=True
+        )
+    _log.error("a request failed unexpectedly", exc_info=error)
+    return HttpError(500, "internal_error", "Remit failed; see its log.")
+
+
+def no_record(error: RemitError) -> HttpError:
+    """The record could not be made: then nothing is answered either."""
+    _log.error("a record could not be made: %s", error.message)
+    said = "The record of this request cannot be written just now."
+    return HttpError(503, "record_unavailable", said, retry_after_s=1)
 
 
 def status_of(response: PromptResponse) -> int:

@@ -18,7 +18,7 @@ from remit.providers.dialects import StreamReader, read_request, stream_events, 
 from remit.providers.wire.body import Body
 from remit.server.answers import answer_of, end_comment
 from remit.server.refusals import HttpError, error_event, status_of
-from remit.server.replies import Send
+from remit.server.request import Request
 from remit.server.responses.call import ResponseCall
 from remit.server.responses.replay import stream_of
 
@@ -36,12 +36,12 @@ class Relay:
         started: whether the client has got anything.
     """
 
-    def __init__(self, body: Body, send: Send, keeper: ResponseCall | None = None) -> None:
+    def __init__(self, body: Body, request: Request, keeper: ResponseCall | None = None) -> None:
         self.started = False
         self._body = body
         self._keeper = keeper
         self._endpoint = body.endpoint.name
-        self._send = send
+        self._request = request
         self._dispatch = ""
         self._held = b""
         self._ready: list[bytes] = []  # what came at once goes out at once
@@ -58,41 +58,43 @@ class Relay:
 
     async def take(self, event: Any) -> bool:
         """One event; returns when the client's connection takes more: whether it got anything."""
-        if self._problem is None:
-            try:
-                await self._take(event)
-            except RemitError as error:  # it cannot be translated
-                self._problem = error
-        return self.started
-
-    async def _take(self, event: Any) -> None:
         kind = type(event)
         if kind is WireChunk and event.endpoint == self._endpoint:
-            self._kind = event.content_type.encode("latin-1", "replace")
-            self._passed = event.headers
-            if event.is_last:
-                self._held = event.raw
-            elif not event.is_asked:
-                self._ready.append(event.raw)
-            if self._ready and (event.is_last or not event.more):
-                await self._write(b"")
-        elif kind is WireChunk:
-            if self._reader is None:
-                self._reader = StreamReader(event.endpoint)
-            await self._translate(self._reader.feed(event.value))
+            self._pass_on(event)
         elif kind is Dispatched:
             self._dispatch = event.dispatch_entry_id
             self._held = b""
-        else:
-            await self._translate([event])
+        elif self._problem is None:
+            try:
+                self._translate(self._read(event) if kind is WireChunk else [event])
+            except RemitError as error:  # it cannot be translated
+                self._problem = error
+        if self._request.full:
+            await self._request.drain()
+        return self.started
 
-    async def _translate(self, events: list[Any]) -> None:
+    def _pass_on(self, event: WireChunk) -> None:
+        self._kind = event.content_type.encode("latin-1", "replace")
+        self._passed = event.headers
+        if event.is_last:
+            self._held = event.raw
+        elif not event.is_asked:
+            self._ready.append(event.raw)
+        if self._ready and (event.is_last or not event.more):
+            self._write(b"")
+
+    def _read(self, event: WireChunk) -> list[Any]:
+        if self._reader is None:
+            self._reader = StreamReader(event.endpoint)
+        return self._reader.feed(event.value)
+
+    def _translate(self, events: list[Any]) -> None:
         if not events:  # an error comes before anything: another attempt may answer yet
             return
         wire = b"" if self._writer is not None else self._begin(self._dispatch)
         wire += b"".join([self._writer.event(event) for event in events])
         if wire:
-            await self._write(wire)
+            self._write(wire)
 
     def _begin(self, answer_id: str, model: str = "") -> bytes:
         keeper = self._keeper
@@ -112,7 +114,7 @@ class Relay:
         start: bytes = self._writer.start()
         return start
 
-    async def _write(self, data: bytes, *, more: bool = True) -> None:
+    def _write(self, data: bytes, *, more: bool = True) -> None:
         if not self.started:
             self.started = True
             headers = [(b"content-type", self._kind)] if self._kind else [*_HEADERS]
@@ -123,13 +125,16 @@ class Relay:
                 for name, value in self._passed
                 if name != "content-type"
             ]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._request.begin(200, headers)
         if self._ready:
             data = b"".join((*self._ready, data))
             self._ready.clear()
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        if more:
+            self._request.write(data)
+        else:
+            self._request.end(data)
 
-    async def finish(self, response: PromptResponse) -> None:
+    def finish(self, response: PromptResponse) -> None:
         """The end, once the exchange is on record.
 
         Raises:
@@ -140,26 +145,26 @@ class Relay:
         comment = b"" if self._kind else end_comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
-            await self.break_off(status_of(response), code, message, comment)
+            self.break_off(status_of(response), code, message, comment)
         elif self._writer is not None:
-            await self._write(comment + self._writer.end(answer_of(response)), more=False)
+            self._write(comment + self._writer.end(answer_of(response)), more=False)
         else:
-            await self._write(comment + self._held, more=False)
+            self._write(comment + self._held, more=False)
 
-    async def all_at_once(self, response: PromptResponse) -> None:
+    def all_at_once(self, response: PromptResponse) -> None:
         """A whole answer as a stream: from the record, or of a provider that does not stream."""
         self._dispatch = self._dispatch or response.dispatch_entry_id
         if self._keeper is not None and response.replayed and response.reply is not None:
             wire = end_comment(response) + stream_of(response.reply.body)
-            await self._write(wire, more=False)
+            self._write(wire, more=False)
             return
         answer = answer_of(response)
         parts = [self._begin(self._dispatch or response.exchange_entry_id, response.model_id)]
         parts += [self._writer.event(event) for event in stream_events(answer)]
         end = end_comment(response) + self._writer.end(answer)
-        await self._write(b"".join(parts) + end, more=False)
+        self._write(b"".join(parts) + end, more=False)
 
-    async def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
+    def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
         """An error in the midst of a stream, which ends it.
 
         Raises:
@@ -168,10 +173,10 @@ class Relay:
         if self._kind:
             raise HttpError(status, code, message)
         if self._held:  # the provider said it itself
-            await self._write(comment + self._held, more=False)
+            self._write(comment + self._held, more=False)
         elif self._writer is not None:
             wire = self._writer.error(status, code.lower(), message)
-            await self._write(comment + wire, more=False)
+            self._write(comment + wire, more=False)
         else:
             wire = error_event(self._endpoint, status, code, message)
-            await self._write(comment + wire, more=False)
+            self._write(comment + wire, more=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.kernel.json_text import dump
 from remit.server.refusals import HttpError, Shape, refusal_body
@@ -15,7 +15,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
 _ERRORS_AS = {"openai": "openai.chat", "anthropic": "anthropic.messages"}
-_JSON = (b"content-type", b"application/json")
+WITHOUT_BODY = (204, 304)
 
 
 async def read_body(receive: Receive, length: bytes | None, most: int, timeout_s: float) -> bytes:
@@ -24,25 +24,30 @@ async def read_body(receive: Receive, length: bytes | None, most: int, timeout_s
     Raises:
         HttpError: it is too long, too slow, or the client went away.
     """
-    if length is not None and length.isdigit() and int(length) > most:
-        raise _too_long(most)
+    check_length(length, most)
     message = await _next(receive, timeout_s)
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         if len(body) > most:
-            raise _too_long(most)
+            raise too_long(most)
         return body
     parts, size = [body], len(body)
     end = asyncio.get_running_loop().time() + timeout_s
     while message.get("more_body"):
         if size > most:
-            raise _too_long(most)
+            raise too_long(most)
         message = await _next(receive, end - asyncio.get_running_loop().time())
         parts.append(message.get("body", b""))
         size += len(parts[-1])
     if size > most:
-        raise _too_long(most)
+        raise too_long(most)
     return b"".join(parts)
+
+
+def check_length(length: bytes | None, most: int) -> None:
+    """Refuse a body that says that it is too long; raises :class:`HttpError`."""
+    if length is not None and length.isdigit() and int(length) > most:
+        raise too_long(most)
 
 
 async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
@@ -50,38 +55,40 @@ async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
         async with asyncio.timeout(max(0.0, timeout_s)):
             message = await receive()
     except TimeoutError as error:
-        raise HttpError(
-            408, "request_timeout", "The body did not come in time.", close=True
-        ) from error
+        raise too_slow() from error
     if message["type"] == "http.disconnect":
         raise HttpError(499, "client_closed_request", "The client went away.", close=True)
     return message
 
 
-def _too_long(most: int) -> HttpError:
+def too_slow() -> HttpError:
+    """A body did not come in time."""
+    return HttpError(408, "request_timeout", "The body did not come in time.", close=True)
+
+
+def too_long(most: int) -> HttpError:
+    """A body is longer than it may be."""
     return HttpError(
         413, "request_too_large", f"The body is longer than {most:,} bytes.", close=True
     )
 
 
-async def reply(
-    send: Send, status: int, body: bytes, content_type: bytes, headers: Headers = ()
-) -> None:
+class Answer(NamedTuple):
     """One whole answer."""
-    about = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
-    if status == 204:
-        about = []
-    await send({"type": "http.response.start", "status": status, "headers": [*about, *headers]})
-    await send({"type": "http.response.body", "body": body})
+
+    status: int
+    body: bytes
+    content_type: bytes = b"application/json"
+    headers: Headers = ()
 
 
-async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
-    """One whole answer in JSON."""
+def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
+    """An answer in JSON."""
     body = value if isinstance(value, bytes) else dump(value)
-    await reply(send, status, body, _JSON[1], headers)
+    return Answer(status, body, headers=headers)
 
 
-async def reply_error(send: Send, shape: Shape, error: HttpError) -> None:
+def refusal(shape: Shape, error: HttpError) -> Answer:
     """A refusal in the dialect's own shape."""
     headers = [*error.headers]
     if error.retry_after_s is not None:
@@ -89,15 +96,42 @@ async def reply_error(send: Send, shape: Shape, error: HttpError) -> None:
     if error.close:
         headers.append((b"connection", b"close"))
     body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
-    await reply_json(send, body, error.status, headers)
+    return json_answer(body, error.status, headers)
+
+
+def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:
+    """An answer in ASGI."""
+    status, body, kind, headers = answer
+    about = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+    if status in WITHOUT_BODY:
+        about, body = [], b""
+    return [
+        {"type": "http.response.start", "status": status, "headers": [*about, *headers]},
+        {"type": "http.response.body", "body": body},
+    ]
+
+
+async def reply(send: Send, answer: Answer) -> None:
+    """Give one whole answer."""
+    for message in answer_messages(answer):
+        await send(message)
+
+
+async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
+    """Give one whole answer in JSON."""
+    await reply(send, json_answer(value, status, headers))
 
 
 def shape_of(scope: Scope) -> Shape:
     """The dialect of a client, as far as its path and headers show it."""
-    path = scope["path"]
+    return dialect_of(scope["path"], scope["headers"])
+
+
+def dialect_of(path: str, headers: Headers) -> Shape:
+    """As :func:`shape_of`."""
     if path.startswith(("/anthropic/", "/v1/messages", "/messages")):
         return "anthropic"
     if path.startswith(("/openai/", "/v1/chat/", "/chat/")):
         return "openai"
-    anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
+    anthropic = any(name == b"anthropic-version" for name, _ in headers)
     return "anthropic" if anthropic else "openai"

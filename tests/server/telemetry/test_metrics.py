@@ -20,6 +20,7 @@ from remit.gateway import CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
 from remit.server.telemetry import CallMetrics
+from remit.server.telemetry import metrics as metrics_module
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
 from tests.support.wire import Raw, completion, completion_stream, serve
@@ -175,9 +176,7 @@ def test_a_missing_price_is_no_number() -> None:
 
 def test_requests_are_counted() -> None:
     metrics = CallMetrics()
-    metrics.request_started()
-    metrics.request_started()
-    metrics.request_ended()
+    metrics.in_progress = 1
     metrics.refused_key()
     metrics.refused_key()
     got = _samples(metrics)
@@ -254,8 +253,7 @@ for line in sys.stdin:
     order = json.loads(line)
     for _ in range(order.get("calls", 0)):
         metrics(call_report(first_after_ms=30.0))
-    for _ in range(order.get("began", 0)):
-        metrics.request_started()
+    metrics.in_progress += order.get("began", 0)
     breaker = SimpleNamespace(state=CircuitState(order["breaker"]))
     metrics.watch(breakers=lambda: {("openai", "gpt-4o-mini"): breaker})
     print(json.dumps(metrics.render()[0].decode()), flush=True)
@@ -317,6 +315,19 @@ def test_counting_is_cheap() -> None:
             metrics(report)
         best = min(best, (time.perf_counter() - begun) / 200)
     assert best < 200e-6  # some 8 µs where nobody else is at work
+
+
+def test_what_is_counted_is_small_until_it_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "_MOST_KEPT", 10)
+    metrics = CallMetrics()
+    for seconds in range(25):
+        metrics(call_report(started_ns=time.time_ns() - seconds * 1_000_000_000))
+    assert sum(len(sums.seconds) for sums in metrics._sums.values()) == 5
+    got, who = _samples(metrics), {"provider": "openai", "model": "gpt-4o-mini"}
+    assert _get(got, "remit_call_duration_seconds_count", **who) == 25
+    assert _get(got, "remit_call_duration_seconds_bucket", **who, le="5.0") == 5
+    took = _get(got, "remit_call_duration_seconds_sum", **who)
+    assert took == pytest.approx(sum(range(25)), abs=5)
 
 
 def test_models_that_were_passed_over() -> None:

@@ -23,7 +23,7 @@ from remit.providers.wire.responses import refers
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply, reply_json
+from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall
 from remit.server.responses.conversations import Conversations, too_long
@@ -213,7 +213,7 @@ class Responses:
                     return
         finally:
             gone.cancel()
-        await reply(send, 200, stream_of(text, int(after)), _EVENTS)
+        await reply(send, Answer(200, stream_of(text, int(after)), _EVENTS))
 
     def _now(self, response_id: str, identity: Identity) -> tuple[bytes, str]:
         turn = self._turns.response(response_id, owner_of(identity), identity.session_id)

@@ -8,6 +8,8 @@ import logging
 import os
 import threading
 import time
+from bisect import bisect_left
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,9 @@ _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN:
 _DURATIONS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
 _FIRST_TOKENS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 40, 60)
 
+_WORDS = ("", "success")
+_MOST_KEPT = 10_000  # times of calls between two flushes
+
 _Pair = tuple[str, str]
 
 
@@ -60,10 +65,11 @@ class CallMetrics:
     def __init__(
         self, *, max_models: int = 200, known: Callable[[str, str], bool] | None = None
     ) -> None:
-        self._multiprocess = _is_multiprocess()
+        self.shared = _is_multiprocess()  # whether several processes count together
         self._max = max_models
         self._known = known
         self._lock = threading.Lock()
+        self._sums: dict[tuple[_Pair, str, str, str], _Sums] = {}
         self._models: dict[_Pair, _Pair] = {}
         self._codes: set[str] = set()
         self._breakers: Callable[[], Mapping[_Pair, CircuitBreaker]] = dict
@@ -124,41 +130,74 @@ class CallMetrics:
             "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
-        # How many HTTP requests are answered, and how many came without a valid key.
-        self.request_started = self._in_progress.inc
-        self.request_ended = self._in_progress.dec
+        self.in_progress = 0  # HTTP requests that are answered now; set by the server
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
         """Count one call that has ended."""
         response = report.response
         outcome = response.outcome
-        code = self._bounded_code(response.error_code or "")
+        code = response.error_code or ""
+        if code:
+            code = self._bounded_code(code)
         if outcome is RouteOutcome.REJECTED:
-            self._calls(_OTHER, _OTHER, "rejected", code).inc()
-            self._rejections.labels(code).inc()
-            return
-        model = self._models.get((response.provider_id, response.model_id)) or self._labels_of(
-            response.provider_id, response.model_id, outcome is RouteOutcome.SUCCESS
-        )
-        if response.replayed:  # nothing was sent, used or paid
-            self._calls(*model, "replayed", "").inc()
-            return
-        self._calls(*model, outcome.value, code).inc()
-        for _, why in response.fallback_from:
-            self._passed_over(*model, self._bounded_code(why)).inc()
-        self._attempts.inc(report.attempts)
-        self._duration(*model).observe(max(0, time.time_ns() - report.started_ns) / 1e9)
-        if report.first_after_ms is not None:
-            self._first_token(*model).observe(report.first_after_ms / 1000)
-        self._tokens(*model, "input").inc(response.input_tokens)
-        self._tokens(*model, "output").inc(response.output_tokens)
-        self._tokens(*model, "cached_input").inc(response.cached_input_tokens)
-        self._tokens(*model, "reasoning").inc(response.reasoning_tokens)
-        if response.cost_certainty == "unpriced":
-            self._unpriced(*model).inc()
-        elif response.cost_certainty:
-            self._cost(*model, response.cost_certainty).inc(response.cost_incurred)
+            model, word = (_OTHER, _OTHER), "rejected"
+        else:
+            pair = (response.provider_id, response.model_id)
+            model = self._models.get(pair) or self._labels_of(
+                *pair, outcome is RouteOutcome.SUCCESS
+            )
+            # Of what is replayed nothing was sent, used or paid.
+            word = "replayed" if response.replayed else _WORDS[outcome is RouteOutcome.SUCCESS]
+            word = word or outcome.value
+        key = (model, word, code, response.cost_certainty)
+        seconds = max(0, time.time_ns() - report.started_ns) / 1e9
+        with self._lock:
+            sums = self._sums.get(key)
+            if sums is None:
+                sums = self._sums[key] = _Sums()
+            sums.calls += 1
+            sums.attempts += report.attempts
+            sums.input += response.input_tokens
+            sums.output += response.output_tokens
+            sums.cached_input += response.cached_input_tokens
+            sums.reasoning += response.reasoning_tokens
+            sums.cost += response.cost_incurred
+            sums.seconds.append(seconds)
+            if report.first_after_ms is not None:
+                sums.first_seconds.append(report.first_after_ms / 1000)
+            if response.fallback_from:
+                sums.passed_over += [why for _, why in response.fallback_from]
+            full = len(sums.seconds) >= _MOST_KEPT
+        if full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what was counted to the metrics library, whose own counting is slow.
+
+        Where several processes count together, each has to do it now and then.
+        """
+        with self._lock:
+            counted, self._sums = self._sums, {}
+        self._in_progress.set(self.in_progress)
+        for (model, word, code, certainty), sums in counted.items():
+            self._calls(*model, word, code).inc(sums.calls)
+            if word == "rejected":
+                self._rejections.labels(code).inc(sums.calls)
+            if word in ("rejected", "replayed"):
+                continue
+            for why in sums.passed_over:
+                self._passed_over(*model, self._bounded_code(why)).inc()
+            self._attempts.inc(sums.attempts)
+            for kind in _TOKEN_TYPES:
+                self._tokens(*model, kind).inc(getattr(sums, kind))
+            _observe(self._duration(*model), sums.seconds)
+            if sums.first_seconds:
+                _observe(self._first_token(*model), sums.first_seconds)
+            if certainty == "unpriced":
+                self._unpriced(*model).inc(sums.calls)
+            elif certainty:
+                self._cost(*model, certainty).inc(sums.cost)
 
     def watch(
         self,
@@ -186,10 +225,11 @@ class CallMetrics:
             self._at_scrape.readers["remit_ledger_entries"] = entries
 
     def refresh(self) -> None:
-        """Show the current states of the watched circuit breakers.
+        """Show what was counted, and the current states of the watched circuit breakers.
 
         Of several that share a label the worst is shown.
         """
+        self.flush()
         shown: dict[_Pair, int] = {}
         for pair, breaker in self._breakers().items():
             label = self._models.get(pair) or self._labels_of(*pair, answered=False)
@@ -207,7 +247,7 @@ class CallMetrics:
         Reads what is watched, which may block: not for the event loop.
         """
         self.refresh()
-        if not self._multiprocess:
+        if not self.shared:
             return generate_latest(self._registry), _CONTENT_TYPE
         _forget_dead_processes(Path(os.environ[_MULTIPROCESS]))
         registry = CollectorRegistry()
@@ -238,6 +278,31 @@ class CallMetrics:
                 self._codes.add(code)
                 return code
         return _OTHER
+
+
+class _Sums:
+    """What was counted of calls with the same labels since the last flush."""
+
+    __slots__ = (
+        "attempts", "cached_input", "calls", "cost", "first_seconds", "input", "output",
+        "passed_over", "reasoning", "seconds",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.calls = self.attempts = 0
+        self.input = self.output = self.cached_input = self.reasoning = 0
+        self.cost = 0.0
+        self.seconds: list[float] = []
+        self.first_seconds: list[float] = []
+        self.passed_over: list[str] = []
+
+
+def _observe(histogram: Any, values: list[float]) -> None:
+    """What ``observe`` does for each, in one step."""
+    bounds = histogram._upper_bounds
+    for at, count in Counts(bisect_left(bounds, value) for value in values).items():
+        histogram._buckets[at].inc(count)
+    histogram._sum.inc(sum(values))
 
 
 class _Registry(CollectorRegistry):

@@ -1,0 +1,457 @@
+"""A client's connection: model calls straight from the parser, the rest as uvicorn serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from httptools import HttpParserError, HttpParserUpgrade
+from typing_extensions import override
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from remit.server.replies import WITHOUT_BODY, Answer, Headers, too_long, too_slow
+from remit.server.request import Handler
+
+_IDLE, _HEAD, _BODY = range(3)  # what is read: nothing yet, a request's headers, its body
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CHUNKS = b"transfer-encoding: chunked\r\n"
+_CLOSE = b"connection: close\r\n"
+_NO_TEXT = b"content-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _NO_TEXT
+_UNREADABLE = b"HTTP/1.1 400 Bad Request\r\n" + _NO_TEXT
+_OVERHEAD = 8  # bytes of a body's framing for each of its own: a chunk of one byte has five
+
+
+_MOST_WAITING = 100  # requests on one connection
+_STALLED_S = 30.0  # a client that takes nothing of its answer for so long is gone
+
+
+class _RefusedError(Exception):
+    """Ends the reading of a connection."""
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol with a way of its own for model calls, and limits that it does not have.
+
+    An application with a ``direct`` attribute, handlers by path, gets a ``POST`` to one of these
+    paths as a :class:`Call`: without ASGI's scope, messages and tasks between. Everything else is
+    an ASGI request. Both kinds may follow each other on one connection, pipelined too.
+
+    Attributes:
+        max_header_bytes: of the request line and all headers.
+        header_timeout_s: for them to come, from the connection's beginning or from their first
+            byte; and for the rest of a body that was answered before it had come.
+    """
+
+    max_header_bytes = 0
+    header_timeout_s = 0.0
+
+    _phase = _IDLE
+    _fed = 0  # bytes that came
+    _chunk = 0  # bytes of what came last
+    _mark = 0  # of `_fed`: after what held the beginning of this head or body
+    _came = 0  # bytes of this body
+    _reply = _UNREADABLE  # to what cannot be read
+    _lingers = False  # answered early: what still comes is dropped, then it is closed
+    _last_words = b""  # answers what cannot be read, after everything before it
+    _running: Any = None  # the cycle whose answer is under way: a Call or uvicorn's
+    _deadline = 0.0
+    _timer: asyncio.TimerHandle | None = None
+    _timer_at = 0.0
+    _left = 0  # bytes that the client had not taken at the last look
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._direct: Mapping[bytes, Handler] = getattr(self.app, "direct", {})
+
+    # What the transport calls.
+
+    @override
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect(self.header_timeout_s)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.pipeline.clear()
+        running = self._running
+        if running is not None:
+            running.disconnected = True
+            if type(running) is not Call:
+                running.message_event.set()
+            elif not running.detached and running.task is not None:
+                running.task.cancel()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        self.parser = None  # type: ignore[assignment]
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._last_words:
+            return
+        self._chunk = len(data)
+        self._fed += self._chunk
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._unsupported_upgrade_warning()
+        except HttpParserError:
+            self._give_up(self._reply)
+            return
+        if self._phase == _IDLE:
+            return
+        since = self._fed - self._mark
+        if self._phase == _HEAD:
+            if since > self.max_header_bytes:
+                self._give_up(_TOO_LARGE)
+            elif not since and self.cycle is not None:
+                self._expect(self.header_timeout_s)
+        elif since > self.max_header_bytes + _OVERHEAD * self._came:
+            self._give_up(_UNREADABLE)  # trailers or extensions of chunks without end
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._running is None and self.pipeline and not self.transport.is_closing():
+            self._start_asgi_task(*self.pipeline.pop())
+
+    # What the parser calls.
+
+    @override
+    def on_message_begin(self) -> None:
+        self._phase = _HEAD
+        self._mark = self._fed
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase == _HEAD:  # else it is a trailer
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
+
+    @override
+    def on_headers_complete(self) -> None:
+        if self._chunk + self._fed - self._mark > self.max_header_bytes:
+            size = sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size + len(self.url) > self.max_header_bytes:
+                self._reply = _TOO_LARGE
+                raise _RefusedError
+        if len(self.pipeline) >= _MOST_WAITING:
+            raise _RefusedError
+        handler = None
+        if self.parser.get_method() == b"POST":
+            handler = self._direct.get(self.url.partition(b"?")[0])
+        most = self.limit_concurrency
+        if handler is None or (
+            most is not None and most <= max(len(self.connections), len(self.tasks))
+        ):
+            self._as_asgi()
+        else:
+            cycle: Any = Call(self)
+            self.cycle = cycle
+            if self._running is None and not self.flow.write_paused:
+                self._start_asgi_task(cycle, handler)
+            else:
+                self.flow.pause_reading()
+                self.pipeline.appendleft((cycle, cast("Any", handler)))
+        self._phase = _BODY
+        self._mark = self._fed
+        self._came = 0
+
+    def _as_asgi(self) -> None:
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.scope["headers"] = self.headers = headers
+        self.url, self.expect_100_continue = url, expect
+        super().on_headers_complete()
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._came += len(body)
+        cycle: Any = self.cycle
+        if type(cycle) is Call:
+            cycle.take(body)
+        else:
+            super().on_body(body)
+
+    @override
+    def on_message_complete(self) -> None:
+        self._phase = _IDLE
+        cycle: Any = self.cycle
+        if type(cycle) is Call:
+            cycle.complete()
+        else:
+            super().on_message_complete()
+        if self._running is None:  # it was answered before it had come
+            if self._lingers:
+                self._close()
+            else:
+                self._expect(self.timeout_keep_alive)
+
+    # Which request is answered.
+
+    @override
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        if type(cycle) is Call:
+            task = cycle.task = self.loop.create_task(app(cycle))
+            self.tasks.add(task)
+            task.add_done_callback(cycle.ended)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    @override
+    def on_response_complete(self) -> None:
+        cycle, self._running = self._running, None
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self._close()
+            return
+        unread = self._phase == _BODY and cycle is self.cycle
+        if not cycle.keep_alive:
+            if unread and self.transport.can_write_eof():
+                # Who is still sending would see a reset, and not the answer.
+                self._lingers = True
+                self.transport.write_eof()
+                self._expect(self.header_timeout_s)
+            else:
+                self._close()
+            return
+        if self.pipeline:  # until it is empty nothing more is read
+            if not self.flow.write_paused:
+                self._start_asgi_task(*self.pipeline.pop())
+        elif self._last_words:
+            self.transport.write(self._last_words)
+            self._close()
+        else:
+            self.flow.resume_reading()
+            self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
+
+    def _give_up(self, reply: bytes) -> None:
+        """Answer what came before, then with ``reply`` what cannot be read; and close."""
+        self._last_words = reply
+        running, unread = self._running, self.cycle if self._phase == _BODY else None
+        if unread is not None and self.pipeline and self.pipeline[0][0] is unread:
+            self.pipeline.popleft()
+            unread = None
+        if self.pipeline or running not in (None, unread):
+            return
+        if unread is None or not unread.response_started:
+            self.transport.write(reply)
+        self._close()
+
+    # Who lets us wait. One timer serves all requests of a connection: it looks at the deadline.
+
+    def _expect(self, within_s: float) -> None:
+        """Close the connection unless a request's headers, or its rest, come in time."""
+        self._deadline = self.loop.time() + within_s
+        if self._timer is None or self._timer_at > self._deadline:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._deadline
+        self._timer = self.loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        closing, left = self.transport.is_closing(), self.transport.get_write_buffer_size()
+        if self._running is not None and not closing:
+            return  # an answer is under way; its end sets the next deadline
+        if self.loop.time() < self._deadline - 0.001:
+            self._set_timer()
+        elif left and left != self._left:  # a slow reader is not cut off, one that stopped is
+            self._left = left
+            self._expect(_STALLED_S)
+        elif closing or left:
+            self.transport.abort()
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        """Close the connection when what was written has left."""
+        self.transport.close()
+        if self.parser is not None:
+            self._expect(_STALLED_S)
+
+
+class Call:
+    """A model call on a connection: a :class:`~remit.server.request.Request`.
+
+    For uvicorn's part of the protocol it is a cycle as its own are.
+    """
+
+    __slots__ = (
+        "_body", "_chunked", "_connection", "_expects", "_most", "_unsent", "_waiter", "_whole",
+        "detached", "disconnected", "headers", "keep_alive", "path", "response_complete",
+        "response_started", "task",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection) -> None:
+        version = connection.parser.get_http_version()
+        self._connection = connection
+        self._expects = connection.expect_100_continue
+        self._chunked = version != "1.0"
+        self._body: bytes | bytearray = b""
+        self._most = HIGH_WATER_LIMIT
+        self._whole = False
+        self._unsent = b""
+        self._waiter: asyncio.Future[None] | None = None
+        self.path = connection.url.partition(b"?")[0].decode("latin-1")
+        self.headers: list[tuple[bytes, bytes]] = connection.headers
+        self.detached = False
+        self.disconnected = False
+        self.keep_alive = self._chunked and connection.parser.should_keep_alive()
+        self.response_started = False
+        self.response_complete = False
+        self.task: asyncio.Task[None] | None = None
+
+    # The request.
+
+    def take(self, data: bytes) -> None:
+        """A piece of the body came."""
+        if self.response_complete:
+            return
+        if not self._body:
+            self._body = data
+        else:
+            if type(self._body) is bytes:
+                self._body = bytearray(self._body)
+            self._body += data
+        if len(self._body) > self._most:
+            if self._waiter is None:
+                self._connection.flow.pause_reading()
+            elif not self._waiter.done():
+                self._waiter.set_exception(too_long(self._most))
+
+    def complete(self) -> None:
+        """The body is whole."""
+        self._whole = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self, most: int, timeout_s: float) -> bytes:
+        """The whole body; until it is asked for, little of it is kept."""
+        if self._connection.flow.read_paused and not self._connection.pipeline:
+            self._connection.flow.resume_reading()
+        if not self._whole:
+            if len(self._body) > most:
+                raise too_long(most)
+            await self._rest(most, timeout_s)
+        if len(self._body) > most:
+            raise too_long(most)
+        return bytes(self._body)
+
+    async def _rest(self, most: int, timeout_s: float) -> None:
+        loop = self._connection.loop
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, self._late)
+        self._most = most
+        if self._expects and not self._body and not self.disconnected:
+            self._connection.transport.write(_CONTINUE)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _late(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(too_slow())
+
+    # The answer.
+
+    @property
+    def started(self) -> bool:
+        """Whether anything of an answer is on its way."""
+        return self.response_started
+
+    def answer(self, answer: Answer) -> None:
+        """Give a whole answer in one write."""
+        status, body, kind, headers = answer
+        if status in WITHOUT_BODY:
+            head = [*self._head(status, headers), b"\r\n"]
+        else:
+            head = self._head(status, ((b"content-type", kind), *headers))
+            head += (b"content-length: %d\r\n\r\n" % len(body), body)
+        self._put(b"".join(head))
+        self._finish()
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Begin a stream."""
+        head = self._head(status, headers)
+        head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
+        self._unsent = b"".join(head)
+
+    def write(self, data: bytes) -> None:
+        """More of it."""
+        if data:
+            self._put(self._framed(data))
+
+    def end(self, data: bytes = b"") -> None:
+        """The rest of it."""
+        self._put((self._framed(data) if data else b"") + (b"0\r\n\r\n" if self._chunked else b""))
+        self._finish()
+
+    @property
+    def full(self) -> bool:
+        """Whether the client is slower than what was written."""
+        return self._connection.flow.write_paused
+
+    async def drain(self) -> None:
+        """Wait until the connection takes more."""
+        flow: FlowControl = self._connection.flow
+        await flow.drain()
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """The call has ended; if its answer has not, the client has to see that."""
+        self._connection.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._connection.logger.error("Exception in a call\n", exc_info=error)
+        if not self.response_complete and not self.disconnected:
+            self._connection.transport.close()
+
+    def _head(self, status: int, headers: Headers) -> list[bytes]:
+        """Status and headers, without the empty line behind them."""
+        parts = [STATUS_LINE[status]]
+        close = not self._whole  # what comes next is the rest of this request
+        for name, value in (*self._connection.server_state.default_headers, *headers):
+            if _CONTROL.search(value):
+                raise ValueError(f"a header that cannot be sent: {name!r}")
+            if name == b"connection":
+                close = True
+            else:
+                parts += (name, b": ", value, b"\r\n")
+        if close:
+            self.keep_alive = False
+        if not self.keep_alive:
+            parts.append(_CLOSE)
+        self.response_started = True
+        return parts
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+
+    def _put(self, data: bytes) -> None:
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
+        if not self.disconnected:
+            self._connection.transport.write(data)
+
+    def _finish(self) -> None:
+        self.response_complete = True
+        self._connection.on_response_complete()
