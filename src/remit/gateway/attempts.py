@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from remit.gateway.validation import Sent, check_output, response_schema
 from remit.gateway.writes import CancelledAfterWriteError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
-from remit.ledger import Content, LedgerClient, LedgerEntry, utc_now
+from remit.ledger import Content, LedgerClient, utc_now
 from remit.providers import (
     CODES,
     ProviderError,
@@ -70,6 +70,14 @@ class Attempts:
         self._in_flight = in_flight
         self._billing = billing
         self._config = config
+        self._longest_s = config.default_timeout_ms / 1000
+        self._timeouts = Timeouts(
+            min(config.connect_timeout_ms / 1000, self._longest_s),
+            self._longest_s,
+            config.idle_timeout_ms / 1000,
+        )
+        self._lease_ms = config.default_timeout_ms + config.lease_margin_ms
+        self._kept_ms = int(config.idempotency_hours * _MS_PER_HOUR)
         self._enforce = mode == "enforce"
         self._warns = mode == "warn"
 
@@ -79,8 +87,7 @@ class Attempts:
         """One attempt: the response, and what was raised when it failed.
 
         Raises:
-            BudgetRefusedError: the reservation was refused; nothing is on record.
-            IdempotencyKeyUsedError: likewise.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is on record.
             CancelledError: the caller went away; the pair is complete.
         """
         attempt = Attempt(
@@ -89,7 +96,8 @@ class Attempts:
         )  # fmt: skip
         if call.last is not None:
             attempt.retry_of = call.last.exchange_entry_id
-        if (routed := call.routed) is not None:
+        routed, tap = call.routed, call.tap
+        if routed is not None:
             attempt.number += routed.number - 1
             attempt.retry_of = attempt.retry_of or routed.retry_of
             attempt.decision_id = routed.decision_id
@@ -97,48 +105,61 @@ class Attempts:
         try:
             await self._dispatch(call, attempt, permit)
             call.attempts += 1
-            await call.tap.dispatched(attempt.dispatch_entry_id)
-            result, error = await self._send(call, attempt, permit)
+            error: BaseException | None = None
+            result: ProviderResponse | Failure
+            started = time.perf_counter()
+            try:
+                if tap.sink is not None:
+                    await tap.dispatched(attempt.dispatch_entry_id)
+                    started = time.perf_counter()
+                attempt.sent = True
+                result = await self._ask(call, attempt)
+                permit.succeed()
+            except BaseException as raised:  # noqa: BLE001 - what is none of a call's is raised again
+                error = raised
+                result = self._failed(call, attempt, permit, error)
+            attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
+            attempt.first_after_ms = tap.first_after_ms
             response = call.last = await self._record(call, attempt, result)
         finally:
             self._in_flight.ended(attempt.dispatch_entry_id)
-        if call.routed is not None and call.routed.on_record is not None:
-            call.routed.on_record(response)
+        if routed is not None and routed.on_record is not None:
+            routed.on_record(response)
         if isinstance(error, asyncio.CancelledError):
             raise error
         return response, error
 
     async def _dispatch(self, call: Call, attempt: Attempt, permit: Permit) -> None:
         """Reservation, in-flight row and ``DISPATCH``: durable together, before a byte goes out."""
-        request, config, to = call.request, self._config, attempt.to
+        request, to = call.request, attempt.to
         try:
-            prepared = self._ledger.prepare(dispatch_entry(request, to.provider_id, to.model_id))
             step = StartCall(
-                prepared=(prepared,),
-                path=call.path,
-                amount=to.amount,
-                turns=1 if attempt.number == 1 else 0,
-                enforce=self._enforce,
-                lease_ms=config.default_timeout_ms + config.lease_margin_ms,
-                about=(
+                (self._ledger.prepare(dispatch_entry(request, to.provider_id, to.model_id)),),
+                call.path,
+                to.amount,
+                1 if attempt.number == 1 else 0,
+                self._enforce,
+                self._lease_ms,
+                (
                     request.session_id,
                     request.work_order_id or "",
                     request.agent_id or "",
                     request.contract_id,
                     call.identity.key_id if call.identity else "",
                 ),
-                attempt=attempt.number,
-                claim=call.claim,
-                warn=self._warning(request),
-                kept=() if request.keeper is None else request.keeper.ids_ahead(to),
+                attempt.number,
+                call.claim,
+                functools.partial(warning_entry, request) if self._warns else None,
                 named=call.named,
             )
-            attempt.dispatch_entry_id, attempt.hold = await self._in_flight.begin(
-                step, request.ahead
-            )
+            if request.keeper is not None:
+                step.kept = request.keeper.ids_ahead(to)
+            attempt.dispatch_entry_id, hold = await self._in_flight.begin(step, request.ahead)
             call.claimed = call.claim is not None
-            if attempt.hold is not None and attempt.hold.output is not None:
-                attempt.to = lowered(to, attempt.hold.output)
+            if hold is not None:
+                attempt.hold = hold
+                if hold.output is not None:
+                    attempt.to = lowered(to, hold.output)
         except CancelledAfterWriteError as late:
             # The marker is durable: it needs its exchange, though nothing was sent.
             permit.release()
@@ -156,79 +177,63 @@ class Attempts:
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
         """The longest wait for an answer; and for its first piece, where that is less."""
-        longest = self._config.default_timeout_ms / 1000
-        if call.routed is None or call.routed.timeout_s >= longest:
+        longest, routed = self._longest_s, call.routed
+        if routed is None or routed.timeout_s >= longest:
             return longest, None
         if call.tap.wanted:
-            return longest, call.routed.timeout_s
-        return call.routed.timeout_s, None
+            return longest, routed.timeout_s
+        return routed.timeout_s, None
 
-    def _warning(self, request: PromptRequest) -> Callable[[str, str], LedgerEntry] | None:
-        return functools.partial(warning_entry, request) if self._warns else None
-
-    async def _ask(self, call: Call, attempt: Attempt) -> ProviderResponse:
+    def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
         """The provider's answer, in its own dialect or in neutral form."""
         to, tap = attempt.to, call.tap
-        timeout_s, first_s = self._limits_s(call)
-        if to.outgoing is not None and has_dialect(to.provider):
-            timeouts = Timeouts(
-                min(self._config.connect_timeout_ms / 1000, timeout_s),
-                first_s or timeout_s,
-                self._config.idle_timeout_ms / 1000,
+        outgoing = to.outgoing
+        if outgoing is not None and has_dialect(to.provider):
+            timeouts = self._timeouts
+            if call.routed is not None:
+                timeout_s, first_s = self._limits_s(call)
+                connect_s = min(timeouts.connect_s, timeout_s)
+                timeouts = Timeouts(connect_s, first_s or timeout_s, timeouts.idle_s)
+            return send_body(
+                to.provider, outgoing, tap, timeouts, neutral=call.request.body is None
             )
-            neutral = call.request.body is None
-            return await send_body(to.provider, to.outgoing, tap, timeouts, neutral=neutral)
+        timeout_s, first_s = self._limits_s(call)
         order = neutral_order(to.request, to.model_id, to.sent, timeout_s, stream=tap.wanted)
-        return await send(to.provider, order, tap, first_s)
+        return send(to.provider, order, tap, first_s)
 
-    async def _send(
-        self, call: Call, attempt: Attempt, permit: Permit
-    ) -> tuple[ProviderResponse | Failure, BaseException | None]:
-        """One answer or the reason why there is none; reports to the breaker."""
+    def _failed(
+        self, call: Call, attempt: Attempt, permit: Permit, error: BaseException
+    ) -> Failure:
+        """Why there is no answer; reports to the breaker. What is none of a call's is raised."""
         tap = call.tap
         # What a stream had begun to say was produced, and is paid for; what never began
         # is unknown.
-        unknown = "bound"
-        failure: Failure
-        cause: BaseException
-        started = time.perf_counter()
-        try:
-            answer = await self._ask(call, attempt)
-            permit.succeed()
-            return answer, None
-        except TimeoutError as error:
+        paid: Any = "arrived" if tap.pieces else "bound" if attempt.sent else "nothing"
+        if isinstance(error, TimeoutError):
             # A model that is still talking is not ill, however long it talks.
             (permit.succeed if tap.pieces else permit.fail)()
             longest_s, first_s = self._limits_s(call)
             within = longest_s if tap.pieces or first_s is None else first_s
             message = f"no answer within {within:g} s"
-            billing: Any = "arrived" if tap.pieces else unknown
-            failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, billing)
-            cause = error
-        except ProviderError as error:
+            failure = Failure(RouteOutcome.TIMEOUT, "TIMEOUT", message, paid)
+        elif isinstance(error, ProviderError):
             if error.stale:
                 permit.release()
             else:
                 (permit.fail if error.speaks_of_health else permit.succeed)()
             timed_out = error.code == "TIMEOUT"
-            billing = "nothing"
-            if error.maybe_billed or timed_out:
-                billing = "arrived" if tap.pieces else unknown
             failure = Failure(
                 RouteOutcome.TIMEOUT if timed_out else RouteOutcome.ERROR,
                 error.code if error.code in CODES else "PROVIDER_ERROR",
                 str(error.message),
-                billing,
+                paid if error.maybe_billed or timed_out else "nothing",
                 finite(error.retry_after_s),
                 error.reply,
             )
-            cause = error
-        except asyncio.CancelledError as error:
+        elif isinstance(error, asyncio.CancelledError):
             permit.release()
-            billing = "arrived" if tap.pieces else unknown
-            failure = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away", billing)
-            cause = error
-        except Exception as error:  # noqa: BLE001 - whatever a provider object does is on record
+            failure = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away", paid)
+        elif isinstance(error, Exception):  # whatever a provider object does is on record
             _log.warning(
                 "provider %s broke its protocol: %s", attempt.to.provider_id, type(error).__name__
             )
@@ -236,19 +241,14 @@ class Attempts:
             # Of a provider that speaks a dialect it is our own fault, not its own.
             (permit.fail if attempt.to.outgoing is None else permit.release)()
             message = f"the provider object raised {type(error).__name__}"
-            billing = "arrived" if tap.pieces else unknown
-            failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, billing)
-            cause = error
-        except BaseException:  # the loop is closing: recovery will find the call
+            failure = Failure(RouteOutcome.ERROR, "PROVIDER_ERROR", message, paid)
+        else:  # the loop is closing: recovery will find the call
             permit.release()
-            raise
-        finally:
-            attempt.latency_ms = round((time.perf_counter() - started) * 1000, 3)
-            attempt.first_after_ms = tap.first_after_ms
+            raise error
         attempt.streamed = tap.text
         if tap.sum is not None:
             attempt.arrived = dump(tap.sum.answer())
-        return failure, cause
+        return failure
 
     def _bill(self, call: Call, attempt: Attempt, result: ProviderResponse | Failure) -> Bill:
         to, tap = attempt.to, call.tap
@@ -290,69 +290,53 @@ class Attempts:
         )  # fmt: skip
         hold = attempt.hold
         if hold is not None:
-            entry.metadata.update(hold.overrun(usage))
+            if over := hold.overrun(usage):
+                entry.metadata.update(over)
             if hold.output is not None and "changed" not in entry.metadata:
                 entry.metadata["changed"] = Content([{"path": "/max_tokens", "reason": LOWERED}])
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
-        answered = None
-        if call.claim is not None and isinstance(result, ProviderResponse):
-            answered = (call.claim, int(self._config.idempotency_hours * _MS_PER_HOUR))
-        step = FinishCall(
-            prepared=(prepare_exchange(self._ledger, entry, request.subject_id),),
-            dispatch_entry_id=attempt.dispatch_entry_id,
-            hold=hold,
-            usage=usage,
-            answered=answered,
-            kept=kept,
-        )
-        if call.on_record is not None and isinstance(result, ProviderResponse):
-            on_record, answer = call.on_record, result
-            step.also = lambda tx, entry_id: on_record(tx, entry_id, attempt, answer)
-            step.keeps_hold = on_record.keeps_hold(answer)
+        prepared = prepare_exchange(self._ledger, entry, request.subject_id)
+        step = FinishCall((prepared,), attempt.dispatch_entry_id, hold, usage, kept=kept)
+        if isinstance(result, ProviderResponse):
+            if call.claim is not None:
+                step.answered = (call.claim, self._kept_ms)
+            if (on_record := call.on_record) is not None:
+                note, answer = on_record, result
+                step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
+                step.keeps_hold = on_record.keeps_hold(result)
+        # Cancelled meanwhile, this raises when the record is durable.
         finished = await self._in_flight.finish(step)
-        common: dict[str, Any] = {
-            "input_tokens": usage.input_tokens,
-            "output_tokens": usage.output_tokens,
-            "model_id": entry.metadata["model_id"],
-            "provider_id": to.provider_id,
-            "latency_ms": attempt.latency_ms,
-            "timestamp": utc_now(),
-            "exchange_entry_id": finished.exchange_entry_id,
-            "dispatch_entry_id": attempt.dispatch_entry_id,
-            "context_hash": to.sent.context_hash,
-            "budget_remaining": finished.remaining,
-            "cost_incurred": (usage.cost_nano or 0) / 1e9 if charging else 0.0,
-            "cost_certainty": bill.certainty if charging else "",
-            "cost_known": charging and usage.cost_nano is not None,
-            "fallback_from": tuple(attempt.fallback_from),
-            "attempts": call.attempts,
-            "reply": result.reply if request.body is not None else None,
-        }
+        response = PromptResponse(
+            "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
+            entry.metadata["model_id"], to.provider_id, attempt.latency_ms, utc_now(),
+            finished.exchange_entry_id, attempt.dispatch_entry_id,
+            context_hash=to.sent.context_hash,
+            budget_remaining=finished.remaining,
+            attempts=call.attempts,
+        )  # fmt: skip
+        if attempt.fallback_from:
+            response.fallback_from = tuple(attempt.fallback_from)
+        if request.body is not None:
+            response.reply = result.reply
+        if charging:
+            response.cost_incurred = (usage.cost_nano or 0) / 1e9
+            response.cost_certainty = bill.certainty
+            response.cost_known = usage.cost_nano is not None
         if isinstance(result, Failure):
-            return PromptResponse(
-                content=attempt.streamed,
-                outcome=result.outcome,
-                error_code=result.code,
-                error_message=result.message,
-                retry_after_s=result.retry_after_s,
-                **common,
-            )
-        problems: list[str] = []
+            response.content, response.outcome = attempt.streamed, result.outcome
+            response.error_code, response.error_message = result.code, result.message
+            response.retry_after_s = result.retry_after_s
+            return response
+        response.content, response.finish_reason = result.content, result.finish_reason
+        response.content_blocks = result.content_blocks or None
+        response.cached_input_tokens = result.cached_input_tokens or 0
+        response.reasoning_tokens = result.reasoning_tokens or 0
         if request.output_schema is not None:
             problems = check_output(request.output_schema, result.content)
-        return PromptResponse(
-            content=result.content,
-            outcome=RouteOutcome.SUCCESS,
-            output_valid=None if request.output_schema is None else not problems,
-            output_validation_errors=problems,
-            finish_reason=result.finish_reason,
-            content_blocks=result.content_blocks or None,
-            cached_input_tokens=result.cached_input_tokens or 0,
-            reasoning_tokens=result.reasoning_tokens or 0,
-            **common,
-        )
+            response.output_valid, response.output_validation_errors = not problems, problems
+        return response
 
 
 LOWERED = "lowered to what the budget has left"

@@ -114,6 +114,15 @@ class Breakers:
         self._waiting: list[asyncio.Future[None]] = []
         self._read()
 
+    def permit(self, provider_id: str, model_id: str) -> Permit | None:
+        """Leave to make one call, where it is known without waiting; else ask :meth:`acquire`."""
+        if time.monotonic() - self._looked_at > self._config.poll_s:
+            return None
+        key = (provider_id, model_id)
+        with self._lock:
+            circuit = self._circuit(key)
+        return None if circuit.open else self._permit(key, circuit)
+
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Leave to make one call now, or ``None``.
 
@@ -308,8 +317,12 @@ class Breakers:
 
         with self._lock:
             if outcome != "nothing":
-                self._local_state(key).asked = True
+                local = self._local.get(key)
+                if local is None or not local.asked:
+                    self._local_state(key).asked = True
             before = self._circuit(key)
+            if outcome == "ok" and not before.open and before.failures == 0 and not noted:
+                return
             after = change(before, self._now_ms())
             if after is before and not noted:
                 return

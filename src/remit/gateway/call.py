@@ -115,6 +115,7 @@ class Attempt:
 
     Attributes:
         number: from 1.
+        sent: whether anything may have gone out.
         asked_model_id: the model that the request means, whichever answers.
         first_after_ms: when the first piece of a stream came.
         streamed: the answer's text as far as a stream brought it.
@@ -128,6 +129,7 @@ class Attempt:
     asked_model_id: str
     hold: Hold | None = None
     dispatch_entry_id: str = ""
+    sent: bool = False
     retry_of: str = ""
     latency_ms: float = 0.0
     first_after_ms: float | None = None

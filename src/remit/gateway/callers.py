@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from remit.gateway.auth import AuthProvider
-from remit.gateway.budget import BudgetScope
 from remit.gateway.call import Call
+from remit.kernel.budget import path_of as scopes_of
 from remit.kernel.errors import RemitError
 
 __all__ = ["authenticate", "caller_of", "path_of"]
@@ -41,15 +41,13 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool) -> str:
 def path_of(call: Call) -> tuple[str, ...]:
     """Every account that the call counts against."""
     request, identity = call.request, call.identity
-    return BudgetScope(
-        request.session_id,
-        request.work_order_id or None,
-        request.agent_id or None,
-        key_id=identity.key_id if identity else None,
-        user_id=identity.user_id if identity else None,
-        team_id=identity.team_id if identity else None,
-        organisation_id=identity.organisation_id if identity else None,
-    ).path
+    session_id, order, agent_id = request.session_id, request.work_order_id, request.agent_id
+    if identity is None:
+        return scopes_of(session_id, order, agent_id, None, None, None, None)
+    return scopes_of(
+        session_id, order, agent_id, identity.key_id, identity.user_id, identity.team_id,
+        identity.organisation_id,
+    )  # fmt: skip
 
 
 def caller_of(call: Call) -> str:

@@ -8,11 +8,11 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-from remit.gateway.attempts import Attempts, neutral_order
+from remit.gateway.attempts import Attempts
 from remit.gateway.auth import AuthProvider, Identity
 from remit.gateway.batches import Batches
 from remit.gateway.billing import Billing, estimate, input_bound
@@ -21,19 +21,20 @@ from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.budget import Amount, BudgetRefusedError, TokenBudgeter
 from remit.gateway.call import Call, Candidate, OnRecord
 from remit.gateway.callers import authenticate, caller_of, path_of
+from remit.gateway.candidates import Candidates, NoCandidateError, needs_reading, speaks
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
-from remit.gateway.neutral import finite, in_neutral_form
-from remit.gateway.objects import Objects, files_named
+from remit.gateway.neutral import finite
+from remit.gateway.objects import Objects
 from remit.gateway.records import rejection_entry
 from remit.gateway.replaying import asked_hash, recorded_answer
 from remit.gateway.routed import RequestRouter, Routed
 from remit.gateway.sending import AnyProvider, has_dialect
 from remit.gateway.steps import IdempotencyKeyUsedError, LeaseLostError
 from remit.gateway.stream_tap import StreamTap
-from remit.gateway.tenancy import NotYoursError, named_by, owner_of
+from remit.gateway.tenancy import NotYoursError, named_by
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
@@ -46,9 +47,7 @@ from remit.kernel.exchange import (
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
 from remit.providers import EventSink, Outgoing, ProviderError
-from remit.providers.dialects import DialectError
 from remit.providers.prices import PriceTable
-from remit.providers.wire.body import Body
 
 __all__ = ["CallReport", "LLMGateway"]
 
@@ -62,7 +61,7 @@ _FALLS_BACK = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallReport:
     """What an observer gets when a call has ended.
 
@@ -81,14 +80,6 @@ class CallReport:
 
 
 _NOTHING = Amount(0, 0)
-
-
-class _NoCandidateError(Exception):
-    """A model cannot be asked: the code, the reason and the field at fault."""
-
-    def __init__(self, code: str, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.refusal = (code, message, param)
 
 
 class LLMGateway:
@@ -138,8 +129,10 @@ class LLMGateway:
             config.circuit_breaker,
             trial_ms=config.default_timeout_ms + config.lease_margin_ms,
         )
-        self._objects = Objects(ledger_client)
         self._billing = Billing(prices or PriceTable.shipped(), config)
+        self._candidates = Candidates(
+            self._names, self._providers, Objects(ledger_client), self._billing, config
+        )
         self._attempts = Attempts(
             ledger_client, self._in_flight, self._billing, config, mode=budget_mode
         )
@@ -187,7 +180,7 @@ class LLMGateway:
 
     def speaks(self, request: PromptRequest) -> bool:
         """Whether the provider that would get ``request`` is sent its body as it is."""
-        return _speaks(self._providers.get(self._names.candidates(request)[0][0]), request.body)
+        return speaks(self._providers.get(self._names.candidates(request)[0][0]), request.body)
 
     def name_of(self, provider_id: str, model_id: str) -> str:
         """What a provider's model is called here: its own name, where that leads to it."""
@@ -275,8 +268,7 @@ class LLMGateway:
             LeaseLostError: the answer came after the call had been settled as an orphan.
         """
         started_ns = time.time_ns()
-        tap = StreamTap(on_text, sink)
-        call = Call(request, tap, identity, routed=routed)
+        call = Call(request, StreamTap(on_text, sink), identity, routed=routed)
         try:
             response = await self._route(call)
         except BaseException:
@@ -303,34 +295,50 @@ class LLMGateway:
             except Exception:  # noqa: BLE001 - who watches does not change what happens
                 _log.exception("an observer of calls failed")
 
-    async def _route(self, call: Call) -> PromptResponse:
+    def _route(self, call: Call) -> Awaitable[PromptResponse]:
+        """Steps 1 and 2, and who goes on with the call."""
         request = call.request
         if problem := check_request(request):
-            return await self._reject(call, "INVALID_INPUT", problem)
+            return self._reject(call, "INVALID_INPUT", problem)
         try:
             sent = encode_sent(request)
         except InvalidInputError as error:
-            return await self._reject(call, "INVALID_INPUT", error.message)
-        call.request_hash = asked_hash(request, sent)
+            return self._reject(call, "INVALID_INPUT", error.message)
+        call.request_hash = sent.context_hash
         if problem := authenticate(call, self._auth, self._dev_mode):
-            return await self._reject(call, "AUTH_ERROR", problem)
+            return self._reject(call, "AUTH_ERROR", problem)
         try:
             call.named = named_by(call.identity, request)
-            router = self._names.router_of(request)
-            if router is not None or request.keeper is not None:
-                await self._make_sure(call)  # what comes next reads what belongs to the session
         except NotYoursError as error:
-            return await self._reject(call, "SESSION_NOT_YOURS", error.message)
-        if router is not None:
-            return await self._hand_on(call, router)
+            return self._reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)
+        call.handed_on = self._names.router_of(request)
+        if call.handed_on is not None or request.keeper is not None:
+            return self._in_own_session(call, sent)
         if request.idempotency_key:
-            call.claim = (caller_of(call), request.idempotency_key, secrets.token_hex(8))
+            return self._ask_once(call, sent, request.idempotency_key)
+        return self._ask(call, sent)
+
+    async def _in_own_session(self, call: Call, sent: Sent) -> PromptResponse:
+        """A call that begins with reading what belongs to its session."""
+        try:
+            await self._make_sure(call)
+        except NotYoursError as error:
+            call.handed_on = None
+            return await self._reject(call, "SESSION_NOT_YOURS", error.message)
+        if call.handed_on is not None:
+            return await self._hand_on(call, call.handed_on)
+        if call.request.idempotency_key:
+            return await self._ask_once(call, sent, call.request.idempotency_key)
+        return await self._ask(call, sent)
+
+    async def _ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
+        """:meth:`_ask` under an idempotency key: what has an answer is answered from the record."""
+        call.request_hash = asked_hash(call.request, sent)
+        call.claim = (caller_of(call), key, secrets.token_hex(8))
         response = None
         try:
             response = await self._ask(call, sent)
-        except NotYoursError as error:
-            return call.last or await self._reject(call, "SESSION_NOT_YOURS", error.message)
         except IdempotencyKeyUsedError as used:
             call.claimed = False
             return await self._replay(call, used.exchange_entry_id)
@@ -394,7 +402,6 @@ class LLMGateway:
 
     async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
         """Have a router answer: it calls back for each model that it asks."""
-        call.handed_on = router
         tap = call.tap
         try:
             return await router.aroute(
@@ -424,35 +431,49 @@ class LLMGateway:
 
     async def _ask(self, call: Call, sent: Sent) -> PromptResponse:
         """Ask each candidate in turn, each as often as retries allow."""
+        candidates, reads = self._candidates, needs_reading(call.request)
         refusal: tuple[str, str, str | None] = ("", "", None)
         to: Candidate | None = None
         retry_after_s: float | None = None
-        routed = call.routed
-        named = self._names.candidates(call.request)[: 1 if routed else None]
-        call.asked_model_id = routed.asked_model_id if routed else named[0][1]
-        for provider_id, model_id in named:
-            answered: PromptResponse | None = None
-            try:
-                to = await self._candidate(call, sent, provider_id, model_id)
-                answered, barred = await self._retried(call, to)
-            except BudgetRefusedError as error:
-                return call.last or await self._reject(
-                    call, error.code, error.message, error.remaining, error.retry_after_s
-                )
-            except _NoCandidateError as error:
-                refusal = refusal if refusal[0] else error.refusal
-                call.passed_over.append((model_id, error.refusal[0]))
-                continue
-            if barred:
-                refusal = ("CIRCUIT_OPEN", barred, None)
-                retry_after_s = self._breakers.seen(provider_id, model_id)[1]
-            if answered is not None and (call.tap.began or answered.error_code not in _FALLS_BACK):
-                return answered
-            code = (answered.error_code if answered is not None else None) or "CIRCUIT_OPEN"
-            call.passed_over.append((model_id, code))
-        if call.last is not None:
-            return call.last
-        await self._make_sure(call)
+        try:
+            for provider_id, model_id in candidates.named(call):
+                answered: PromptResponse | None = None
+                barred = ""
+                try:
+                    if reads:
+                        to = await candidates.read(call, sent, provider_id, model_id)
+                    else:
+                        to = candidates.make(call, sent, provider_id, model_id)
+                    permit = self._breakers.permit(provider_id, model_id)
+                    if permit is None:
+                        permit = await self._breakers.acquire(provider_id, model_id)
+                    if permit is not None:
+                        answered, failure = await self._attempts.run(call, to, permit)
+                        if failure is None:
+                            return answered
+                        answered, barred = await self._retried(call, sent, to, answered, failure)
+                    else:
+                        barred = _barred(to)
+                except NoCandidateError as error:
+                    refusal = refusal if refusal[0] else error.refusal
+                    call.passed_over.append((model_id, error.refusal[0]))
+                    continue
+                if barred:
+                    refusal = ("CIRCUIT_OPEN", barred, None)
+                    retry_after_s = self._breakers.seen(provider_id, model_id)[1]
+                code = (answered.error_code if answered is not None else None) or "CIRCUIT_OPEN"
+                if answered is not None and (call.tap.began or code not in _FALLS_BACK):
+                    return answered
+                call.passed_over.append((model_id, code))
+            if call.last is not None:
+                return call.last
+            await self._make_sure(call)
+        except BudgetRefusedError as error:
+            return call.last or await self._reject(
+                call, error.code, error.message, error.remaining, error.retry_after_s
+            )
+        except NotYoursError as error:
+            return call.last or await self._reject(call, "SESSION_NOT_YOURS", error.message)
         # A budget that is spent is what is said, also when the way is barred besides.
         if to is not None and (refused_by := self._check(call, to)) is not None:
             code, message, remaining = refused_by
@@ -460,107 +481,35 @@ class LLMGateway:
         code, message, param = refusal
         return await self._reject(call, code, message, retry_after_s=retry_after_s, param=param)
 
-    async def _candidate(
-        self, call: Call, sent: Sent, provider_id: str, model_id: str
-    ) -> Candidate:
-        """What one model would be sent, and the most that it can cost.
-
-        Raises:
-            _NoCandidateError: it cannot be asked.
-        """
-        if not self._names.may_use(call.identity, call.request, call.routed, provider_id, model_id):
-            message = f"this key may not use {provider_id}/{model_id}"
-            raise _NoCandidateError("MODEL_NOT_ALLOWED", message)
-        provider = self._providers.get(provider_id)
-        if provider is None:
-            raise _NoCandidateError(
-                "PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered"
-            )
-        request, billing = call.request, self._billing
-        try:
-            if request.keeper is not None and request.body is not None:
-                speaks = _speaks(provider, request.body)
-                window = billing.window(provider_id, model_id)
-                body = await request.keeper.body_for(provider_id, speaks=speaks, window=window)
-                request = replace(request, body=body)
-            if request.body is not None and call.identity is not None:
-                await self._check_files(request.body, call.identity)
-            if not has_dialect(provider):
-                if request.body is not None:
-                    request = in_neutral_form(request)
-                    sent = encode_sent(request)
-                amount, bound = billing.bound(request, sent, provider_id, model_id)
-                return Candidate(
-                    provider_id, model_id, provider, request, sent, None, amount, bound
-                )
-            timeout_s = self._config.default_timeout_ms / 1000
-            order = neutral_order(request, model_id, sent, timeout_s, stream=call.tap.wanted)
-            outgoing = provider.outgoing(
-                replace(
-                    order,
-                    body=request.body,
-                    headers=request.headers or {},
-                    largest_output=billing.largest_output(provider_id, model_id),
-                    max_completion_tokens=billing.takes_max_completion_tokens(
-                        provider_id, model_id
-                    ),
-                )
-            )
-        except (DialectError, ProviderError) as error:
-            raise _NoCandidateError("INVALID_INPUT", error.message, error.param) from error
-        except CannotContinueError as error:
-            raise _NoCandidateError(error.code, error.message, error.param) from error
-        if request.body is None:
-            amount, bound = billing.bound(request, sent, provider_id, model_id)
-        else:
-            amount, bound = billing.body_bound(outgoing.body, provider_id, model_id)
-            raw = outgoing.body.raw
-            if raw is not call.request.body.raw:
-                sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
-        return Candidate(provider_id, model_id, provider, request, sent, outgoing, amount, bound)
-
-    async def _check_files(self, body: Body, identity: Identity) -> None:
-        """Whether the files that a call names are another's.
-
-        Raises:
-            _NoCandidateError: one is.
-        """
-        if names := files_named(body):
-            other = await asyncio.to_thread(self._objects.of_others, names, owner_of(identity))
-            if other:
-                said = f"there is no file {other[:100]}"
-                raise _NoCandidateError("FILE_NOT_FOUND", said, "file_id")
-
-    async def _retried(self, call: Call, to: Candidate) -> tuple[PromptResponse | None, str]:
-        """One candidate: the last answer, if it was asked; else why it was not."""
-        answered: PromptResponse | None = None
+    async def _retried(
+        self,
+        call: Call,
+        sent: Sent,
+        to: Candidate,
+        answered: PromptResponse,
+        failure: BaseException | None,
+    ) -> tuple[PromptResponse, str]:
+        """One candidate that failed, asked again: its last answer, and what bars the way to it."""
         most_retries = 0 if call.routed else self._config.max_retries
-        sent, tried = to.sent, 0
-        while True:
-            permit = await self._breakers.acquire(to.provider_id, to.model_id)
-            if permit is None:
-                barred = (
-                    f"{to.provider_id}/{to.model_id} failed repeatedly and is not asked just now"
-                )
-                return answered, barred
-            try:
-                answered, failure = await self._attempts.run(call, to, permit)
-            except BudgetRefusedError:
-                if answered is None:
-                    raise
-                return answered, ""
-            if not isinstance(failure, ProviderError) or call.tap.began:
-                break
+        tried = 0
+        while isinstance(failure, ProviderError) and not call.tap.began:
             if failure.stale and to.outgoing is not None and not to.outgoing.anew:
                 # Nothing is wrong with the provider: another pair, at once.
                 to.outgoing = replace(to.outgoing, anew=True)
-                continue
-            tried += 1
-            if not failure.retryable or tried > most_retries:
+            else:
+                tried += 1
+                if not failure.retryable or tried > most_retries:
+                    break
+                await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
+                if has_dialect(to.provider):  # it may have learnt what it must be sent
+                    to = await self._candidates.read(call, sent, to.provider_id, to.model_id)
+            permit = await self._breakers.acquire(to.provider_id, to.model_id)
+            if permit is None:
+                return answered, _barred(to)
+            try:
+                answered, failure = await self._attempts.run(call, to, permit)
+            except BudgetRefusedError:
                 break
-            await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
-            if has_dialect(to.provider):  # it may have learnt what it must be sent
-                to = await self._candidate(call, sent, to.provider_id, to.model_id)
         return answered, ""
 
     # -- the steps ---------------------------------------------------------------------
@@ -659,7 +608,5 @@ class LLMGateway:
         return max(random.uniform(0, bound), asked)  # noqa: S311
 
 
-def _speaks(provider: Any, body: Any) -> bool:
-    """Whether a provider is sent a body as it is."""
-    known = getattr(provider, "speaks", None)
-    return callable(known) and bool(known(body.endpoint))
+def _barred(to: Candidate) -> str:
+    return f"{to.provider_id}/{to.model_id} failed repeatedly and is not asked just now"

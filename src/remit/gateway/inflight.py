@@ -24,7 +24,7 @@ from remit.gateway.steps import (
     Step,
 )
 from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
-from remit.gateway.writes import CancelledAfterWriteError, finish_write
+from remit.gateway.writes import CancelledAfterWriteError
 from remit.kernel.exchange import WritesAhead
 from remit.ledger import LedgerClient, Transaction
 
@@ -71,6 +71,25 @@ class InFlightCalls:
             CancelledError: cancelled, and it is not.
         """
 
+        if ahead is not None or not self.waiting_room.is_empty:
+            return await self._begin_in_turn(step, ahead)
+        write = self._ledger.step(self.stage, step)
+        try:
+            begun: tuple[str, Hold | None] = await write
+        except asyncio.CancelledError:
+            raise self._cancelled(step, write) from None
+        except BudgetRefusedError as refused:
+            if not refused.busy:
+                raise
+            return await self._begin_in_turn(step, ahead)
+        self._begun(step, begun[0])
+        return begun
+
+    async def _begin_in_turn(
+        self, step: StartCall, ahead: WritesAhead | None
+    ) -> tuple[str, Hold | None]:
+        """:meth:`begin` where something else is to be written, or others wait for money."""
+
         async def reserve(others_first: bool) -> tuple[str, Hold | None]:
             step.ahead = others_first
             writes = [] if ahead is None else await ahead.take()
@@ -81,45 +100,49 @@ class InFlightCalls:
                 write = self._ledger.submit([*writes, functools.partial(self._start_last, step)])
                 ahead.follow(write)
             try:
-                begun = _begun(await finish_write(write))
-            except CancelledAfterWriteError as late:
-                try:
-                    late.result = _begun(late.result)
-                except _REFUSALS:
-                    raise asyncio.CancelledError from late
-                self._renewal.began(late.result[0], step.lease_ms)
-                raise
-            self._renewal.began(begun[0], step.lease_ms)
-            if step.named is not None:
-                self._known.note(step.named)
+                begun = _outcome(await write)
+            except asyncio.CancelledError:
+                raise self._cancelled(step, write) from None
+            self._begun(step, begun[0])
             return begun
 
         if not (self.charging and step.enforce):
             return await reserve(False)
         return await self.waiting_room.admit(step.path, reserve)
 
+    def _begun(self, step: StartCall, dispatch_entry_id: str) -> None:
+        self._renewal.began(dispatch_entry_id, step.lease_ms)
+        if step.named is not None:
+            self._known.note(step.named)
+
+    def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
+        """What a caller is told that was cancelled while its call was begun."""
+        if not write.done() or write.exception() is not None:
+            return asyncio.CancelledError()
+        try:
+            begun = _outcome(write.result())
+        except _REFUSALS:
+            return asyncio.CancelledError()
+        self._begun(step, begun[0])
+        return CancelledAfterWriteError(begun)
+
     def _start_last(self, step: StartCall, tx: Transaction) -> Any:
         """The step after other writes of a transaction, which stand also where it is refused."""
         stage = self.stage(tx, [step])
         try:
-            begun = stage.do(step)
+            begun: Any = stage.do(step)
         except _REFUSALS as refused:
-            return refused
+            begun = refused
         stage.write()
         return begun
 
-    async def finish(self, step: FinishCall) -> FinishedCall:
-        """Do a :class:`FinishCall`, also when the caller is cancelled meanwhile.
+    def finish(self, step: FinishCall) -> asyncio.Future[FinishedCall]:
+        """Do a :class:`FinishCall`. Who is cancelled meanwhile learns it when that is done.
 
         Raises:
-            LeaseLostError: the call is on record as an orphan.
-            CancelledError: cancelled, whatever became of the step.
+            LeaseLostError: of the future: the call is on record as an orphan.
         """
-        try:
-            finished: FinishedCall = await finish_write(self._ledger.step(self.stage, step))
-            return finished
-        except CancelledAfterWriteError as late:
-            raise asyncio.CancelledError from late
+        return self._ledger.step(self.stage, step)
 
     def ended(self, dispatch_entry_id: str) -> None:
         """A call that was begun is on record, or given up: its lease is not renewed any more."""
@@ -162,7 +185,7 @@ class InFlightCalls:
         return self._recovery.run(policy)
 
 
-def _begun(done: Any) -> tuple[str, Hold | None]:
+def _outcome(done: Any) -> tuple[str, Hold | None]:
     """What a :class:`StartCall` came to, by itself or as the last of several writes."""
     begun: tuple[str, Hold | None] | Exception = done[-1] if isinstance(done, list) else done
     if isinstance(begun, Exception):

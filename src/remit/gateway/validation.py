@@ -31,10 +31,11 @@ _IDS = (
 )  # fmt: skip
 
 
+_NEEDED = _IDS[:2]
 _ids_of = operator.attrgetter(*_IDS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
     """What goes out, encoded once for hashing, bounding and recording.
 
@@ -66,10 +67,35 @@ def check_request(request: PromptRequest) -> str:
             return problem
     elif not isinstance(request.prompt, str) or not request.prompt.strip():
         return "prompt is blank"
-    for name in ("contract_id", "session_id"):
-        if not str(getattr(request, name) or "").strip():
+    ids = _ids_of(request)
+    for name, value in zip(_NEEDED, ids, strict=False):
+        if not str(value or "").strip():
             return f"{name} is missing"
-    for name, value in zip(_IDS, _ids_of(request), strict=True):
+    if not _are_short(ids) and (problem := _wrong_id(ids)):
+        return problem
+    most, warmth = request.max_tokens, request.temperature
+    if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):
+        return f"max_tokens is not an integer between 1 and {MAX_TOKENS}"
+    if warmth is not None and (type(warmth) not in (int, float) or not 0 <= warmth <= 2):
+        return "temperature is not between 0 and 2"
+    if request.input_schema is not None:
+        found = problems(request.input_schema, dict(request.template_variables or {}), 1)
+        if found:
+            return f"template_variables: {found[0]}"
+    return ""
+
+
+def _are_short(ids: Sequence[Any]) -> bool:
+    """Whether nothing is wrong with ids that are short and plain, as nearly all are."""
+    try:
+        text = "".join([value for value in ids if value is not None])
+    except TypeError:
+        return False
+    return len(text) <= MAX_ID_CHARS and text.isascii() and "\x00" not in text
+
+
+def _wrong_id(ids: Sequence[Any]) -> str:
+    for name, value in zip(_IDS, ids, strict=True):
         if value is None or value == "":
             continue
         if not isinstance(value, str):
@@ -83,15 +109,6 @@ def check_request(request: PromptRequest) -> str:
                 f"{name} holds a NUL or a lone surrogate, or is longer than {MAX_ID_CHARS} "
                 "characters"
             )
-    most, warmth = request.max_tokens, request.temperature
-    if most is not None and (type(most) is not int or not 1 <= most <= MAX_TOKENS):
-        return f"max_tokens is not an integer between 1 and {MAX_TOKENS}"
-    if warmth is not None and (type(warmth) not in (int, float) or not 0 <= warmth <= 2):
-        return "temperature is not between 0 and 2"
-    if request.input_schema is not None:
-        found = problems(request.input_schema, dict(request.template_variables or {}), 1)
-        if found:
-            return f"template_variables: {found[0]}"
     return ""
 
 

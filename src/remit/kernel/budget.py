@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any, Literal, cast
 from urllib.parse import unquote
 
@@ -60,33 +61,50 @@ class BudgetScope:
         Organisation, team, user and virtual key; then the session, the agent in the session,
         the work order, the agent in the work order.
         """
-        keys = [
-            f"{kind}:{_escaped(name)}"
-            for kind, name in (
-                ("organisation", self.organisation_id),
-                ("team", self.team_id),
-                ("user", self.user_id),
-                ("key", self.key_id),
-            )
-            if name
-        ]
-        if not self.session_id:
-            return tuple(keys)
-        session = f"session:{_escaped(self.session_id)}"
-        keys.append(session)
-        if self.agent_id:
-            keys.append(f"{session}/agent:{_escaped(self.agent_id)}")
-        if self.work_order_id:
-            order = f"{session}/work_order:{_escaped(self.work_order_id)}"
-            keys.append(order)
-            if self.agent_id:
-                keys.append(f"{order}/agent:{_escaped(self.agent_id)}")
-        return tuple(keys)
+        return path_of(
+            self.session_id, self.work_order_id, self.agent_id, self.key_id, self.user_id,
+            self.team_id, self.organisation_id,
+        )  # fmt: skip
 
     @property
     def key(self) -> str:
         """Key of the narrowest scope named."""
         return self.path[-1]
+
+
+@lru_cache(512)
+def path_of(
+    session_id: str,
+    work_order_id: str | None,
+    agent_id: str | None,
+    key_id: str | None,
+    user_id: str | None,
+    team_id: str | None,
+    organisation_id: str | None,
+) -> tuple[str, ...]:
+    """:attr:`BudgetScope.path` of a scope."""
+    keys = [
+        f"{kind}:{_escaped(name)}"
+        for kind, name in (
+            ("organisation", organisation_id),
+            ("team", team_id),
+            ("user", user_id),
+            ("key", key_id),
+        )
+        if name
+    ]
+    if not session_id:
+        return tuple(keys)
+    session = f"session:{_escaped(session_id)}"
+    keys.append(session)
+    if agent_id:
+        keys.append(f"{session}/agent:{_escaped(agent_id)}")
+    if work_order_id:
+        order = f"{session}/work_order:{_escaped(work_order_id)}"
+        keys.append(order)
+        if agent_id:
+            keys.append(f"{order}/agent:{_escaped(agent_id)}")
+    return tuple(keys)
 
 
 def _escaped(value: str) -> str:
@@ -126,7 +144,7 @@ def usd_of(nano: int) -> float:
     return nano / NANO
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TokenUsage:
     """Tokens that a call used, as the provider counted them.
 

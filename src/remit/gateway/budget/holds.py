@@ -15,7 +15,7 @@ _MOST_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hold:
     """What one call holds on each of its accounts until it ends.
 
@@ -62,8 +62,7 @@ class Hold:
 
     def overrun(self, usage: TokenUsage) -> dict[str, Any]:
         """What an ``EXCHANGE`` says of a bill above its bound; nothing of any other."""
-        over = self.exceeded_by(usage)
-        if not over:
+        if not (over := self.exceeded_by(usage)):
             return {}
         told: dict[str, Any] = {"over_bound": over}
         percent = self.raised_by(usage)

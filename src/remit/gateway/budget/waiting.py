@@ -124,6 +124,11 @@ class WaitingRoom:
             ticket.wake()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no call waits."""
+        return not self._queues
+
+    @property
     def waiting(self) -> int:
         """How many calls wait."""
         with self._lock:

@@ -1,0 +1,184 @@
+"""Which models may answer a call, and what each would be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from remit.gateway.billing import Billing
+from remit.gateway.call import Call, Candidate
+from remit.gateway.config import RouterConfig
+from remit.gateway.keeping import CannotContinueError
+from remit.gateway.naming import Names
+from remit.gateway.neutral import in_neutral_form
+from remit.gateway.objects import Objects, files_named
+from remit.gateway.sending import AnyProvider, has_dialect
+from remit.gateway.tenancy import owner_of
+from remit.gateway.validation import Sent, encode_sent, response_schema
+from remit.kernel.exchange import PromptRequest
+from remit.providers import ProviderError, ProviderRequest
+from remit.providers.dialects import DialectError
+
+__all__ = ["Candidates", "NoCandidateError", "needs_reading", "speaks"]
+
+
+class NoCandidateError(Exception):
+    """A model cannot be asked: the code, the reason and the field at fault."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.refusal = (code, message, param)
+
+
+class Candidates:
+    """Makes candidates of models.
+
+    Args:
+        names: what the names of models mean, and who may use them.
+        providers: those that are registered, by id.
+        objects: files that providers keep, and whose they are.
+        billing: what a call can cost at most.
+        config: timeouts.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        providers: Mapping[str, AnyProvider],
+        objects: Objects,
+        billing: Billing,
+        config: RouterConfig,
+    ) -> None:
+        self._names = names
+        self._providers = providers
+        self._objects = objects
+        self._billing = billing
+        self._timeout_s = config.default_timeout_ms / 1000
+
+    def named(self, call: Call) -> Sequence[tuple[str, str]]:
+        """Provider and model of each that may be asked, one after the other."""
+        named = self._names.candidates(call.request)
+        if call.routed is None:
+            call.asked_model_id = named[0][1]
+            return named
+        call.asked_model_id = call.routed.asked_model_id
+        return named[:1]
+
+    async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
+        """:meth:`make`, where something has to be read first: a chain, or whose files these are.
+
+        Raises:
+            NoCandidateError: it cannot be asked.
+        """
+        request, body = call.request, call.request.body
+        provider = self._provider(call, provider_id, model_id)
+        if request.keeper is not None and body is not None:
+            window = self._billing.window(provider_id, model_id)
+            try:
+                body = await request.keeper.body_for(
+                    provider_id, speaks=speaks(provider, body), window=window
+                )
+            except CannotContinueError as error:
+                raise NoCandidateError(error.code, error.message, error.param) from error
+            request = replace(request, body=body)
+        names = files_named(body) if body is not None else []
+        if names and call.identity is not None:
+            owner = owner_of(call.identity)
+            other = await asyncio.to_thread(self._objects.of_others, names, owner)
+            if other:
+                said = f"there is no file {other[:100]}"
+                raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")
+        return self.make(call, sent, provider_id, model_id, request)
+
+    def make(
+        self,
+        call: Call,
+        sent: Sent,
+        provider_id: str,
+        model_id: str,
+        request: PromptRequest | None = None,
+    ) -> Candidate:
+        """What one model would be sent, and the most that it can cost.
+
+        Args:
+            call: of which.
+            sent: the request's own, encoded.
+            request: the request with what was read for it.
+
+        Raises:
+            NoCandidateError: it cannot be asked.
+        """
+        provider = self._provider(call, provider_id, model_id)
+        request = request or call.request
+        billing, body = self._billing, request.body
+        try:
+            if not has_dialect(provider):
+                if body is not None:
+                    request = in_neutral_form(request)
+                    sent = encode_sent(request)
+                amount, bound = billing.bound(request, sent, provider_id, model_id)
+                return Candidate(
+                    provider_id, model_id, provider, request, sent, None, amount, bound
+                )
+            order = ProviderRequest(
+                model_id,
+                sent.messages,
+                request.max_tokens,
+                request.temperature,
+                self._timeout_s,
+                tuple(request.tools or ()),
+                response_schema(request),
+                call.tap.wanted,
+                body,
+                request.headers or _NONE,
+                billing.largest_output(provider_id, model_id),
+                billing.takes_max_completion_tokens(provider_id, model_id),
+            )
+            outgoing = provider.outgoing(order)
+        except (DialectError, ProviderError) as error:
+            raise NoCandidateError("INVALID_INPUT", error.message, error.param) from error
+        if body is None:
+            amount, bound = billing.bound(request, sent, provider_id, model_id)
+        else:
+            amount, bound = billing.body_bound(outgoing.body, provider_id, model_id)
+            raw = outgoing.body.raw
+            if raw is not call.request.body.raw:
+                sent = Sent((), b"", hashlib.sha256(raw).hexdigest(), len(raw))
+        return Candidate(provider_id, model_id, provider, request, sent, outgoing, amount, bound)
+
+    def _provider(self, call: Call, provider_id: str, model_id: str) -> AnyProvider:
+        identity = call.identity
+        if (
+            identity is not None
+            and (identity.models or identity.within is not None)
+            and not self._names.may_use(identity, call.request, call.routed, provider_id, model_id)
+        ):
+            message = f"this key may not use {provider_id}/{model_id}"
+            raise NoCandidateError("MODEL_NOT_ALLOWED", message)
+        provider = self._providers.get(provider_id)
+        if provider is None:
+            raise NoCandidateError(
+                "PROVIDER_NOT_FOUND", f"no provider {provider_id!r} is registered"
+            )
+        return provider
+
+
+_NONE: Mapping[str, str] = {}
+
+
+def needs_reading(request: PromptRequest) -> bool:
+    """Whether a candidate of a request takes :meth:`Candidates.read`."""
+    body = request.body
+    if body is None:
+        return False
+    # Looked for in the text: nearly no call names a file, and a name may be escaped.
+    return request.keeper is not None or b"file_id" in body.raw or b"\\u00" in body.raw
+
+
+def speaks(provider: Any, body: Any) -> bool:
+    """Whether a provider is sent a body as it is."""
+    known = getattr(provider, "speaks", None)
+    return callable(known) and bool(known(body.endpoint))
