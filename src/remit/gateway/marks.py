@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from remit.ledger import Transaction
@@ -14,15 +15,15 @@ _MOST = 256
 
 def select_in(
     tx: Transaction, sql: str, keys: Collection[str] | Collection[Sequence[str]]
-) -> list[tuple[Any, ...]]:
-    """The rows of all ``keys``.
+) -> Iterable[tuple[Any, ...]]:
+    """The rows of all ``keys``: asked for now, waited for when they are looked at.
 
     Args:
         tx: reads.
         sql: has ``{marks}`` where ``?, ?`` goes, or ``{rows}`` where ``(?), (?)`` does.
         keys: texts, or tuples of equally many; not none.
     """
-    found: list[tuple[Any, ...]] = []
+    found: list[Iterable[tuple[Any, ...]]] = []
     left = list(keys)
     for start in range(0, len(left), _MOST):
         part = left[start : start + _MOST]
@@ -35,5 +36,5 @@ def select_in(
             flat = [word for key in part for word in key]
             row = f"({', '.join('?' * len(part[0]))})"
         marks = {"marks": ", ".join("?" * size), "rows": ", ".join([row] * size)}
-        found += tx.execute(sql.format(**marks), flat)
-    return found
+        found.append(tx.ask(sql.format(**marks), flat))
+    return itertools.chain.from_iterable(found)

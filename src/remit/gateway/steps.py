@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -195,7 +195,6 @@ class Calls:
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._kept: list[tuple[str, str, str, str]] = []
         self._also: list[tuple[Callable[[Transaction, str], None], str]] = []
-        self._there: set[str] = set()
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Named] = []
@@ -212,13 +211,16 @@ class Calls:
                     scopes += step.hold.scopes
             elif isinstance(step, NameSession):
                 named.append(step.named)
-        if ends:
-            self._there = {name for (name,) in select_in(tx, _FIND, ends)}
-        if self._claims:
-            self._read_claims(list(self._claims))
-        self._sessions = Sessions(tx, named, known)
+        # All is asked before anything is looked at.
+        there = select_in(tx, _FIND, ends)
+        claims = select_in(tx, _FIND_CLAIMS, list(self._claims))
+        self._sessions = Sessions(tx, known)
+        note_sessions = self._sessions.ask(named)
         if charging:
             accounts.load(scopes)
+        self._there = {name for (name,) in there}
+        self._note_claims(claims)
+        note_sessions()
 
     def do(self, step: Step) -> Any:
         """Do one step; see there what it returns and raises."""
@@ -277,7 +279,7 @@ class Calls:
     def _finish(self, step: FinishCall) -> FinishedCall:
         dispatch_id = step.dispatch_entry_id
         if dispatch_id not in self._there and (
-            (dispatch_id,) in self._ended or not select_in(self._tx, _FIND, [dispatch_id])
+            (dispatch_id,) in self._ended or not list(select_in(self._tx, _FIND, [dispatch_id]))
         ):
             raise LeaseLostError(
                 f"The call {dispatch_id} was settled as an orphan before its answer came.",
@@ -301,15 +303,15 @@ class Calls:
             self._also.append((step.also, exchange_id))
         return FinishedCall(exchange_id, remaining)
 
-    def _read_claims(self, claims: Sequence[tuple[str, str]]) -> None:
-        for caller, key, *known in select_in(self._tx, _FIND_CLAIMS, claims):
+    def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        for caller, key, *known in rows:
             self._claims[(caller, key)] = (known[0], known[1], known[2])
 
     def _check_claim(self, claim: Claim, now: int) -> None:
         name = claim[:2]
         if name not in self._claims:
             self._claims[name] = None
-            self._read_claims([name])
+            self._note_claims(select_in(self._tx, _FIND_CLAIMS, [name]))
         known = self._claims[name]
         if known is not None and known[1] >= now and known[2] != claim[2]:
             raise IdempotencyKeyUsedError(known[0])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from remit.gateway.auth import Identity
 from remit.gateway.marks import select_in
@@ -84,30 +84,33 @@ class Sessions:
 
     Args:
         tx: of which.
-        asked: what its calls name.
         known: what need not be read.
     """
 
-    def __init__(self, tx: Transaction, asked: Iterable[Named], known: KnownOwners) -> None:
+    def __init__(self, tx: Transaction, known: KnownOwners) -> None:
         self._tx = tx
         self._known = known
         self._owners: dict[str, str | None] = {}  # None: free
         self._planned: dict[str, bool] = {}
         self._claimed: list[tuple[str, str]] = []
-        self._read(asked)
 
-    def _read(self, asked: Iterable[Named]) -> None:
-        asked = list(asked)
-        sessions = {named.session_id for named in asked if named not in self._known}
-        if missing := sessions - self._owners.keys():
-            found: dict[str, Any] = dict(select_in(self._tx, _FIND, missing))
-            if free := missing - found.keys():
-                begun = {name for (name,) in select_in(self._tx, _BEGUN, free)}
-                found |= {name: "" if name in begun else None for name in free}
-            self._owners |= found
-        if orders := {named.order for named in asked if named.order} - self._planned.keys():
-            planned = {name for (name,) in select_in(self._tx, _PLANNED, orders)}
-            self._planned |= {name: name in planned for name in orders}
+    def ask(self, asked: Collection[Named]) -> Callable[[], None]:
+        """Ask for what is not known yet of that which calls name; what is returned notes it."""
+        missing = {named.session_id for named in asked if named not in self._known}
+        missing -= self._owners.keys()
+        orders = {named.order for named in asked if named.order} - self._planned.keys()
+        owners = select_in(self._tx, _FIND, missing)
+        begun = select_in(self._tx, _BEGUN, missing)
+        planned = select_in(self._tx, _PLANNED, orders)
+
+        def note() -> None:
+            self._owners |= dict.fromkeys(missing)
+            self._owners |= {name: "" for (name,) in begun}
+            self._owners |= dict(owners)
+            self._planned |= dict.fromkeys(orders, False)
+            self._planned |= {name: True for (name,) in planned}
+
+        return note
 
     def check(self, named: Named) -> None:
         """Whether a caller may work in what it names.
@@ -120,7 +123,7 @@ class Sessions:
         if (not is_known and session_id not in self._owners) or (
             order and order not in self._planned
         ):
-            self._read([named])
+            self.ask([named])()
         has = owner if is_known else self._owners[session_id]
         if has and has != owner:
             raise NotYoursError("this session belongs to another key")

@@ -221,6 +221,10 @@ class Batch(ABC):
         self.flush()
         return self._read(sql, parameters)
 
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        """:meth:`~remit.ledger.store.Transaction.ask`."""
+        return self.execute(sql, parameters)
+
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Append one entry; returns its id."""
         if isinstance(entry, LedgerEntry):

@@ -7,7 +7,7 @@ differently. What is possible in portable SQL is written once, in :mod:`remit.le
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +28,11 @@ class Transaction(Protocol):
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one portable SQL statement with ``?`` placeholders; returns its rows."""
+        ...
+
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        """As :meth:`execute`, of a statement that only reads: what is asked before any of the rows
+        are looked at may take one round trip together."""
         ...
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:

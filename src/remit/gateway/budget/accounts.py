@@ -33,7 +33,7 @@ _UPDATE = f"UPDATE budgets SET {', '.join(f'{name} = ?' for name in _CHANGING)} 
 _MINUTE_S = 60
 _MAX_MARKS = 256
 
-_Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+_Ask = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _ExecuteMany = Callable[[str, Sequence[Sequence[Any]]], None]
 _Append = Callable[[LedgerEntry], str]
 _RAISE = (
@@ -98,7 +98,7 @@ class Accounts:
     All under the ledger's write lock, so no other process changes them in between.
 
     Args:
-        execute: runs a statement of the transaction; to look only, any that reads.
+        ask: of the transaction; to look only, anything that reads.
         execute_many: runs one for many rows; left out, nothing can be written.
         append: puts an entry on record, for windows that begin.
         raised: what is known of bounds that were raised.
@@ -107,14 +107,14 @@ class Accounts:
 
     def __init__(
         self,
-        execute: _Execute,
+        ask: _Ask,
         execute_many: _ExecuteMany | None = None,
         append: _Append | None = None,
         *,
         raised: RaisedBounds | None = None,
         allow_unpriced: bool = False,
     ) -> None:
-        self._execute = execute
+        self._ask = ask
         self._execute_many = execute_many
         self._append = append
         self._allow_unpriced = allow_unpriced
@@ -126,12 +126,14 @@ class Accounts:
         """Read the accounts that are not loaded yet."""
         missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
         self._accounts.update(dict.fromkeys(missing))
+        if missing:
+            self._raised.ask(self._ask)
         for start in range(0, len(missing), _MAX_MARKS):
             part = missing[start : start + _MAX_MARKS]
             # Few statement sizes, so that they stay prepared; the last name fills the rest.
             size = 1 << (len(part) - 1).bit_length()
             marks = ", ".join("?" * size)
-            for row in self._execute(
+            for row in self._ask(
                 f"SELECT {', '.join(FIELDS)} FROM budgets WHERE scope IN ({marks})",
                 (*part, *[part[-1]] * (size - len(part))),
             ):
@@ -221,7 +223,7 @@ class Accounts:
         return amount.raised(self._percent(amount))
 
     def _percent(self, amount: Amount) -> int:
-        return self._raised.of(amount.model, self._execute)
+        return self._raised.of(amount.model, self._ask)
 
     def cancel(self, hold: Hold) -> None:
         """Undo a hold of this transaction."""

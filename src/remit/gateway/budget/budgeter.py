@@ -49,7 +49,7 @@ class TokenBudgeter:
 
     def accounts(self, tx: Transaction) -> Accounts:
         """The accounts in a transaction; the caller writes them back."""
-        return Accounts(tx.execute, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
+        return Accounts(tx.ask, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
 
     def allocate(
         self,

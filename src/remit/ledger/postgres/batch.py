@@ -8,23 +8,24 @@ from typing import Any
 import asyncpg
 from typing_extensions import override
 
-from remit.ledger.batch import Batch, Head, Key
+from remit.ledger.batch import Batch, Head, Key, keys_of
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
-from remit.ledger.postgres.connection import Read, Writer
+from remit.ledger.postgres.connection import Writer
 from remit.ledger.postgres.pipeline import Array, Rows
+from remit.ledger.postgres.schema import begin
 from remit.ledger.schema import TABLES
+from remit.ledger.store import Unit
 
 _FOUND = """
     SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce
     FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest)
     JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest"""
 
-HEAD = """
+_HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
            (SELECT max(step_id) FROM message_steps)
     FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, entry_hash, timestamp FROM entries
                                       ORDER BY seq DESC LIMIT 1) AS e ON true"""
-"""The ledger's head."""
 
 # A person may be named twice; a hash put in beforehand must not stop the tree from growing.
 _CONFLICT = {
@@ -43,29 +44,35 @@ _INTO = {
 
 
 class PostgresBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL."""
+    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, of a transaction that it begins."""
 
     ENGINE_ERRORS = _ENGINE_ERRORS
 
-    def __init__(
-        self,
-        writer: Writer,
-        head: Rows,
-        keys: list[Key],
-        stored: Rows,
-        content_keys: frozenset[str],
-    ) -> None:
+    def __init__(self, writer: Writer, units: Sequence[Unit], content_keys: frozenset[str]) -> None:
         # The engine compresses by itself (TOAST).
-        super().__init__(Head.of(head[0]), content_keys, _NEVER)
+        super().__init__(Head.of((None,) * 5), content_keys, _NEVER)
         self._writer = writer
-        self._learn(keys, stored)
+        # All that is read before the first unit takes one round trip.
+        begin(writer)
+        head = writer.ask(_HEAD)
+        keys = list(dict.fromkeys(keys_of(units)))
+        found = writer.ask(_FOUND, _arrays(keys))
+        self.open_stages(units)
+        (row,) = head
+        self.head = Head.of(row)
+        self._learn(keys, found)
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
         return self._writer.fetch(sql, parameters)
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._writer.put_many(sql, rows)
+        self._writer.put(sql, *rows)
+
+    @override
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+        self.flush()
+        return self._writer.ask(sql, parameters)
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
@@ -75,12 +82,11 @@ class PostgresBatch(Batch):
             )
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        rows: list[Any] = self._writer.fetch(*found(keys))
+        rows: list[Any] = self._writer.fetch(_FOUND, _arrays(keys))
         return rows
 
     def _savepoint(self, verb: str) -> None:
-        self._writer.put(f"{verb} SAVEPOINT unit" if verb != "SAVEPOINT" else "SAVEPOINT unit")
-        self._writer.flush()
+        self._writer.fetch("SAVEPOINT unit" if verb == "SAVEPOINT" else f"{verb} SAVEPOINT unit")
 
     def _is_lost(self, error: Exception) -> bool:
         if isinstance(error, asyncpg.PostgresError):
@@ -89,10 +95,9 @@ class PostgresBatch(Batch):
         return isinstance(error, _ENGINE_ERRORS)
 
 
-def found(keys: Sequence[Key]) -> Read:
-    """What reads those of the values that are stored."""
+def _arrays(keys: Sequence[Key]) -> tuple[Array, Array]:
     scopes = Array("text", [scope for scope, _ in keys])
-    return _FOUND, (scopes, Array("bytea", [digest for _, digest in keys]))
+    return scopes, Array("bytea", [digest for _, digest in keys])
 
 
 _NEVER = 1 << 62

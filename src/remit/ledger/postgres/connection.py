@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -17,9 +17,6 @@ import asyncpg
 from remit.ledger.postgres.pipeline import Pipeline, Rows
 
 _T = TypeVar("_T")
-
-Read = tuple[str, Sequence[Any]]
-"""A portable statement and its parameters."""
 
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.PostgresError,
@@ -100,6 +97,21 @@ async def connect(url: str, statement_s: float | None, **settings: str) -> async
     )
 
 
+class Answer:
+    """Rows that were asked for; looked at, all that were asked with them are waited for."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self.rows: Rows | None = None
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        if self.rows is None:
+            self._writer.flush()
+        if self.rows is None:
+            raise asyncpg.InterfaceError("the connection was lost before the answer came")
+        return iter(self.rows)
+
+
 class Writer:
     """One connection, used by one thread at a time, with an event loop of its own.
 
@@ -115,6 +127,7 @@ class Writer:
         self._settings = settings
         self._loop = asyncio.new_event_loop()
         self._pipeline: Pipeline | None = None
+        self._answers: list[tuple[int, Answer]] = []
 
     def connect(self) -> None:
         """Connect, where that is not so; a broken connection is dropped first."""
@@ -130,28 +143,32 @@ class Writer:
         if self._pipeline is not None:
             self._pipeline.close()
             self._pipeline = None
+            self._answers.clear()
 
-    def put(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Have one portable statement done before the next that is waited for."""
-        self._open().put(numbered(sql), (parameters,))
+    def put(self, sql: str, *rows: Sequence[Any]) -> int:
+        """Have one portable statement done for each of ``rows``, before the next that is waited
+        for; returns its place among those that were put."""
+        return self._open().put(numbered(sql), rows)
 
-    def put_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Have one portable statement done for each of ``rows``, as :meth:`put` does."""
-        self._open().put(numbered(sql), rows)
+    def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
+        """Rows of one portable statement, in one round trip with all that are asked before any is
+        looked at."""
+        answer = Answer(self)
+        self._answers.append((self.put(sql, parameters), answer))
+        return answer
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Rows of one portable statement, in one round trip with all that was put before."""
-        return self.fetch_all([(sql, parameters)])[0]
-
-    def fetch_all(self, reads: Sequence[Read]) -> list[Rows]:
-        """Rows of each of several portable statements, in one round trip with what was put."""
-        for sql, parameters in reads:
-            self.put(sql, parameters)
-        return self.flush()[-len(reads) :]
+        """Rows of one portable statement, and all that was put and asked before it done."""
+        place = self.put(sql, parameters)
+        return self.flush()[place]
 
     def flush(self) -> list[Rows]:
-        """Have done what was put, and know that it was."""
-        return self._run(self._open().exchange)
+        """Have done what was put and asked, and know that it was."""
+        answers, self._answers = self._answers, []
+        rows = self._run(self._open().exchange)
+        for place, answer in answers:
+            answer.rows = rows[place]
+        return rows
 
     def script(self, sql: str) -> None:
         """Several statements without parameters, in one go."""

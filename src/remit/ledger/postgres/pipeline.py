@@ -94,8 +94,11 @@ class Pipeline(asyncio.Protocol):
 
     # -- sending -----------------------------------------------------------------------
 
-    def put(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+    def put(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         """Have one statement done for each of ``rows``; the next :meth:`exchange` sends it.
+
+        Returns:
+            Where that gives the rows of the first of them.
 
         Raises:
             asyncpg.DataError, asyncpg.PostgresError: a parameter cannot be sent; nothing was put.
@@ -111,10 +114,12 @@ class Pipeline(asyncio.Protocol):
             self._preparing.append((sql, statement))
             self._add(b"P", statement.name, b"\x00", sql.encode(), b"\x00\x00\x00")
             self._add(b"D", b"S", statement.name, b"\x00")
+        place = len(self._asked)
         for values in bound:
             self._add(b"B", b"\x00", statement.name, b"\x00", *values)
             self._out.append(_EXECUTE)
             self._asked.append(statement)
+        return place
 
     def _add(self, kind: bytes, *parts: bytes) -> None:
         message = b"".join(parts)

@@ -126,8 +126,8 @@ _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 def begin(writer: Writer) -> None:
     """Put the beginning of a transaction under the one lock of a schema: the ledger's appends, its
     making and its migrations wait for each other."""
-    writer.put(_BEGIN)
-    writer.put(_LOCK)  # what is read after it sees what the holder before committed
+    writer.put(_BEGIN, ())
+    writer.put(_LOCK, ())  # what is read after it sees what the holder before committed
 
 
 def prepare(writer: Writer, location: str, *, create: bool) -> None:

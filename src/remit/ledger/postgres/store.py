@@ -13,7 +13,6 @@ from typing import Any
 import asyncpg
 from typing_extensions import override
 
-from remit.ledger.batch import keys_of
 from remit.ledger.errors import (
     LedgerClosedError,
     LedgerConnectionError,
@@ -21,7 +20,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
     LedgerWriteError,
 )
-from remit.ledger.postgres.batch import HEAD, PostgresBatch, found
+from remit.ledger.postgres.batch import PostgresBatch
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
     CONNECTION_ERRORS,
@@ -157,11 +156,7 @@ class PostgresStore(Store):
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
         """Everything but the commit, as far as nobody waits for it."""
         writer = self._writer
-        begin(writer)
-        keys = list(dict.fromkeys(keys_of(units)))
-        head, stored = writer.fetch_all([(HEAD, ()), found(keys)])
-        batch = PostgresBatch(writer, head, keys, stored, self._content_keys)
-        batch.open_stages(units)
+        batch = PostgresBatch(writer, units, self._content_keys)
         first = batch.head.seq + 1
         results = [batch.do(unit) for unit in units]
         batch.flush()
