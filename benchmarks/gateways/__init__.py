@@ -3,6 +3,7 @@
     python -m benchmarks.gateways [--parts calls,streams,memory,workers] [--peers NAMES]
         [--concurrency 1,16,64,256] [--seconds 5] [--rounds 3] [--calls 50000] [--json FILE]
     python -m benchmarks.gateways --quick        each part once, in a minute on a quiet machine
+    python -m benchmarks.gateways.flame FILE     a flame graph of calls, as SVG
     python -m benchmarks.gateways.kills          whether anything is lost at kill -9 under this load
 
 Linux only (``epoll``, ``/proc``). Prints the machine, the time of a sync and Markdown tables, how

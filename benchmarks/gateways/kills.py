@@ -150,7 +150,8 @@ def run(scratch: Path, given: argparse.Namespace, database: str) -> Report:
         settled = wait_until_settled(address)
         process.stop()
         report = examine(address, upstream.requests(), [x for load in loads for x in load.answered])
-        check = [*ours.PROGRAM, "budget", "check", "--json", "--root", scratch / "root"]
+        check = [sys.executable, "-m", "remit", "budget", "check", "--json"]
+        check += ["--root", str(scratch / "root")]
         report.figures["budget check equal"] = json.loads(ours.ask(check, launch.environment))[
             "equal"
         ]

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from remit.ledger import open_root_ledger
 BUDGET_USD = "100000"
 _NAME, _SESSION, _ORDER = "bench", "SES-BENCH001", "WO-bench-1"
 _USER, _TEAM, _ORGANISATION = "bench-user", "bench-team", "bench-organisation"
-PROGRAM: list[str | Path] = [sys.executable, "-m", "remit"]
 _CANDIDATES = {MODEL: (60, 0.15), "gpt-4.1": (76, 2.0), "gpt-4o": (70, 2.5)}
 
 
@@ -34,7 +33,7 @@ def remit(
     workers: int | None = None,
     environment: Mapping[str, str] | None = None,
     owners: bool = False,
-    profiler: list[str | Path] | None = None,
+    python: str = sys.executable,
 ) -> Launch:
     """A key with a budget in US dollars.
 
@@ -44,7 +43,7 @@ def remit(
         workers: for ``--workers``; None leaves it out.
         environment: more variables, such as ``REMIT_DATABASE_URL``.
         owners: whether the key is given to a user of a team of an organisation.
-        profiler: what goes before the command.
+        python: the interpreter, whose Remit is started.
     """
     port, root = free_port(), directory / "root"
     variables = {
@@ -52,12 +51,13 @@ def remit(
         "OPENAI_API_KEY": "x",
         **(environment or {}),
     }
-    ask([*PROGRAM, "init", root], variables)
+    program: list[str | Path] = [python, "-m", "remit"]
+    ask([*program, "init", root], variables)
     create = ["key", "create", "--name", _NAME, "--budget-usd", BUDGET_USD, "--json"]
     if owners:
         create += ["--user", _USER, "--team", _TEAM, "--organisation", _ORGANISATION]
-    key = json.loads(ask([*PROGRAM, *create, "--root", root], variables))["key"]
-    command = [*(profiler or []), *PROGRAM, "serve", "--host", "127.0.0.1"]
+    key = json.loads(ask([*program, *create, "--root", root], variables))["key"]
+    command = [*program, "serve", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--root", root]
     if workers:
         command += ["--workers", str(workers)]
@@ -106,7 +106,7 @@ def _naming(launch: Launch, headers: dict[str, str]) -> Launch:
     return replace(launch, target=replace(target, headers=target.headers | headers))
 
 
-def ask(command: list[str | Path], environment: Mapping[str, str]) -> str:
+def ask(command: Sequence[str | Path], environment: Mapping[str, str]) -> str:
     """What a command prints."""
     done = subprocess.run(
         [str(part) for part in command],
