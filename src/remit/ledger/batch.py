@@ -181,7 +181,7 @@ class Batch(ABC):
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
         self._stages.clear()  # the call may change what they have read
-        before = replace(self.head), dict(self._known), dict(self._steps)
+        before = replace(self.head)
         self._savepoint("SAVEPOINT")
         try:
             if unit.call is None:
@@ -195,7 +195,9 @@ class Batch(ABC):
             for rows in self._rows.values():
                 rows.clear()
             self._savepoint("ROLLBACK TO")
-            self.head, self._known, self._steps = before
+            self.head = before
+            self._known.clear()  # looked up again
+            self._steps.clear()
             result = error
             if isinstance(error, self.ENGINE_ERRORS):  # the same to callers on every engine
                 result = LedgerWriteError(

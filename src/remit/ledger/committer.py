@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import queue
 import threading
-import time
+from collections import deque
 from typing import Any
 
 from typing_extensions import override
@@ -66,9 +65,13 @@ class GroupCommitter:
     def __init__(self, store: Store, schedule: CheckpointSchedule | None = None) -> None:
         self._store = store
         self._schedule = schedule
+        # A queue's condition costs more than all else here; and of a SimpleQueue, in CPython 3.11,
+        # a timed get can wait for ever.
         self._lock = threading.Lock()
-        # Not a SimpleQueue: in CPython 3.11 a timed get can wait for ever.
-        self._queue: queue.Queue[_Item | None] = queue.Queue()
+        self._items: deque[_Item] = deque()
+        self._wanted = 0  # for how many items the thread waits; 0 when it does not
+        self._wake = threading.Lock()  # released to wake it
+        self._wake.acquire()
         self._closed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._work, name="remit-ledger", daemon=True)
@@ -92,7 +95,7 @@ class GroupCommitter:
                 "This ledger client was opened before a fork.",
                 next_step="Open a new LedgerClient in the child process.",
             )
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._thread.ident:
             raise LedgerError(
                 "A transaction of the ledger cannot wait for another one.",
                 next_step="Inside transact(), append through the transaction it is given.",
@@ -100,7 +103,14 @@ class GroupCommitter:
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("The ledger client is closed.")
-            self._queue.put((unit, waiter))
+            self._items.append((unit, waiter))
+            if 0 < self._wanted <= len(self._items):
+                self._rouse()
+
+    def _rouse(self) -> None:
+        """Wake the thread; with the lock held."""
+        self._wanted = 0
+        self._wake.release()
 
     def close(self) -> bool:
         """Commit what is waiting, then end the thread; returns when it has ended.
@@ -112,7 +122,8 @@ class GroupCommitter:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._queue.put(None)
+                if self._wanted:
+                    self._rouse()
         self._thread.join()
         return True
 
@@ -120,29 +131,29 @@ class GroupCommitter:
         ended = False
         expected = 1
         while not ended:
-            try:
-                wait_s = None if self._schedule is None else self._schedule.wait_s()
-                item = self._queue.get(timeout=wait_s)
-            except queue.Empty:
-                self._tick()
-                continue
-            batch: list[_Item] = []
-            deadline = time.monotonic() + _GATHER_S
-            while item is not None:
-                batch.append(item)
-                if len(batch) >= _MAX_BATCH:
-                    break
-                try:
-                    # Writers released by the last commit are likely to be back in a moment.
-                    left = deadline - time.monotonic() if len(batch) < expected else 0.0
-                    item = self._queue.get(left > 0, max(left, 0))
-                except queue.Empty:
-                    break
-            ended = item is None
+            self._wait(1, None if self._schedule is None else self._schedule.wait_s())
+            if self._items:
+                # Writers released by the last commit are likely to be back in a moment.
+                self._wait(expected, _GATHER_S)
+            with self._lock:
+                batch = [self._items.popleft() for _ in range(min(len(self._items), _MAX_BATCH))]
+                ended = self._closed and not self._items
             if batch:
                 self._commit(batch)
-                expected = min(len(batch) + self._queue.qsize(), _MAX_BATCH)
+                expected = min(len(batch) + len(self._items), _MAX_BATCH)
             self._tick(closing=ended)
+
+    def _wait(self, count: int, timeout_s: float | None) -> None:
+        """Return when so many items are there, or the time is over, or this is closed."""
+        with self._lock:
+            if self._closed or len(self._items) >= count:
+                return
+            self._wanted = count
+        if not self._wake.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0.0)):
+            with self._lock:
+                is_woken, self._wanted = not self._wanted, 0
+            if is_woken:  # at the last moment
+                self._wake.acquire()
 
     def _tick(self, *, closing: bool = False) -> None:
         if self._schedule is not None:

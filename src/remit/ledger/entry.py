@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -44,9 +45,17 @@ class LedgerEntry:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+_second = [(0, "")]  # the last second that was written out
+
+
 def utc_now() -> str:
     """The current time as entries state it: ISO 8601, UTC, microseconds, ``Z``."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+    second, micros = divmod(time.time_ns() // 1000, 1_000_000)
+    known = _second[0]
+    if known[0] != second:
+        moment = datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds")
+        known = _second[0] = (second, moment[:19])
+    return f"{known[1]}.{micros:06d}Z"
 
 
 def entry_id(seq: int) -> str:
