@@ -217,6 +217,8 @@ class Calls:
         self._sessions = Sessions(tx, known)
         note_sessions = self._sessions.ask(named)
         if charging:
+            if any(isinstance(step, StartCall) for step in steps):
+                accounts.ask_bounds()
             accounts.load(scopes)
         self._there = {name for (name,) in there}
         self._note_claims(claims)

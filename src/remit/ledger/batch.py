@@ -85,13 +85,21 @@ class Head:
         )  # fmt: skip
 
 
-def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
-    """The keys of values in prepared entries that belong to a session."""
+def prepared_in(units: Sequence[Unit]) -> Iterable[Prepared]:
+    """The prepared entries that belong to a session."""
     return (
-        (content_scope(prepared.columns.session_id, 0), digest)
+        prepared
         for unit in units
         for prepared in (unit.prepared or getattr(unit.step, "prepared", ()))
         if prepared.columns.session_id
+    )
+
+
+def keys_of(units: Sequence[Unit]) -> Iterable[Key]:
+    """The keys of their values."""
+    return (
+        (content_scope(prepared.columns.session_id, 0), digest)
+        for prepared in prepared_in(units)
         for digest in prepared.values
     )
 

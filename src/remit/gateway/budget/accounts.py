@@ -122,12 +122,14 @@ class Accounts:
         self._raised = raised or RaisedBounds()
         self._to_raise: list[tuple[str, str, int]] = []
 
+    def ask_bounds(self) -> None:
+        """Ask for the bounds that reservations need, before :meth:`load` waits."""
+        self._raised.ask(self._ask)
+
     def load(self, scopes: Iterable[str]) -> None:
         """Read the accounts that are not loaded yet."""
         missing = [key for key in dict.fromkeys(scopes) if key not in self._accounts]
         self._accounts.update(dict.fromkeys(missing))
-        if missing:
-            self._raised.ask(self._ask)
         for start in range(0, len(missing), _MAX_MARKS):
             part = missing[start : start + _MAX_MARKS]
             # Few statement sizes, so that they stay prepared; the last name fills the rest.

@@ -8,11 +8,12 @@ from typing import Any
 import asyncpg
 from typing_extensions import override
 
-from remit.ledger.batch import Batch, Head, Key, keys_of
+from remit.ledger.batch import Batch, Head, Key, keys_of, prepared_in
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Writer
 from remit.ledger.postgres.pipeline import Array, Rows
 from remit.ledger.postgres.schema import begin
+from remit.ledger.record import content_scope
 from remit.ledger.schema import TABLES
 from remit.ledger.store import Unit
 
@@ -20,6 +21,14 @@ _FOUND = """
     SELECT c.scope, c.digest, c.content_id, c.commitment, c.nonce
     FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest)
     JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest"""
+
+_STEPS = """
+    SELECT s.step, s.step_id
+    FROM unnest($1::text[], $2::bytea[]) AS k(scope, digest)
+    JOIN contents AS c ON c.scope = k.scope AND c.digest = k.digest
+    CROSS JOIN LATERAL (SELECT step, step_id FROM message_steps
+                        WHERE content_id = c.content_id ORDER BY step_id DESC LIMIT 4) AS s"""
+_TAIL = 8  # messages at the end of a list, of which one is likely to end what is stored of it
 
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
@@ -57,10 +66,13 @@ class PostgresBatch(Batch):
         head = writer.ask(_HEAD)
         keys = list(dict.fromkeys(keys_of(units)))
         found = writer.ask(_FOUND, _arrays(keys))
+        tails = list(dict.fromkeys(_tails_of(units)))
+        steps = writer.ask(_STEPS, _arrays(tails)) if tails else ()
         self.open_stages(units)
         (row,) = head
         self.head = Head.of(row)
         self._learn(keys, found)
+        self._steps |= dict(steps)
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
         return self._writer.fetch(sql, parameters)
@@ -93,6 +105,17 @@ class PostgresBatch(Batch):
             # Of one statement: data, integrity, syntax, limits. All else is the server's.
             return str(error.sqlstate)[:2] not in ("22", "23", "42", "54", "P0")
         return isinstance(error, _ENGINE_ERRORS)
+
+
+def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:
+    """The keys of the last messages of lists that belong to a session."""
+    return (
+        (content_scope(prepared.columns.session_id, 0), message.digest)
+        for prepared in prepared_in(units)
+        for item in prepared.contents
+        if isinstance(item, list)
+        for message in item[-_TAIL:]
+    )
 
 
 def _arrays(keys: Sequence[Key]) -> tuple[Array, Array]:
