@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import emit, open_ledger, progress, reads
+from remit.cli.shared import (
+    echo_json,
+    emit,
+    is_great,
+    limited,
+    open_ledger,
+    progress,
+    reads,
+    say_list,
+)
 
 if TYPE_CHECKING:
     from remit.gateway.budget import BudgetScope, BudgetStatus
@@ -49,8 +58,9 @@ def _scoped(function: Any) -> Any:
 
 @budget.command()
 @_scoped
+@limited
 @reads
-def show(root: Path | None, as_json: bool, **named: str | None) -> None:
+def show(root: Path | None, as_json: bool, limit: int | None, **named: str | None) -> None:
     """What was spent, is held, and may be spent; everything when nothing is named."""
     from remit.gateway.budget import TokenBudgeter, usd_of
 
@@ -71,13 +81,16 @@ def show(root: Path | None, as_json: bool, **named: str | None) -> None:
             raise click.UsageError(f"There is no budget for {scope.key}.")
     limits = [state.nano_limit for state in shown if state.nano_limit is not None]
     found = {
-        "scopes": [state.to_dict() for state in states],
+        "scopes": [state.to_dict() for state in states[:limit]],
         "spent_usd": usd_of(sum(state.spent_nano for state in shown)),
         "reserved_usd": usd_of(sum(state.reserved_nano for state in shown)),
         "limit_usd": usd_of(sum(limits)) if limits else None,
         "spent_tokens": sum(state.spent_tokens for state in shown),
     }
-    emit(as_json, found, map(_line, states))
+    if as_json:
+        echo_json(found)
+    else:
+        say_list(map(_line, states), limit)
 
 
 @budget.command("set")
@@ -110,15 +123,24 @@ def set_(root: Path | None, as_json: bool, **given: Any) -> None:
 
 @budget.command()
 @click.option("--repair", is_flag=True, help="Make the live state what the ledger says.")
+@click.option("--full", is_flag=True, help="Add up the whole ledger, however great it is.")
 @reads
-def check(root: Path | None, as_json: bool, repair: bool) -> None:
-    """Add up the ledger and compare the live state with it; exit 1 when they differ."""
+def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
+    """Add up the ledger and compare the live state with it; exit 1 when they differ.
+
+    In a great ledger ([gates] full_entries) what the last check added up is not added up again.
+    """
     from remit.gateway import InFlightCalls
     from remit.gateway.budget import TokenBudgeter, audit_budgets
 
     with open_ledger(root, signing=repair) as client:
         InFlightCalls(client, TokenBudgeter(client), charging=False)  # makes what is not there
-        audit = audit_budgets(client, repair=repair, progress=progress("adding up"))
+        audit = audit_budgets(
+            client,
+            repair=repair,
+            since_mark=not (full or repair) and is_great(client, root),
+            progress=progress("adding up"),
+        )
     verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
     lines = [
         f"{found.scope}  {found.field}: live {found.live}, by the ledger {found.ledger}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from remit.cli.shared import emit, note, open_settings, progress, reads, whoami
+from remit.cli.shared import emit, note, open_settings, progress_bar, reads, whoami
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ def gate() -> None:
 @click.option("--all", "every", is_flag=True, help="All gates.")
 @click.option("--gate", "names", multiple=True, metavar="GATE", help="One gate; may be repeated.")
 @click.option("--enforce", is_flag=True, help="Exit 1 when a gate fails.")
-@click.option("--full", is_flag=True, help="Read the whole ledger, whatever was verified before.")
+@click.option("--full", is_flag=True, help="Check the whole ledger, whatever was verified before.")
 @reads
 def check(
     root: Path | None,
@@ -51,7 +52,12 @@ def check(
     try:
         with _context(root) as context:
             report = check_gates(
-                context, names or None, full=full, by=whoami(), progress=progress("gates")
+                context,
+                names or None,
+                full=full,
+                by=whoami(),
+                jobs=os.cpu_count() or 1,
+                progress=progress_bar(),
             )
     except LedgerError as error:
         report = GateReport.without_ledger(names or GATES, error)

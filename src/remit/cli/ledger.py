@@ -17,6 +17,7 @@ from remit.cli.shared import (
     echo_json,
     echo_json_line,
     emit,
+    limited,
     note,
     open_ledger,
     open_settings,
@@ -24,6 +25,7 @@ from remit.cli.shared import (
     progress,
     reads,
     say,
+    say_list,
     whoami,
 )
 from remit.kernel.errors import InvalidInputError
@@ -59,7 +61,7 @@ def _filters(function: Any) -> Any:
 @ledger.command()
 @_filters
 @click.option("--text", help='Words that its content holds; "a phrase" in double quotes.')
-@click.option("--limit", type=click.IntRange(min=0), help="Most entries.")
+@limited
 @click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True)
 @reads
 def query(root: Path | None, as_json: bool, **filters: Any) -> None:
@@ -67,12 +69,11 @@ def query(root: Path | None, as_json: bool, **filters: Any) -> None:
     with open_ledger(root) as client:
         if filters["text"] is not None:
             client.index_text(progress("indexing"))
-        found = client.query(**filters)
         if as_json:
-            print_json_list("entries", found)
+            print_json_list("entries", client.query(**filters))
         else:
-            for entry in found:
-                say(_line(entry))
+            limit = filters.pop("limit")
+            say_list(map(_line, client.query(**filters)), limit)
 
 
 @ledger.command()

@@ -50,7 +50,8 @@ _STATUS = {
 @click.option(
     "--full/--incremental",
     default=True,
-    help="Incremental leaves out what the checkpoint covers (default: full).",
+    help="Incremental does not check again what is, byte for byte, as the last verification "
+    "of this root found it (default: full).",
 )
 @click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="Name its cosignature.")
 @reads
@@ -64,23 +65,18 @@ def verify(
     witnesses: tuple[str, ...],
 ) -> None:
     """Check records, chain, tree, content, erasures and checkpoints; exit 1 when one is wrong."""
-    from remit.ledger.tlog import SignedCheckpoint, TlogError, VerifierKey
+    from remit.ledger.tlog import VerifierKey
 
     held = _read_checkpoint(source) if source else None
     keys = [VerifierKey.parse(text) for text in witnesses]
     with open_ledger(root) as client:
         start: str | int = int(first) if first.isdecimal() else first
-        if not full:
-            try:
-                signed = SignedCheckpoint.parse(held) if held else client.checkpoints.latest()
-            except TlogError:
-                signed = None  # verification says what is wrong with it
-            start = signed.checkpoint.size if signed is not None else start
         report = client.verify(
             checkpoint=held,
             first=start,
             jobs=jobs or os.cpu_count() or 1,
             witnesses=keys,
+            since_mark=not full,
             progress=progress("verifying"),
         )
     problems = [str(problem) for problem in report.problems]
@@ -88,14 +84,20 @@ def verify(
     if report.verified and not as_json:
         if report.first_seq:
             note(f"Entries before {report.first_seq} were left out.")
+        if report.last_full:
+            note(
+                f"{report.unchanged} entries and all they show are as an earlier check found them. "
+                f"Everything, the engine's file too, was checked on {report.last_full}."
+            )
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
     raise SystemExit(0 if report.verified else 1)
 
 
 def _plain(report: VerificationReport) -> dict[str, Any]:
     names = (
-        "verified", "entries", "first_seq", "first_bad_seq", "problems", "problem_count",
-        "contents", "erased", "erasures", "checkpoint", "checkpoint_size", "witnesses",
+        "verified", "entries", "first_seq", "unchanged", "last_full", "first_bad_seq",
+        "problems", "problem_count", "contents", "erased", "erasures", "checkpoint",
+        "checkpoint_size", "witnesses",
     )  # fmt: skip
     return {name: getattr(report, name) for name in names}
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.shared import common, emit, open_ledger, print_json_list, reads, say
+from remit.cli.shared import (
+    common,
+    emit,
+    limited,
+    open_ledger,
+    print_json_list,
+    reads,
+    say_list,
+)
 
 if TYPE_CHECKING:
     from remit.agents.sessions import SessionOverview
@@ -23,20 +31,18 @@ def session() -> None:
 
 
 @session.command("list")
-@click.option("--limit", type=click.IntRange(min=1), help="Most sessions.")
+@limited
 @reads
 def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
     """Sessions, the latest first."""
     from remit.agents.sessions import list_sessions
 
     with open_ledger(root) as client:
-        found = (item.to_dict() for item in list_sessions(client, limit=limit))
+        found = list_sessions(client, limit=limit if as_json else None)
         if as_json:
-            print_json_list("sessions", found)
-            return
-        for item in found:
-            state = "ended" if item["ended"] else "open"
-            say(f"{item['session_id']}  {item['started_at']}  {item['turns']:>4} turns  {state}")
+            print_json_list("sessions", (item.to_dict() for item in found))
+        else:
+            say_list(map(_line, found), limit)
 
 
 @session.command()
@@ -121,6 +127,11 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
         ],
         "waiting_for": [queue.get(request).to_dict() for request in turn.waiting_for],
     }
+
+
+def _line(item: SessionOverview) -> str:
+    state = "ended" if item.ended else "open"
+    return f"{item.session_id}  {item.started_at}  {item.turns:>4} turns  {state}"
 
 
 def _lines(session: Mapping[str, Any]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import shutil
 import sqlite3
@@ -19,6 +20,7 @@ from remit.cli.shared import (
     note,
     open_ledger,
     open_settings,
+    progress,
     reads,
     show_step,
     whoami,
@@ -66,9 +68,14 @@ def _files(root: Path) -> set[Path]:
 
 
 @click.command()
+@click.option("--full", is_flag=True, help="Check the whole ledger, however great it is.")
 @reads
-def doctor(root: Path | None, as_json: bool) -> None:
-    """Check that everything a conversation needs is there; exit 1 when something is not."""
+def doctor(root: Path | None, as_json: bool, full: bool) -> None:
+    """Check that everything a conversation needs is there; exit 1 when something is not.
+
+    In a great ledger ([gates] full_entries) what is as the last verification found it is not
+    checked again.
+    """
     from remit.kernel.installed import InstalledFiles
     from remit.routing import RULES_UNAVAILABLE
     from remit.runtime import require_reachable, resolve_model
@@ -91,10 +98,15 @@ def doctor(root: Path | None, as_json: bool) -> None:
         free = shutil.disk_usage(place.path).free
         check("disk", free > 1 << 28, f"{free // (1 << 20):,} MiB free")
         with open_ledger(root) as client:
-            report = client.verify()
-        check(
-            "ledger", report.verified, f"{report.entries} entries, {report.problem_count} problems"
-        )
+            report = client.verify(
+                jobs=os.cpu_count() or 1,
+                since_mark=not full and client.count() > settings.gates.full_entries,
+                progress=progress("verifying"),
+            )
+        how = f"{report.entries} entries, {report.problem_count} problems"
+        if report.last_full:
+            how += f"; {report.unchanged} unchanged, all checked on {report.last_full} (--full)"
+        check("ledger", report.verified, how)
         rules = rules_of(place, settings.routing)
         there = rules.version_hash != RULES_UNAVAILABLE
         how = "cannot be read; `remit init` puts the shipped ones back where they are missing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import getpass
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+_LISTED = 50  # lines of a list that nobody limited
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -91,6 +94,26 @@ def emit(as_json: bool, value: Any, lines: Iterable[str]) -> None:
         say(line)
 
 
+def limited(function: _F) -> _F:
+    """``--limit``, for commands that list what grows with the ledger."""
+    option = click.option(
+        "--limit",
+        type=click.IntRange(min=0),
+        help=f"Show at most so many (default: {_LISTED}, and all of them with --json).",
+    )
+    return option(function)
+
+
+def say_list(lines: Iterable[str], limit: int | None) -> None:
+    """As many lines as ``--limit`` allows, and whether there are more."""
+    most = _LISTED if limit is None else limit
+    left = iter(lines)
+    for line in itertools.islice(left, most):
+        say(line)
+    if next(left, None) is not None:
+        note(f"There are more than these {most}: --limit shows as many as you say.")
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """The lines of a table; its columns are as wide as they need to be."""
     lines = [heads, *rows]
@@ -121,16 +144,23 @@ def note(text: str) -> None:
 
 def progress(label: str) -> Callable[[int, int], None]:
     """A progress bar on standard error, only where that is a terminal."""
-    if not sys.stderr.isatty():
-        return lambda done, total: None
+    return functools.partial(progress_bar(), label)
 
-    def show(done: int, total: int) -> None:
-        share = done / total if total else 1.0
-        bar = "#" * int(share * 30)
-        end = "\n" if done >= total else ""
-        click.echo(f"\r{label} [{bar:<30}] {share:4.0%}{end}", nl=False, err=True)
 
-    return show
+def progress_bar() -> Callable[[str, int, int], None]:
+    """A progress bar whose label changes with what is done."""
+    shown = ""
+
+    def show(label: str, done: int, total: int) -> None:
+        nonlocal shown
+        percent = 100 * done // total if total else 100
+        line = f"{label} [{'#' * (percent * 30 // 100):<30}] {percent:3}%"
+        if line != shown:
+            shown = line
+            end = "\n" if done >= total else ""
+            click.echo(f"\r\x1b[K{line}{end}", nl=False, err=True)
+
+    return show if sys.stderr.isatty() else lambda label, done, total: None
 
 
 def show_step(name: str) -> None:
@@ -223,6 +253,11 @@ def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
 
     place, loaded = open_settings(root)
     return open_root_ledger(place, loaded.settings.ledger, signing=signing)
+
+
+def is_great(client: LedgerClient, root: Path | None) -> bool:
+    """Whether a root's ledger is so great that checks go on from where they passed before."""
+    return client.count() > settings_of(root).gates.full_entries
 
 
 def _shown(text: str) -> str:

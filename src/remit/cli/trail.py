@@ -13,12 +13,13 @@ from remit.cli.shared import (
     common,
     cut,
     emit,
+    limited,
     note,
     open_ledger,
     print_json_list,
     progress,
     reads,
-    say,
+    say_list,
     write_file,
 )
 from remit.kernel.errors import RemitError
@@ -37,20 +38,23 @@ def trail() -> None:
 
 @trail.command("list")
 @click.option("--task", "task_id", help="Only this task's.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many.")
+@limited
 @reads
 def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int | None) -> None:
     """Thoughts in the order in which they were recorded."""
     from remit.routing.trail import iter_thought_records
 
     with open_ledger(root) as client:
-        found = iter_thought_records(client, task_id, limit)
+        found = iter_thought_records(client, task_id, limit if as_json else None)
         if as_json:
             print_json_list("thoughts", (record.to_dict() for record in found))
-            return
-        for record in found:
-            shown = cut(str(record.content), _LINE_CHARS)
-            say(f"{record.id}  {record.timestamp}  {record.task_id}  {record.type:<10}  {shown}")
+        else:
+            say_list(map(_line, found), limit)
+
+
+def _line(record: ThoughtRecord) -> str:
+    shown = cut(str(record.content), _LINE_CHARS)
+    return f"{record.id}  {record.timestamp}  {record.task_id}  {record.type:<10}  {shown}"
 
 
 @trail.command()

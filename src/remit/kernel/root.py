@@ -41,6 +41,11 @@ class Root:
         """The folder of the private keys; no agent reads it."""
         return self.tier("hot") / "keys"
 
+    @property
+    def marks(self) -> Path:
+        """The folder of what checks keep for the next one to go on from."""
+        return self.path / "marks"
+
     def tier(self, name: str) -> Path:
         """The folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
         return self.path / name.upper()

@@ -18,6 +18,7 @@ from remit.ledger.errors import LedgerError
 from remit.ledger.exports import Exporter, Format
 from remit.ledger.handles import ScopedLedger
 from remit.ledger.imports import Import, ImportReport
+from remit.ledger.marks import Marks
 from remit.ledger.prepared import Prepared, prepare
 from remit.ledger.queries import LedgerQueries, to_seq
 from remit.ledger.report import Progress, VerificationReport
@@ -39,8 +40,10 @@ class LedgerClient(LedgerQueries, Closeable):
         create: make the ledger when there is none; ``False`` makes that an error.
         signer: the ledger's key. With it checkpoints are signed as the ledger grows.
         verifier_key: the public key to check checkpoints by; the signer's when left out.
+        marks: where its checks keep what the next ones may go on from; nowhere when left out.
 
     Attributes:
+        marks: as given.
         checkpoints: signed tree heads, their cosignatures, consistency proofs.
 
     Raises:
@@ -57,7 +60,9 @@ class LedgerClient(LedgerQueries, Closeable):
         create: bool = True,
         signer: Signer | None = None,
         verifier_key: VerifierKey | None = None,
+        marks: Marks | None = None,
     ) -> None:
+        self.marks = marks
         self._settings = settings = settings or default_settings().ledger
         self._reopen = functools.partial(open_store, str(path_or_url), settings, create=False)
         self._content_keys = frozenset(settings.content_keys)
@@ -219,6 +224,7 @@ class LedgerClient(LedgerQueries, Closeable):
         jobs: int = 1,
         deep: bool = True,
         witnesses: Sequence[VerifierKey] = (),
+        since_mark: bool = False,
         progress: Progress | None = None,
     ) -> VerificationReport:
         """Check every record, link, column, content value, tree hash and checkpoint.
@@ -230,15 +236,19 @@ class LedgerClient(LedgerQueries, Closeable):
             jobs: processes to use; small ledgers take one.
             deep: have the database engine check its file as well.
             witnesses: keys whose cosignatures on the checkpoint the report names.
-            progress: called with the rows done and their total.
+            since_mark: what is as this root's last verification found it, byte for byte, is read
+                and not checked again, nor has the database engine to check its file. Without a
+                mark, or where anything is wrong, all is checked.
+            progress: called at once, and then with the rows done and their total.
 
         Raises:
             InvalidInputError: ``first`` is no entry id.
         """
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
-        verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses)
-        return verifier.verify(checkpoint, max(0, to_seq(first) or 0), jobs, deep, progress)
+        verifier = Verifier(self._reopen, self._store, self.verifier_key, witnesses, self.marks)
+        start = max(0, to_seq(first) or 0)
+        return verifier.verify(checkpoint, start, jobs, deep, progress, since_mark)
 
     def verify_chain(self) -> tuple[bool, list[str]]:
         """:meth:`verify` as ``(verified, what is wrong)``."""

@@ -38,6 +38,9 @@ class VerificationReport:
     Attributes:
         entries: entries read.
         first_seq: the first of them; more than 0 when older ones were left out on request.
+        unchanged: those of them that are, with all they show, what an earlier verification of this
+            root found sound.
+        last_full: when everything was checked the last time, ISO 8601; empty where it was now.
         contents: content values checked against their commitments.
         erased: content values that are gone and that an ``ERASURE`` entry accounts for.
         erasures: by ``ERASURE`` entry id, how many of them went under it.
@@ -54,6 +57,8 @@ class VerificationReport:
 
     entries: int = 0
     first_seq: int = 0
+    unchanged: int = 0
+    last_full: str = ""
     contents: int = 0
     erased: int = 0
     erasures: dict[str, int] = field(default_factory=dict)

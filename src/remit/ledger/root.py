@@ -10,6 +10,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings
 from remit.ledger.client import LedgerClient
 from remit.ledger.keyfiles import LedgerKey
+from remit.ledger.marks import Marks
 
 _log = logging.getLogger("remit.ledger")
 
@@ -42,6 +43,7 @@ def open_root_ledger(
         create=create,
         signer=key.signer() if signing and key.exists else None,
         verifier_key=key.verifier_key(),
+        marks=Marks(root.marks, key, settings.path),
     )
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from heapq import merge
-from itertools import takewhile
-from operator import itemgetter
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
 from remit.gateway.budget.accounts import FIELDS, MAX_COUNT, OF_A_WINDOW
 from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import BudgetScope, nano_of
-from remit.ledger import LedgerClient, LedgerEntry, LedgerError, Transaction, parse_entry_id
+from remit.ledger import (
+    LedgerClient,
+    LedgerError,
+    LedgerFormatError,
+    Transaction,
+    parse_entry_id,
+)
 
 _EVENTS = (
     "BUDGET_ALLOCATED", "KEY_CREATED", "EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT",
@@ -29,6 +32,8 @@ _COMPARED = (
 _TEXTS = {"period": "", "time_zone": "", "on_short": ""}
 _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
+_AT_ONCE = 4096  # entries looked at together
+_MARK = "budgets"
 Progress = Callable[[int, int], None]
 
 
@@ -80,14 +85,32 @@ class _Accounts:
         self.raised: dict[tuple[str, str], int] = {}
         self._owners: dict[str, dict[str, str]] = {}
 
-    def add(self, seq: int, entry: LedgerEntry) -> None:
-        metadata = entry.metadata
-        match entry.event_type:
+    def to_mark(self) -> dict[str, Any]:
+        """As plain data, for :meth:`of_mark`."""
+        return {
+            "scopes": {scope: [one.since, one.columns] for scope, one in self.by_scope.items()},
+            "raised": [[*name, percent] for name, percent in self.raised.items()],
+            "owners": self._owners,
+        }
+
+    @classmethod
+    def of_mark(cls, mark: dict[str, Any]) -> Self:
+        """What was added up before."""
+        accounts = cls()
+        accounts.by_scope = {scope: _Account(*one) for scope, one in mark["scopes"].items()}
+        accounts.raised = {(one[0], one[1]): one[2] for one in mark["raised"]}
+        accounts._owners = mark["owners"]
+        return accounts
+
+    def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:
+        """The next entry that counts."""
+        metadata = record["metadata"]
+        match event_type:
             case "KEY_CREATED":
                 owners = {name: metadata.get(name) or "" for name in _OWNERS}
                 self._owners[metadata["key_id"]] = owners
             case "BUDGET_ALLOCATED":
-                self._allocate(seq, metadata, reset=entry.decision == "RESET")
+                self._allocate(seq, metadata, reset=record["decision"] == "RESET")
             case "EXCHANGE" if "price_version" in metadata:
                 self._charge_call(metadata, metadata["input_tokens"] + metadata["output_tokens"])
                 self._raise(metadata.get("raised_bound"))
@@ -166,7 +189,11 @@ class _Accounts:
 
 
 def audit_budgets(
-    ledger: LedgerClient, *, repair: bool = False, progress: Progress | None = None
+    ledger: LedgerClient,
+    *,
+    repair: bool = False,
+    since_mark: bool = False,
+    progress: Progress | None = None,
 ) -> BudgetAudit:
     """Compare the live state of all budgets, but for what is held, with the ledger.
 
@@ -176,25 +203,39 @@ def audit_budgets(
     Args:
         ledger: has both in its database.
         repair: make the live state equal to the ledger, in one transaction.
-        progress: called now and then with ``(done, total)``.
+        since_mark: add to the sums that the root's last audit came to, in place of adding up its
+            entries again: whether those entries are still as they were, only
+            :meth:`~remit.ledger.LedgerClient.verify` says.
+        progress: called at once, and then with ``(done, total)``.
     """
-    accounts = _Accounts()
     total = ledger.count()
-    head = ledger.head()
-    last = -1 if head is None else head[0]
-    for number, (seq, entry) in enumerate(_entries_until(ledger, last)):
-        accounts.add(seq, entry)
-        if progress is not None and number % 1000 == 0:
-            progress(last, total)
-
+    accounts, first = _Accounts(), 0
+    if since_mark and ledger.marks is not None and (mark := ledger.marks.read(_MARK)):
+        size = mark["size"]
+        if size <= total and mark["entry_hash"] == _hash_before(ledger, size):
+            accounts, first = _Accounts.of_mark(mark), size
+    for low in range(first, total, _AT_ONCE):
+        if progress is not None:
+            progress(low - first, total - first)
+        for entry in _entries(ledger.select, low, min(low + _AT_ONCE, total)):
+            accounts.add(*entry)
+    if progress is not None:
+        progress(total - first, total - first)
+    if ledger.marks is not None and total:
+        told = {"size": total, "entry_hash": _hash_before(ledger, total)}
+        ledger.marks.write(_MARK, {**told, **accounts.to_mark()})
     has_calls = _has_calls(ledger)
 
     def finish(tx: Transaction) -> BudgetAudit:
-        for seq, entry in _entries_after(tx, last):
-            accounts.add(seq, entry)
+        for entry in _entries(tx.execute, total, 1 << 62):
+            accounts.add(*entry)
         return _compare(tx, accounts, has_calls=has_calls, repair=repair)
 
     return ledger.transact(finish)
+
+
+def _hash_before(ledger: LedgerClient, seq: int) -> str:
+    return ledger.read(f"LED-{seq - 1:08x}", with_content=False).entry_hash
 
 
 def _seq(entry_id: str) -> int:
@@ -202,32 +243,25 @@ def _seq(entry_id: str) -> int:
     return -1 if seq is None else seq
 
 
-def _entries_until(ledger: LedgerClient, last: int) -> Iterable[tuple[int, LedgerEntry]]:
-    """The entries that count, up to ``last``: each kind by its index, in the ledger's order."""
-    streams = (
-        ((_seq(entry.id), entry) for entry in ledger.query(event_type=event, with_content=False))
-        for event in _EVENTS
-    )
-    # What is written meanwhile would be in one stream and not in another.
-    return takewhile(lambda pair: pair[0] <= last, merge(*streams, key=itemgetter(0)))
-
-
-def _entries_after(tx: Transaction, last: int) -> Iterable[tuple[int, LedgerEntry]]:
+def _entries(
+    select: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]], first: int, end: int
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Sequence number, event type and record of the entries of a range that count."""
     marks = ", ".join("?" * len(_EVENTS))
-    rows = tx.execute(
-        f"SELECT seq, event_type, record FROM entries WHERE seq > ? AND event_type IN ({marks}) "
-        "ORDER BY seq",
-        (last, *_EVENTS),
+    rows = select(
+        "SELECT seq, event_type, record FROM entries WHERE seq >= ? AND seq < ? "
+        f"AND event_type IN ({marks}) ORDER BY seq",
+        (first, end, *_EVENTS),
     )
     for seq, event_type, stored in rows:
-        record = orjson.loads(stored if isinstance(stored, (str, bytes)) else bytes(stored))
-        yield (
-            seq,
-            LedgerEntry(
-                event_type=event_type, submission_id=record["submission_id"],
-                decision=record["decision"], reason="", metadata=record["metadata"],
-            ),
-        )  # fmt: skip
+        try:
+            record = orjson.loads(stored if isinstance(stored, (str, bytes)) else bytes(stored))
+        except ValueError as error:
+            raise LedgerFormatError(
+                f"The record at sequence number {seq} cannot be read: {error}.",
+                next_step="Run `remit ledger verify` to see what is damaged.",
+            ) from error
+        yield seq, event_type, record
 
 
 def _has_calls(ledger: LedgerClient) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -30,6 +30,7 @@ from remit.ledger.store import RawEntry, Store
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
 from remit.ledger.verification.contents import Damage
+from remit.ledger.verification.digests import RowDigest
 
 _PAGE = 400
 _SHOWN = """
@@ -55,6 +56,7 @@ class EntryRange:
         partial_roots: by tree size requested, the root over the leaves after its last complete
             subtree; empty bytes where there are none.
         blamed: content ids whose damage was reported at an entry.
+        digest: of all that was read.
     """
 
     first: int
@@ -65,6 +67,7 @@ class EntryRange:
     tile_roots: list[bytes] = field(default_factory=list)
     partial_roots: dict[int, bytes] = field(default_factory=dict)
     blamed: set[int] = field(default_factory=set)
+    digest: str = ""
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:
@@ -89,7 +92,7 @@ def as_hash(value: Any) -> bytes:
 
 
 def check_entries(
-    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int]
+    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int], known: str
 ) -> EntryRange:
     """Check the entries from ``first`` (a multiple of 256) to ``last``.
 
@@ -99,8 +102,70 @@ def check_entries(
         last: sequence number.
         damage: what is known to be wrong with content.
         sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
+        known: the digest of the range when it was sound; the same is not checked again, and of
+            it there are no ``partial_roots``.
     """
+    if known:
+        found = _unchanged(store, first, last, known)
+        if found is not None:
+            return found
     return _EntryChecker(store, damage, sizes).run(first, last)
+
+
+def _unchanged(store: Store, first: int, last: int, known: str) -> EntryRange | None:
+    """A range of which a digest is known, when it still has that."""
+    found = EntryRange(first, last, VerificationReport())
+    digest = RowDigest()
+    for page in _pages(store, first, last, digest):
+        if not found.report.entries:
+            found.first_link = _first_link(page.rows[0])
+        found.report.entries += len(page.rows)
+        found.last_hash = page.rows[-1].columns[1]
+    hashes = _read_tiles(store, first, last, digest)
+    found.tile_roots = [
+        as_hash(item) for index, item in hashes if (index + 1) * TILE_WIDTH <= last + 1
+    ]
+    found.digest = str(digest)
+    return found if found.digest == known else None
+
+
+def _first_link(row: RawEntry) -> str | None:
+    try:
+        return str(orjson.loads(row.record)["previous_hash"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+_Rows = list[tuple[Any, ...]]
+
+
+class _Page(NamedTuple):
+    """Some entries, and what is noted to be shown by them: sequence numbers first."""
+
+    rows: list[RawEntry]
+    shown: _Rows
+    lists: _Rows
+
+
+def _pages(store: Store, first: int, last: int, digest: RowDigest) -> Iterator[_Page]:
+    scan = store.scan_entries(first, last)
+    while rows := list(itertools.islice(scan, _PAGE)):
+        window = (rows[0].seq, rows[-1].seq)
+        shown = store.select(f"{_SHOWN} BETWEEN ? AND ? ORDER BY s.seq, s.content_id", window)
+        lists = store.select(f"{_LISTS} BETWEEN ? AND ? ORDER BY l.seq, l.step_id", window)
+        for read in (list(map(tuple, rows)), shown, lists):
+            digest.add(read)
+        yield _Page(rows, shown, lists)
+
+
+def _read_tiles(store: Store, first: int, last: int, digest: RowDigest) -> _Rows:
+    """Index and hash of the stored subtrees of 256 leaves in a range."""
+    rows = store.select(
+        "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx <= ? ORDER BY idx",
+        (first // TILE_WIDTH, last // TILE_WIDTH),
+    )
+    digest.add(rows)
+    return rows
 
 
 class _EntryChecker:
@@ -119,14 +184,14 @@ class _EntryChecker:
         found.first, found.last = first, last
         expected = first
         previous: str | None = None
+        digest = RowDigest()
         if first in self._sizes:
             found.partial_roots[first] = b""
-        rows = self._store.scan_entries(first, last)
-        while page := list(itertools.islice(rows, _PAGE)):
-            shown = self._by_entry(_SHOWN, page[0].seq, page[-1].seq)
-            lists = self._by_entry(_LISTS, page[0].seq, page[-1].seq)
-            self._read_steps(page[0].seq, lists)
-            for row in page:
+        for page in _pages(self._store, first, last, digest):
+            shown = _by_entry(page.shown)
+            lists = _by_entry(page.lists)
+            self._read_steps(page.rows[0].seq, lists)
+            for row in page.rows:
                 if row.seq != expected:
                     report_gap(report, expected, row.seq - 1)
                     previous = None
@@ -141,7 +206,11 @@ class _EntryChecker:
                 report.entries += 1
         if expected <= last:
             report_gap(report, expected, last)
-        self._check_tiles(first)
+        stored_roots: dict[Any, Any] = dict(_read_tiles(self._store, first, last, digest))
+        for index, root in enumerate(found.tile_roots, start=first // TILE_WIDTH):
+            if as_hash(stored_roots.get(index)) != root:
+                report_tree_hash(report, index, TILE_WIDTH)
+        found.digest = str(digest)
         return found
 
     def _leaf(self, seq: int, leaf: bytes) -> None:
@@ -154,24 +223,6 @@ class _EntryChecker:
             self._leaves = []
         if size in self._sizes:
             self._found.partial_roots[size] = tree_root(self._leaves) if self._leaves else b""
-
-    def _check_tiles(self, first: int) -> None:
-        start = first // TILE_WIDTH
-        stored = dict(
-            self._store.select(
-                "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ?",
-                (start, start + len(self._found.tile_roots)),
-            )
-        )
-        for index, root in enumerate(self._found.tile_roots, start=start):
-            if as_hash(stored.get(index)) != root:
-                report_tree_hash(self._found.report, index, TILE_WIDTH)
-
-    def _by_entry(self, sql: str, first: int, last: int) -> dict[int, list[tuple[Any, ...]]]:
-        found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for seq, *rest in self._store.select(f"{sql} BETWEEN ? AND ?", (first, last)):
-            found[seq].append(tuple(rest))
-        return found
 
     def _read_steps(self, first: int, lists: dict[int, list[tuple[Any, ...]]]) -> None:
         """The message steps that are new with a page, which are those of greater ids."""
@@ -331,6 +382,13 @@ class _EntryChecker:
         if seq not in self._sound:
             self._sound[seq] = erasure_is_sound(self._store, seq)
         return self._sound[seq]
+
+
+def _by_entry(rows: _Rows) -> dict[int, _Rows]:
+    found: dict[int, _Rows] = defaultdict(list)
+    for seq, *rest in rows:
+        found[seq].append(tuple(rest))
+    return found
 
 
 def erasure_is_sound(store: Store, seq: int) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from remit.ledger.checkpoints import stored_notes
-from remit.ledger.entry import entry_id
+from remit.ledger.entry import entry_id, utc_now
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.marks import Marks
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.store import Store
@@ -27,9 +30,9 @@ from remit.ledger.verification.entries import (
     report_tree_hash,
 )
 from remit.ledger.verification.heads import check_heads, read_heads
+from remit.ledger.verification.mark import VerifiedMark, erasures_digest
 
 _T = TypeVar("_T")
-_Run = Callable[[Callable[..., _T], Iterable[tuple[Any, ...]]], Iterator[_T]]
 
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
 _WORTH_A_PROCESS = 20_000  # entries and contents; below, starting processes costs more
@@ -47,11 +50,13 @@ class Verifier:
         store: Store,
         key: VerifierKey | None,
         witnesses: Sequence[VerifierKey],
+        marks: Marks | None = None,
     ) -> None:
         self._reopen = reopen
         self._store = store
         self._key = key
         self._witnesses = witnesses
+        self._marks = marks
         self._report = VerificationReport()
 
     def verify(
@@ -61,14 +66,29 @@ class Verifier:
         jobs: int,
         deep: bool,
         progress: Progress | None,
+        since_mark: bool = False,
     ) -> VerificationReport:
         """:meth:`LedgerClient.verify`; once only."""
         report = self._report
+        marks = None if first else self._marks
+        before = VerifiedMark.read(marks)
+        known, now = VerifiedMark(), VerifiedMark(verified=utc_now())
         try:
-            self._read(outside, first, jobs, deep, progress)
+            if since_mark and before.erasures == erasures_digest(self._store, before.size):
+                known = before
+                report.last_full = now.verified = before.verified
+            self._read(outside, first, jobs, deep and not known.size, progress, known, now)
+            if known.size and not report.verified:  # where, a whole check finds out
+                again = Verifier(self._reopen, self._store, self._key, self._witnesses, self._marks)
+                return again.verify(outside, first, jobs, deep, progress)
+            if problem := before.contradiction(self._store, now.size):
+                path = marks.path("verification") if marks else ""
+                report.add(None, "checkpoint", f"{problem}; if it is to go on, remove {path}")
         except LedgerFormatError as error:
             # The engine cannot go on reading: that is a failure, and says where it stopped.
             report.add(report.first_seq + report.entries, "unreadable", error.message)
+        if report.verified and marks is not None:
+            now.write(marks, self._store)
         report.sort()
         return report
 
@@ -79,10 +99,10 @@ class Verifier:
         jobs: int,
         deep: bool,
         progress: Progress | None,
+        known: VerifiedMark,
+        now: VerifiedMark,
     ) -> None:
         report = self._report
-        if problem := self._store.integrity_problem(deep=deep):
-            report.add(None, "store", problem)
         # The notes first: one that comes while we read would cover entries we do not.
         notes = list(stored_notes(self._store))
         size = self._store.count()
@@ -100,31 +120,43 @@ class Verifier:
         heads = read_heads(report, notes, outside, self._key)
         wanted = {head.size for head in heads if start <= head.size <= size}
         # About how many, for progress: ids have few gaps.
-        total = max(0, min(contents, 1 << 40) - lowest + 1) + size - start
+        total = max(0, min(contents, 1 << 40) - lowest + 1) + min(steps, 1 << 40) + size - start
         done = 0
 
         def advance(number: int) -> None:
             nonlocal done
+            done = min(done + number, total)
             if progress is not None:
-                done = min(done + number, total)
                 progress(done, total)
 
-        with _runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as run:
-            damage = Damage()
-            for number, bad in run(check_contents, content_ranges):
-                report.contents += number
-                damage.contents.update(bad)
-                advance(number)
-            for bad in run(check_steps, step_ranges):
-                damage.steps.update(bad)
-            ranges = run(
-                check_entries,
-                (
-                    (low, high, damage, {item for item in wanted if low <= item <= high + 1})
-                    for low, high in self._ranges("seq", "entries", start, size - 1)
-                ),
-            )
-            roots, partials, blamed = self._join(start, size, ranges, advance)
+        advance(0)
+        with _runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as pool:
+            file_problem = pool.start(_check_file, deep)
+            try:
+                damage = Damage()
+                for part in pool.run(check_contents, _with_known(content_ranges, known.contents)):
+                    now.contents[str(part.first)] = part.digest
+                    report.contents += part.count
+                    damage.contents.update(part.bad)
+                    advance(part.count)
+                for part in pool.run(check_steps, _with_known(step_ranges, known.steps)):
+                    now.steps[str(part.first)] = part.digest
+                    damage.steps.update(part.bad)
+                    advance(part.count)
+                ranges = pool.run(
+                    check_entries,
+                    (
+                        (low, high, damage, inside, known.entries_known(low, inside))
+                        for low, high in self._ranges("seq", "entries", start, size - 1)
+                        for inside in [{item for item in wanted if low <= item <= high + 1}]
+                    ),
+                )
+                roots, partials, blamed = self._join(start, size, ranges, known, now, advance)
+            finally:
+                if problem := file_problem():
+                    report.add(None, "store", problem)
+        if known.size and damage.steps:  # where they show, unchanged entries were not asked
+            report.add(None, "messages", "a message list is damaged")
         for content_id, problem in damage.contents.items():
             if content_id not in blamed:
                 report.add(None, "content", problem)
@@ -141,6 +173,8 @@ class Verifier:
             is_signed=self._key is not None,
             witnesses=self._witnesses,
         )
+        now.size = size
+        now.partials = {str(number): root.hex() for number, root in partials.items()}
 
     def _bounds(self, column: str, table: str) -> tuple[int, int]:
         """The least and the greatest id; 1 and 0 of an empty table."""
@@ -229,6 +263,8 @@ class Verifier:
         start: int,
         size: int,
         ranges: Iterable[EntryRange],
+        known: VerifiedMark,
+        now: VerifiedMark,
         advance: Callable[[int], None],
     ) -> tuple[list[bytes], dict[int, bytes], set[int]]:
         """Put ranges together: links across their borders, the tree from left to right."""
@@ -239,7 +275,7 @@ class Verifier:
                 (start // TILE_WIDTH,),
             )
         ]
-        partials: dict[int, bytes] = {}
+        partials = {int(number): bytes.fromhex(root) for number, root in known.partials.items()}
         blamed: set[int] = set()
         before = self._store.get(start - 1) if start else None
         last_hash: str | None = before.entry_hash if before else ""
@@ -253,12 +289,16 @@ class Verifier:
                     part.first, "link", "previous_hash is not the hash of the entry before"
                 )
             self._report.merge(part.report)
+            now.entries[str(part.first)] = part.digest
+            if part.digest == known.entries.get(str(part.first)):
+                self._report.unchanged += part.report.entries
             advance(part.report.entries)
             roots.extend(part.tile_roots)
             partials.update(part.partial_roots)
             blamed |= part.blamed
             last_hash = part.last_hash
             expected = part.last + 1
+        now.entry_hash = last_hash or ""
         if start == size:
             partials.setdefault(size, b"")
         return roots, partials, blamed
@@ -306,11 +346,60 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield low, high
 
 
+def _with_known(
+    ranges: Iterable[tuple[int, int]], known: Mapping[str, str]
+) -> Iterator[tuple[int, int, str]]:
+    return ((low, high, known.get(str(low), "")) for low, high in ranges)
+
+
+def _check_file(store: Store, deep: bool) -> str:
+    return store.integrity_problem(deep=deep)
+
+
+class _Runner:
+    """Runs checks on this process's store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
+        """Begin one check; what is returned gives its result."""
+        result = check(self._store, *given)
+        return lambda: result
+
+    def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
+        """The result of a check for each of ``ranges``, in their order."""
+        return (check(self._store, *item) for item in ranges)
+
+
+class _PoolRunner(_Runner):
+    """Runs checks in several processes, each with a store of its own."""
+
+    def __init__(self, store: Store, pool: ProcessPoolExecutor, jobs: int) -> None:
+        super().__init__(store)
+        self._pool = pool
+        self._ahead = 3 * jobs  # of the consumer: memory stays flat
+
+    @override
+    def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
+        return self._pool.submit(_check, check, given).result
+
+    @override
+    def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
+        waiting: deque[Future[_T]] = deque()
+        for item in ranges:
+            waiting.append(self._pool.submit(_check, check, item))
+            if len(waiting) > self._ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
 @contextlib.contextmanager
-def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_Run[Any]]:
-    """A runner of checks in ``jobs`` processes, each with a store of its own."""
+def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_Runner]:
+    """A runner of checks in ``jobs`` processes."""
     if jobs == 1:
-        yield lambda check, ranges: (check(store, *item) for item in ranges)
+        yield _Runner(store)
         return
     pool = ProcessPoolExecutor(
         jobs,
@@ -318,18 +407,8 @@ def _runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[_R
         initializer=_open,
         initargs=(reopen,),
     )
-
-    def run(check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        waiting: deque[Future[_T]] = deque()
-        for item in ranges:  # a few ahead of the consumer: memory stays flat
-            waiting.append(pool.submit(_check, check, item))
-            if len(waiting) > 3 * jobs:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
     try:
-        yield run
+        yield _PoolRunner(store, pool, jobs)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -13,7 +13,7 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.packages.checks import Finding, allows_model, check_ceilings, check_dependencies
-from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
+from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
 from remit.packages.manifest import Permissions
 from remit.packages.permissions import permits
 from remit.packages.registry import InstalledPackage
@@ -85,6 +85,7 @@ def check_constraints(context: GateContext) -> GateRun:
     used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
     for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
+        context.progress("G3", seq_of(entry), entries)
         if not allowed and not permitted(use):
             used[use] = first or entry.id, times + 1
     for use, (first, times) in used.items():

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import Settings
-from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id
+from remit.ledger import LedgerClient, LedgerEntry, parse_entry_id, utc_now
 from remit.packages.checks import Finding, PackageView, RootDisk
 from remit.packages.distribution import Distribution
 from remit.packages.registry import Registry
 
-__all__ = ["GateContext", "GateRun", "Mark", "Summary", "in_order"]
+__all__ = ["GateContext", "GateRun", "Mark", "Summary", "in_order", "seq_of"]
 
 
 class Summary(NamedTuple):
@@ -24,7 +24,7 @@ class Summary(NamedTuple):
 
     Attributes:
         message: one line, when nothing is wrong.
-        mark: goes on record when it passes, so that the next run can go on from there.
+        mark: goes on record when it passes, and is kept for the next run to go on from.
     """
 
     message: str
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
     Attributes:
         verified_entries: all entries before this sequence number were read.
         resume_at: sequence number from which on an entry may still matter; at most the other.
-        verified: when, and by which entry, ending a sentence; empty when everything is read.
+        verified: when, ending a sentence; empty when everything is read.
     """
 
     verified_entries: int = 0
@@ -64,6 +64,8 @@ class GateContext:
         settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
         distribution: gives the running code.
         full: read the whole ledger, however great, and whatever was verified before.
+        jobs: processes to verify a great ledger in.
+        progress: told what is looked at, how much of it is done, and how much there is.
         most_errors: how many things that are wrong are reported of one gate.
     """
 
@@ -75,6 +77,8 @@ class GateContext:
     settings_error: RemitError | None = None
     distribution: Callable[[], Distribution] = Distribution.current
     full: bool = False
+    jobs: int = 1
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None
     most_errors: int = 20
 
     @cached_property
@@ -106,20 +110,30 @@ class GateContext:
         """How many entries of the ledger are looked at: those that are there now."""
         return self.ledger.count()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether gates go on from where they passed the last time: of a great ledger."""
+        return not self.full and self.entries > self.settings.gates.full_entries
+
     def mark(self, gate: str) -> Mark:
         """Where a gate goes on, so as not to read a great ledger again."""
-        if self.full or self.entries <= self.settings.gates.full_entries:
+        kept = self.ledger.marks
+        found = kept.read(gate) if kept is not None and self.goes_on else {}
+        read = found.get("verified_entries", 0)
+        # A mark of entries which are not there, or not those, is not believed.
+        if not 0 < read <= self.entries or found["entry_hash"] != self._hash_before(read):
             return Mark()
-        for entry in self.ledger.query(
-            event_type="GATE_PASSED", submission_id=gate, order="desc", limit=1, with_content=False
-        ):
-            read = entry.metadata.get("verified_entries")
-            resume = entry.metadata.get("resume_at", read)
-            # A mark that names entries which are not there is not believed.
-            if type(read) is int and type(resume) is int and 0 <= resume <= read <= self.entries:
-                verified = f"verified at {entry.timestamp} ({entry.id}; --full reads all)"
-                return Mark(read, resume, verified)
-        return Mark()
+        verified = f"verified on {found['verified']} (--full reads all)"
+        return Mark(read, found.get("resume_at", read), verified)
+
+    def keep(self, gate: str, mark: Mapping[str, int]) -> None:
+        """Keep where a gate that passed has got to, for :meth:`mark`."""
+        if self.ledger.marks is not None and (read := mark.get("verified_entries")):
+            told = {"verified": utc_now(), "entry_hash": self._hash_before(read)}
+            self.ledger.marks.write(gate, {**mark, **told})
+
+    def _hash_before(self, seq: int) -> str:
+        return self.ledger.read(f"LED-{seq - 1:08x}", with_content=False).entry_hash
 
 
 def in_order(
@@ -128,13 +142,14 @@ def in_order(
     """The entries of several queries, of the ledger's first ``entries``, in its order, each with
     its sequence number.
     """
-    numbered = (((_seq(entry), entry) for entry in stream) for stream in streams)
+    numbered = (((seq_of(entry), entry) for entry in stream) for stream in streams)
     for seq, entry in heapq.merge(*numbered, key=lambda item: item[0]):
         if seq >= entries:
             return
         yield seq, entry
 
 
-def _seq(entry: LedgerEntry) -> int:
+def seq_of(entry: LedgerEntry) -> int:
+    """The sequence number of an entry."""
     seq = parse_entry_id(entry.id)
     return -1 if seq is None else seq

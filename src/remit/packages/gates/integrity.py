@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from functools import partial
 
 from remit.gateway import InFlightCalls
 from remit.gateway.budget import TokenBudgeter, audit_budgets
-from remit.ledger import LedgerClient
-from remit.ledger.tlog import TILE_WIDTH, leaf_hash, tree_root
 from remit.packages.checks import Finding
-from remit.packages.gates.context import GateContext, GateRun, Summary
+from remit.packages.gates.context import GateContext, GateRun
 from remit.routing.trail import verify_trail
 
-__all__ = ["check_integrity", "rehash"]
+__all__ = ["check_integrity"]
 
-_AT_ONCE = 16 * TILE_WIDTH  # entries read together; no result depends on it
 _VERIFY = "See `remit ledger verify`; restore the ledger from a copy that verifies."
 
 
 def check_integrity(context: GateContext) -> GateRun:
     """Gate G6.
 
-    Above ``full_entries``, what an earlier run verified is not read completely again: its records
-    are hashed again and held against the tree that leads to the checkpoints, so that no edit of a
-    record stays unseen; their content values and columns are not.
+    Above ``full_entries``, what is byte for byte as the last verification found it is read and not
+    checked again, nor are the figures of budgets added up again that come of it.
     """
     ledger = context.ledger
     entries = context.entries
-    mark = context.mark("G6")
+    since_mark = context.goes_on
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
-    # The engine's check of its file takes longer than hashing every record.
-    report = ledger.verify(first=mark.verified_entries, deep=not mark.verified)
+    report = ledger.verify(
+        since_mark=since_mark, jobs=context.jobs, progress=partial(context.progress, "G6 ledger")
+    )
     for found in report.problems:
         yield Finding(f"The ledger does not verify: {found}.", _VERIFY)
-    if mark.verified:
-        yield from rehash(ledger, report.first_seq)
     signed = report.checkpoint != "none"
     if ledger.verifier_key is None and signed:
         problem = "There are checkpoints, and no key to check them by."
@@ -44,11 +38,13 @@ def check_integrity(context: GateContext) -> GateRun:
     elif ledger.verifier_key and entries and not signed and ledger.checkpoints.latest() is None:
         problem = "No checkpoint is signed: a ledger cut off at its end would look the same."
         yield Finding(problem, "Run `remit ledger checkpoint`.")
-    trail = verify_trail(ledger)
+    trail = verify_trail(ledger, progress=partial(context.progress, "G6 trails"))
     for wrong in trail.problems:
         yield Finding(f"The trail does not verify: {wrong}", "See `remit trail verify`.")
     InFlightCalls(ledger, TokenBudgeter(ledger), charging=False)  # makes what is not there
-    audit = audit_budgets(ledger)
+    audit = audit_budgets(
+        ledger, since_mark=since_mark, progress=partial(context.progress, "G6 budgets")
+    )
     for one in audit.differences:
         problem = f"The budget of {one.scope} says {one.field} {one.live}, and the ledger "
         fix = "See `remit budget check`; with --repair it takes what the ledger says."
@@ -57,44 +53,9 @@ def check_integrity(context: GateContext) -> GateRun:
         f"{entries} entries verify ({report.checkpoint_size} under a signed checkpoint), "
         f"{trail.records} thoughts in {trail.tasks} trails, {audit.scopes} budgets"
     )
-    if mark.verified:
+    if report.last_full:
         message += (
-            f"; from entry {report.first_seq} on read completely; of those before, "
-            f"{mark.verified}, the records were hashed again"
+            f"; {report.unchanged} of them are as an earlier check found them, and all was checked "
+            f"on {report.last_full} (--full checks all)"
         )
-    return Summary(message, {"verified_entries": entries})
-
-
-def rehash(ledger: LedgerClient, before: int) -> Iterator[Finding]:
-    """Hash the records before a sequence number and hold them against the stored tree.
-
-    Args:
-        ledger: whose.
-        before: a multiple of 256.
-    """
-    for low in range(0, before, _AT_ONCE):
-        end = min(low + _AT_ONCE, before)
-        leaves: dict[int, bytes] = {}
-        for seq, stated, record in ledger.select(
-            "SELECT seq, entry_hash, record FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
-            (low, end),
-        ):
-            data = record.encode() if isinstance(record, str) else bytes(record)
-            leaves[seq] = leaf_hash(data)
-            if hashlib.sha256(data).hexdigest() != stated:
-                problem = f"The record of entry {seq} does not match its hash: it was changed."
-                yield Finding(problem, _VERIFY)
-        stored = dict(
-            ledger.select(
-                "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ?",
-                (low // TILE_WIDTH, end // TILE_WIDTH),
-            )
-        )
-        for first in range(low, end, TILE_WIDTH):
-            tile = [leaves.get(seq, b"") for seq in range(first, first + TILE_WIDTH)]
-            if tree_root(tile) != bytes(stored.get(first // TILE_WIDTH) or b""):
-                problem = (
-                    f"The records {first} to {first + TILE_WIDTH - 1} are not those of the "
-                    "ledger's tree: one was changed, or is missing."
-                )
-                yield Finding(problem, _VERIFY)
+    return message

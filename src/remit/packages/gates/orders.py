@@ -59,6 +59,7 @@ def check_orders(context: GateContext) -> GateRun:
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
             orders.fail(entry.submission_id, f"{problem}{type(error).__name__} {error}.")
+        context.progress("G2", seq, entries)
     orders.check_once(ledger, context.most_errors)
     yield from orders.findings
     if not entries:

@@ -183,7 +183,8 @@ def check_gates(
     full: bool = False,
     record: bool = True,
     by: str,
-    progress: Callable[[int, int], None] | None = None,
+    jobs: int = 1,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> GateReport:
     """Check gates and write one ``GATE_PASSED`` or ``GATE_FAILED`` for each.
 
@@ -195,7 +196,8 @@ def check_gates(
         full: read the whole ledger, however great, and whatever was verified before.
         record: write the results.
         by: who asked, for the record.
-        progress: called after each gate with ``(done, in all)``.
+        jobs: processes to verify a great ledger in.
+        progress: told what is looked at, how much of it is done, and how much there is.
 
     Raises:
         InvalidInputError: there is no such gate.
@@ -205,7 +207,7 @@ def check_gates(
         raise InvalidInputError(
             f"There is no gate {unknown[0]!r}.", next_step=f"The gates are {', '.join(GATES)}."
         )
-    context = replace(context, full=full)
+    context = replace(context, full=full, jobs=jobs, progress=progress or context.progress)
     results: list[GateResult] = []
     entries: list[LedgerEntry] = []
     with contextlib.ExitStack() as held:
@@ -217,11 +219,13 @@ def check_gates(
         for done, name in enumerate(wanted, 1):
             if all(later in _UNLOCKED for later in wanted[done - 1 :]):
                 held.close()
+            context.progress(name, 0, 1)
             result, summary = _run_gate(context, name)
+            if result.passed:
+                context.keep(name, summary.mark)
             results.append(result)
             entries.append(_entry(context, result, summary, by))
-            if progress is not None:
-                progress(done, len(wanted))
+            context.progress(name, 1, 1)
     if not record:
         return GateReport(tuple(results))
     try:

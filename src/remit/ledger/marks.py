@@ -1,0 +1,87 @@
+"""What a check found, kept beside the root's key for the next check to go on from.
+
+A mark is no record and proves nothing to anybody else: it saves this root's own checks from reading
+again what they read. It lies outside the ledger's database and is authenticated by the ledger's
+private key, so that whoever can only write to the database cannot make one, nor bring one from
+another root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from remit._version import __version__
+from remit.kernel.errors import RemitError
+from remit.ledger.keyfiles import LedgerKey
+
+_PURPOSE = b"remit mark of a check\0"
+
+
+class Marks:
+    """The marks of one root, a file for each kind of check.
+
+    Args:
+        directory: of the files; made when the first is written.
+        key: of the root's ledger. Without its private key there are no marks.
+        place: the ledger's path or URL: marks of another do not count.
+    """
+
+    def __init__(self, directory: Path, key: LedgerKey, place: str) -> None:
+        self._directory = directory
+        self._key = key
+        self._place = place
+
+    @functools.cached_property
+    def _secret(self) -> bytes:
+        """The key of the marks' MAC; empty where there is none."""
+        try:
+            signer = self._key.signer()
+        except RemitError:
+            return b""
+        return hashlib.sha256(_PURPOSE + signer.to_pem() + self._place.encode()).digest()
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The mark of a kind of check; empty where there is none, where it is not this root's, or
+        where another version of Remit made it, whose checks may have been others."""
+        try:
+            mac, _, data = self.path(name).read_bytes().partition(b"\n")
+        except OSError:
+            return {}
+        if not self._secret or not hmac.compare_digest(mac, self._mac(name, data)):
+            return {}
+        found: dict[str, Any] = orjson.loads(data)
+        return found
+
+    def write(self, name: str, mark: dict[str, Any]) -> None:
+        """Replace the mark of a kind of check; does nothing where it cannot be written."""
+        if not self._secret:
+            return
+        data = orjson.dumps(mark)
+        path = self.path(name)
+        new = path.with_name(f".{name}.{secrets.token_hex(4)}.new")
+        with contextlib.suppress(OSError):
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            try:
+                handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(self._mac(name, data) + b"\n" + data)
+                new.replace(path)
+            finally:
+                new.unlink(missing_ok=True)
+
+    def path(self, name: str) -> Path:
+        """The file of a mark."""
+        return self._directory / f"{name}.mark"
+
+    def _mac(self, name: str, data: bytes) -> bytes:
+        said = f"{name}\0{__version__}\0".encode() + data
+        return hmac.digest(self._secret, said, "sha256").hex().encode()

@@ -1,0 +1,239 @@
+"""A check that goes on from the last one finds all that a whole one finds, whatever is forged."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.ledger import LedgerClient, LedgerEntry, VerificationReport
+from remit.ledger.keyfiles import LedgerKey
+from remit.ledger.marks import Marks
+from remit.ledger.schema import TABLES
+from tests.support.stores import conversation, outside
+
+_VERIFIED = (
+    "entries", "contents", "message_steps", "shown_contents", "shown_lists", "tree_hashes",
+    "erasures",
+)  # fmt: skip
+
+
+class Home:
+    """A directory with a ledger, its key and its marks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.target = str(path / "ledger.db")
+        self.key = LedgerKey(path / "keys")
+        self.mark = path / "marks" / "verification.mark"
+
+    def open(self) -> LedgerClient:
+        marks = Marks(self.path / "marks", self.key, "ledger.db")
+        return LedgerClient(self.target, signer=self.key.signer(), marks=marks)
+
+    def verify(self, *, since_mark: bool = True, **more: Any) -> VerificationReport:
+        with self.open() as client:
+            return client.verify(since_mark=since_mark, **more)
+
+
+def _make(path: Path, sessions: int = 60) -> Home:
+    home = Home(path)
+    home.key.create()
+    with home.open() as client:
+        for number in range(sessions):
+            conversation(client, f"SES-{number}", 5)
+        client.erase("LED-00000003", reason="r")
+        client.checkpoint()
+        assert client.verify().verified
+    return home
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return _make(tmp_path_factory.mktemp("made") / "home")
+
+
+@pytest.fixture
+def home(made: Home, tmp_path: Path) -> Home:
+    return Home(Path(shutil.copytree(made.path, tmp_path / "home")))
+
+
+@pytest.fixture
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.ledger.verification.verifier._RANGE", 256)
+
+
+def test_what_did_not_change_is_not_checked_again(home: Home) -> None:
+    report = home.verify()
+    assert report.verified
+    assert report.unchanged == report.entries == 301
+    assert report.contents == home.verify(since_mark=False).contents
+    assert (report.erased, report.checkpoint, report.checkpoint_size) == (12, "stored", 301)
+
+
+def test_what_comes_later_is_checked_and_the_time_of_the_whole_check_stays(
+    made: Home, tmp_path: Path, small_ranges: None
+) -> None:
+    home = _make(tmp_path / "own")
+    first = home.verify().last_full
+    with home.open() as client:
+        conversation(client, "SES-NEW", 5)
+    report = home.verify()
+    assert (report.verified, report.unchanged, report.entries) == (True, 256, 306)
+    report = home.verify()
+    assert (report.unchanged, report.last_full) == (306, first)
+    assert home.verify(since_mark=False).last_full == ""
+    with home.open() as client:
+        client.erase(session_id="SES-1", reason="asked for")
+    assert home.verify().verified
+    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 500")
+    assert not home.verify().verified
+
+
+def _changes() -> Iterator[tuple[str, str]]:
+    for table in _VERIFIED:
+        yield table, f"DELETE FROM {table} WHERE rowid = (SELECT rowid FROM {table} LIMIT 1)"
+        for column in TABLES[table]:
+            new = {"bigint": f"coalesce({column.name}, 0) + 1", "bytea": "randomblob(32)"}.get(
+                column.postgres_type, f"coalesce({column.name}, '') || 'x'"
+            )
+            yield table, f"UPDATE {table} SET {column.name} = {new} WHERE {{row}}"
+
+
+@pytest.mark.parametrize(("table", "change"), [*_changes()])
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_any_change_of_the_record_is_found_by_both(
+    home: Home, table: str, change: str, place: str
+) -> None:
+    order = "" if place == "first" else "DESC"
+    with sqlite3.connect(home.target) as connection:
+        keys = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[5]]
+        names, sort = ", ".join(keys), ", ".join(f"{key} {order}" for key in keys)
+        row = f"({names}) = (SELECT {names} FROM {table} ORDER BY {sort} LIMIT 1)"
+        sql = change.format(row=row) if "{row}" in change else f"DELETE FROM {table} WHERE {row}"
+        before = connection.execute(f"SELECT count(*) FROM {table} WHERE {row}").fetchall()
+        try:
+            connection.execute(sql)
+        except sqlite3.IntegrityError:
+            pytest.skip("the engine itself refuses it")
+        assert before == [(1,)]
+    quick, whole = home.verify(), home.verify(since_mark=False)
+    assert not whole.verified
+    assert quick.problems == whole.problems
+
+
+def test_a_mark_that_was_edited_is_not_believed(home: Home) -> None:
+    sound = home.mark.read_bytes()
+    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 100")
+    for place in (0, 40, 70, len(sound) // 2, len(sound) - 1):
+        home.mark.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        assert not home.verify().verified
+    for forged in (b"", b"\n", b"{}", sound[:-1], sound.partition(b"\n")[2]):
+        home.mark.write_bytes(forged)
+        assert not home.verify().verified
+
+
+def test_a_mark_of_another_root_or_another_check_is_not_believed(
+    home: Home, tmp_path: Path
+) -> None:
+    other = _make(tmp_path / "other", 1)
+    shutil.copy(home.mark, other.mark)
+    assert other.verify().last_full == ""
+    shutil.copy(other.mark.with_name("verification.mark"), other.mark.with_name("budgets.mark"))
+    marks = Marks(other.mark.parent, other.key, "ledger.db")
+    assert (marks.read("budgets"), bool(marks.read("verification"))) == ({}, True)
+    assert Marks(other.mark.parent, other.key, "another.db").read("verification") == {}
+
+
+def test_an_older_copy_of_the_ledger_under_a_newer_mark(home: Home) -> None:
+    older = Path(shutil.copy(home.target, home.path / "older.db"))
+    with home.open() as client:
+        conversation(client, "SES-NEW", 2)
+    assert home.verify().verified
+    shutil.copy(older, home.target)
+    for since_mark in (True, False):
+        report = home.verify(since_mark=since_mark)
+        assert ["older copy" in problem.message for problem in report.problems] == [True]
+    with home.open() as client:  # it has as many entries again, and others
+        conversation(client, "SES-ELSE", 2)
+    report = home.verify()
+    assert ["rewritten" in problem.message for problem in report.problems] == [True]
+    home.mark.unlink()
+    assert home.verify().verified
+
+
+def test_an_older_mark_hides_nothing(home: Home) -> None:
+    older = home.mark.read_bytes()
+    with home.open() as client:
+        conversation(client, "SES-NEW", 2)
+    assert home.verify().verified
+    outside(home.target, "UPDATE entries SET decision = 'x' WHERE seq = 302"
+            if "decision" in {column.name for column in TABLES["entries"]}
+            else "UPDATE entries SET submission_id = 'x' WHERE seq = 302")  # fmt: skip
+    home.mark.write_bytes(older)
+    assert not home.verify().verified
+
+
+def test_a_check_that_fails_or_is_interrupted_leaves_the_mark(home: Home) -> None:
+    before = home.mark.read_bytes()
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        home.verify(progress=stop)
+    outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 100")
+    assert not home.verify().verified
+    assert home.mark.read_bytes() == before
+
+
+def test_part_of_a_ledger_leaves_no_mark(home: Home) -> None:
+    home.mark.unlink()
+    assert home.verify(first=256).verified
+    assert not home.mark.exists()
+
+
+def test_checks_at_once_leave_a_sound_mark(home: Home) -> None:
+    found: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(home.verify().verified)) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 4
+    assert home.verify().unchanged == 301
+    assert [file.name for file in home.mark.parent.iterdir()] == ["verification.mark"]
+
+
+def test_where_no_mark_can_be_kept_everything_is_checked(home: Home) -> None:
+    shutil.rmtree(home.mark.parent)
+    home.mark.parent.write_text("a file in the way")
+    for _ in range(2):
+        report = home.verify()
+        assert (report.verified, report.unchanged, report.last_full) == (True, 0, "")
+
+
+def test_without_the_private_key_there_are_no_marks(home: Home) -> None:
+    private = home.key.private.rename(home.path / "elsewhere")
+    marks = Marks(home.mark.parent, home.key, "ledger.db")
+    with LedgerClient(home.target, verifier_key=home.key.verifier_key(), marks=marks) as client:
+        assert client.verify(since_mark=True).last_full == ""
+        client.write(LedgerEntry("N", "S", "D", "r"))
+    before = home.mark.read_bytes()
+    private.rename(home.key.private)
+    assert home.mark.read_bytes() == before
+    assert home.verify().verified
+
+
+def test_progress_begins_at_once_and_ends(home: Home) -> None:
+    told: list[tuple[int, int]] = []
+    home.verify(progress=lambda done, total: told.append((done, total)))
+    assert told[0][0] == 0
+    assert told[-1][0] == told[-1][1] > 0
