@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -147,6 +148,8 @@ def _founding(
                 f"The ledger of {root.path} is there and knows this root: nothing is lost.",
                 next_step="Run `remit init` without --new-ledger.",
             )
+        if new_ledger:  # what was checked of the one that is gone says nothing of this one
+            shutil.rmtree(root.marks, ignore_errors=True)
         wait_s = loaded.settings.packages.lock_timeout_s
         editable = found_packages(root, ledger, by=by, wait_s=wait_s, new_ledger=new_ledger)
         yield package_manager(root, ledger, loaded, by=by, step=step), ledger, editable
@@ -176,7 +179,8 @@ def _refuse_links(root: Root) -> None:
     """Nothing is written through a link to somewhere else."""
     hot = root.tier("hot")
     for folder in (
-        hot, root.tier("ho2"), root.tier("ho1"), hot / "installed", root.keys, hot / "registries"
+        hot, root.tier("ho2"), root.tier("ho1"), hot / "installed", root.keys, hot / "registries",
+        root.marks,
     ):  # fmt: skip
         if folder.is_symlink():
             raise RootError(
