@@ -7,11 +7,11 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.agents.workorders import Usage
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import LedgerEntry, LedgerPort, Write
+from remit.ledger import LedgerEntry, LedgerPort, Transaction, Write, utc_now
 
 __all__ = [
     "SessionManager",
@@ -24,6 +24,25 @@ __all__ = [
 ]
 
 _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
+
+
+class Marks(NamedTuple):
+    """Sequence numbers of the latest entries that what is known of a session depends on."""
+
+    turn: int | None
+    plan: int | None
+    erasure: int | None
+    opened: int | None
+    closed: int | None
+
+
+_OF_SESSION = "SELECT max(seq) FROM entries WHERE session_id = ? AND event_type = '{}'"
+_OF_ALL = "SELECT max(seq) FROM entries WHERE event_type = '{}'"
+_MARKS = (
+    f"SELECT ({_OF_SESSION.format('TURN_RECORDED')}), ({_OF_SESSION.format('WO_PLANNED')}), "
+    f"({_OF_ALL.format('ERASURE')}), ({_OF_ALL.format('THREAD_OPENED')}), "
+    f"({_OF_ALL.format('THREAD_CLOSED')})"
+)
 
 
 class SessionNotFoundError(RemitError):
@@ -81,6 +100,9 @@ class SessionManager:
         self._provenance = {"agent_id": agent_id, "agent_class": agent_class}
         self.session_id = session_id or new_session_id()
         self._turn_count: int | None = None if session_id else 0
+        self._turns: list[Turn] | None = None if session_id else []
+        self._marks: tuple[int | None, ...] | None = None
+        self.threads_seen: tuple[int | None, ...] | None = None
         self._usage, self._usage_until = Usage(), ""
 
     def require(self) -> None:
@@ -120,9 +142,22 @@ class SessionManager:
             self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
         return self._turn_count
 
-    def refresh(self) -> None:
-        """Read again what another process may have added; call it while the session is held."""
-        self._turn_count = None
+    def read_marks(self, tx: Transaction) -> Marks:
+        """What :meth:`refresh` takes, in the transaction with which the session is held."""
+        return Marks(*tx.execute(_MARKS, (self.session_id, self.session_id))[0])
+
+    def refresh(self, marks: Marks | None = None) -> bool:
+        """Read again what another process may have changed; call it while the session is held.
+
+        Returns:
+            Whether nothing has changed since the last turn, which this process has recorded.
+        """
+        unchanged = marks is not None and self._marks == marks[:3]
+        if not unchanged:
+            self._turn_count = self._turns = None
+        self._marks = None
+        self.threads_seen = None if marks is None else (marks.opened, marks.closed, marks.erasure)
+        return unchanged
 
     def add_turn(self, user_message: str, response: str, *, outcome: str = "") -> str:
         """Write ``TURN_RECORDED`` with both sides; returns its id.
@@ -152,12 +187,19 @@ class SessionManager:
             then: what is written after it.
         """
         entry = self._turn_entry(user_message, response, outcome)
-        done = await self._ledger.submit([*after, entry, *then])
-        self._turn_count = self.turn_count + 1
-        return str(done[len(after)])
+        done = await self._ledger.submit([*after, entry, self.read_marks, *then])
+        entry_id, marks = done[len(after) : len(after) + 2]
+        self._turn_count = number = self.turn_count + 1
+        self._marks = marks[:3]
+        if self._turns is not None:
+            self._turns.append(Turn(number, user_message, response, utc_now(), entry_id))
+        return str(entry_id)
 
     def recent_turns(self, limit: int) -> list[Turn]:
         """The latest turns, oldest of them first."""
+        if self._turns is not None and len(self._turns) >= limit:
+            del self._turns[: len(self._turns) - limit]
+            return list(self._turns)
         found = self._ledger.query(
             session_id=self.session_id, event_type="TURN_RECORDED", order="desc", limit=limit
         )
@@ -171,7 +213,8 @@ class SessionManager:
             )
             for entry in found
         ]
-        return turns[::-1]
+        self._turns = turns[::-1]
+        return list(self._turns)
 
     def total_cost(self) -> dict[str, Any]:
         """What the session's exchanges used; each call reads on where the last one stopped.

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.installed import (
+    ChangedFileError,
+    FileIdentity,
+    InstalledFiles,
+    NotInstalledError,
+    digest_of,
+    file_identity,
+)
 
 _MAX_BYTES = 1024 * 1024
 """Most bytes that a contract or pack may have."""
@@ -45,7 +52,7 @@ class RequiredContextError(ContractError):
 class Folder(Generic[_T]):
     """Files of one directory, by the part of their name before ``@`` and the suffix.
 
-    A file is read each time, and parsed again when its bytes have changed.
+    A file is read again when it may have changed, and parsed again when its bytes have.
 
     Args:
         path: the directory; it need not exist.
@@ -65,7 +72,9 @@ class Folder(Generic[_T]):
         self._suffixes = suffixes
         self._parse = parse
         self._installed = installed
-        self._parsed: dict[Path, tuple[bytes, _T]] = {}
+        self._parsed: dict[str, tuple[bytes, _T]] = {}
+        self._read: dict[str, tuple[FileIdentity, str, str]] = {}
+        self._listed: tuple[FileIdentity, dict[str, list[str]]] | None = None
 
     def names(self) -> dict[str, list[str]]:
         """The file names of each name, sorted.
@@ -73,6 +82,9 @@ class Folder(Generic[_T]):
         Raises:
             ContractError: the directory cannot be listed.
         """
+        seen = file_identity(self.path)
+        if seen is not None and self._listed is not None and self._listed[0] == seen:
+            return self._listed[1]
         try:
             files = sorted(os.listdir(self.path))
         except (FileNotFoundError, NotADirectoryError):
@@ -84,20 +96,30 @@ class Folder(Generic[_T]):
             if file.endswith(self._suffixes) and not file.startswith("."):
                 stem = file.rpartition(".")[0]
                 names.setdefault(stem.partition("@")[0], []).append(file)
+        self._listed = None if seen is None else (seen, names)
         return names
 
     def read(self, file: str) -> _T | ContractError | None:
         """The value of a file, or what is wrong with it; ``None`` when it is no longer there."""
         path = self.path / file
+        seen = file_identity(path)
+        known = self._read.get(file)
+        if seen is not None and known is not None and known[0] == seen:
+            _, name, digest = known
+            if self._installed is None or self._installed.stated(name) == digest:
+                return self._parsed[file][1]
         try:
             data = read_inside(self.path, path, _MAX_BYTES)
+            name = ""
             if self._installed is not None:
                 name = self._installed.path_of(path)
                 if not self._installed.matches(name, data):
                     data = self._installed.read(name)
-            known = self._parsed.get(path)
-            if known is None or known[0] != data:
-                known = self._parsed[path] = (data, self._parse(path, data))
+            parsed = self._parsed.get(file)
+            if parsed is None or parsed[0] != data:
+                parsed = self._parsed[file] = (data, self._parse(path, data))
+            if seen is not None and seen == file_identity(path):
+                self._read[file] = seen, name, digest_of(data)
         except FileNotFoundError:
             # A dangling link is there all the same.
             return _unusable(f"{path} leads nowhere.") if path.is_symlink() else None
@@ -105,7 +127,7 @@ class Folder(Generic[_T]):
             return ContractError("contract_changed", error.message, next_step=error.next_step)
         except ContractError as error:
             return error
-        return known[1]
+        return parsed[1]
 
 
 def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:

@@ -27,7 +27,21 @@ LOCK_FILE = "HOT/installed/.lock"
 _PATIENCE_S = 10.0  # an operation states the owners of the files it places within moments
 _POLL_S = 0.05
 
-_Identity = tuple[int, int, int]
+_SETTLED_S = 1.0  # a file changed since could be changed again within one tick of its clock
+
+FileIdentity = tuple[int, int, int, int, int]
+"""Device, inode, size, and the times of the last change of content and of anything."""
+
+
+def file_identity(path: str | Path) -> FileIdentity | None:
+    """What changes when a file does; ``None`` where that cannot be relied on yet."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if not 0 <= found.st_ctime < time.time() - _SETTLED_S:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def shipped_file(package_id: str, path: str) -> bytes:
@@ -52,8 +66,10 @@ class InstalledFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._seen: _Identity | None = None
+        self._file = os.path.join(root, OWNERSHIP_FILE)
+        self._seen: tuple[int, int, int] | None = None
         self._owners: Mapping[str, Any] = {}
+        self._below: dict[str, list[str]] = {}
 
     def path_of(self, file: Path) -> str:
         """The path of a file of the root as packages name it."""
@@ -61,7 +77,10 @@ class InstalledFiles:
 
     def paths(self, folder: str) -> list[str]:
         """The installed files below a folder such as ``HO2/agents/``, sorted."""
-        return sorted(path for path in self._table() if path.startswith(folder))
+        table = self._table()
+        if folder not in self._below:
+            self._below[folder] = sorted(path for path in table if path.startswith(folder))
+        return list(self._below[folder])
 
     def changed(self) -> list[str]:
         """The installed files that are missing or not as they were installed."""
@@ -78,7 +97,7 @@ class InstalledFiles:
 
     def matches(self, path: str, data: bytes) -> bool:
         """Whether ``data`` is what was installed as ``path``."""
-        return self._stated(path) == _digest(data)
+        return self.stated(path) == digest_of(data)
 
     def read(self, path: str) -> bytes:
         """The bytes of an installed file.
@@ -90,11 +109,11 @@ class InstalledFiles:
             NotInstalledError: no package owns it.
             ChangedFileError: it is missing, or not as it was installed.
         """
-        data, stated = self._bytes(path), self._stated(path)
-        if data is None or _digest(data) != stated:
+        data, stated = self._bytes(path), self.stated(path)
+        if data is None or digest_of(data) != stated:
             # Between placing its files and saying whose they are, an operation holds the lock.
             with self._no_operation():
-                data, stated = self._bytes(path), self._stated(path)
+                data, stated = self._bytes(path), self.stated(path)
         if not stated:
             raise NotInstalledError(
                 f"No installed package owns {self._root / path}.",
@@ -103,8 +122,8 @@ class InstalledFiles:
             )
         if data is None:
             problem = "is missing or cannot be read"
-        elif _digest(data) != stated:
-            problem = f"has the hash {_digest(data)}, not {stated}"
+        elif digest_of(data) != stated:
+            problem = f"has the hash {digest_of(data)}, not {stated}"
         else:
             return data
         raise ChangedFileError(
@@ -122,24 +141,24 @@ class InstalledFiles:
         with open(descriptor, "rb") as stream:
             return stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
-    def _stated(self, path: str) -> str:
+    def stated(self, path: str) -> str:
+        """The hash that an installed file must have; empty where no package owns it."""
         return str(self._table().get(path, {}).get("sha256", ""))
 
     def _table(self) -> Mapping[str, Any]:
-        file = self._root / OWNERSHIP_FILE
         try:
-            found = os.stat(file)
+            found = os.stat(self._file)
             identity = (found.st_ino, found.st_size, found.st_mtime_ns)
             if identity != self._seen:
-                table = json.loads(file.read_bytes())
+                table = json.loads(Path(self._file).read_bytes())
                 if not isinstance(table, dict):
                     raise ValueError("it is not an object")
-                self._owners, self._seen = table, identity
+                self._owners, self._seen, self._below = table, identity, {}
         except FileNotFoundError:
-            self._owners, self._seen = {}, None
+            self._owners, self._seen, self._below = {}, None, {}
         except (OSError, ValueError) as error:
             raise ChangedFileError(
-                f"{file}, which says who owns each file, cannot be read: {error}.",
+                f"{self._file}, which says who owns each file, cannot be read: {error}.",
                 next_step="`remit package registry --rebuild` makes it again from the ledger.",
             ) from error
         return self._owners
@@ -166,5 +185,6 @@ class InstalledFiles:
             os.close(descriptor)
 
 
-def _digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
+    """A file's hash as ``ownership.json`` states it."""
     return f"sha256:{sha256_hex(data)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,12 @@ from referencing.exceptions import Unresolvable
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.installed import shipped_file
+
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_MOST_VALID = 4096
+_valid: set[bytes] = set()
+# What was found to be valid, by hash: the worker and the gateway both check what an order is given,
+# and the gateway does so again with each call of its tools.
 
 
 @functools.cache
@@ -57,13 +64,34 @@ def _errors(
     schema: Mapping[str, Any], value: Any, most: int | None = None
 ) -> tuple[list[ValidationError], str]:
     """Where ``value`` fails ``schema``, or why the schema cannot be used."""
+    if not schema:
+        return [], ""
+    known = _key(schema, value)
+    if known is not None and known in _valid:
+        return [], ""
     try:
-        found = _validator(canonical_json(dict(schema))).iter_errors(value)
-        return list(itertools.islice(found, most)), ""
+        found = list(itertools.islice(_compiled(schema).iter_errors(value), most))
+        if known is not None and not found:
+            if len(_valid) >= _MOST_VALID:
+                _valid.clear()
+            _valid.add(known)
+        return found, ""
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {invalid.message}"
     except Unresolvable as invalid:
         return [], f"the schema refers to what is not there: {invalid}"
+
+
+def _key(schema: Mapping[str, Any], value: Any) -> bytes | None:
+    """A hash of both; ``None`` where their texts would not say all."""
+    try:
+        return hashlib.sha256(orjson.dumps([schema, value], option=_STRICT)).digest()
+    except TypeError:
+        return None
+
+
+def _compiled(schema: Mapping[str, Any]) -> jsonschema.Draft202012Validator:
+    return _validator(canonical_json(dict(schema)))
 
 
 def _place(error: ValidationError) -> str:

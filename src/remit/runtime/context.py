@@ -54,18 +54,15 @@ class KernelContext:
         self._agent_id = agent_id
         self._shares = shares_sessions
 
-    def pushed(self, session_id: str) -> Sequence[Candidate]:
-        """Policy files, and open threads of the agent's other sessions."""
-        found = self._policies()
-        if self._shares:
-            found += [
-                replace(thread, kind="session")
-                for thread in open_threads(
-                    self._ledger, agent_id=self._agent_id, most=_MOST_THREADS
-                )
-                if not thread.ref.startswith(f"THR-{session_id}-")
-            ]
-        return found
+    def threads(self, session_id: str) -> Sequence[Candidate]:
+        """Open threads of the agent's other sessions."""
+        if not self._shares:
+            return []
+        return [
+            replace(thread, kind="session")
+            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MOST_THREADS)
+            if not thread.ref.startswith(f"THR-{session_id}-")
+        ]
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
         """What the contract asks for, as its own tier may see it."""
@@ -81,7 +78,8 @@ class KernelContext:
             installed=self._installed,
         )
 
-    def _policies(self) -> list[Candidate]:
+    def policies(self) -> Sequence[Candidate]:
+        """The policy files."""
         found = []
         for path in self._installed.paths(_POLICY):
             if not path.endswith(_POLICY_SUFFIXES):

@@ -16,7 +16,7 @@ from remit.agents.supervisor.plan import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
 from remit.agents.supervisor.services import Services
-from remit.agents.supervisor.threads import open_threads, proposed_entries
+from remit.agents.supervisor.threads import KnownThreads, proposed_entries
 from remit.agents.supervisor.turn import TurnResult
 from remit.agents.workorders import (
     AnswerRejected,
@@ -66,12 +66,14 @@ class TurnLoop:
     def __init__(
         self,
         services: Services,
+        threads: KnownThreads,
         message: str,
         scheduler: Scheduler,
         before: UnfinishedTurn | None,
         on_event: EventSink | None,
     ) -> None:
         self._services = services
+        self._threads = threads
         self._config = services.config
         self._journal = services.journal
         self._session = services.session
@@ -203,11 +205,9 @@ class TurnLoop:
     def _attend(self) -> Attention:
         """Choose what the turn is shown."""
         turns = self._recent_turns()
-        candidates = []
-        if self._config.threads:
-            candidates += open_threads(self._journal.ledger, session_id=self._session.session_id)
+        candidates = [*self._threads.read()]
         if self._services.context is not None:
-            candidates += self._services.context.pushed(self._session.session_id)
+            candidates += self._services.context.policies()
         return choose(
             turns,
             self._session.turn_count - len(turns),

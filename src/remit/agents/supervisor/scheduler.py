@@ -65,6 +65,11 @@ class Scheduler:
         """The turn's orders in the order in which they were planned, in their present states."""
         return list(self._orders.values())
 
+    @property
+    def last_number(self) -> int:
+        """The number of the order that was planned last."""
+        return self._number
+
     def ids(self) -> list[str]:
         """Ids of the turn's orders."""
         return list(self._orders)

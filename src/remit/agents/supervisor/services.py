@@ -25,6 +25,11 @@ class Lease(Protocol):
     released: bool
 
     @property
+    def read(self) -> Any:
+        """What was read in the transaction that took it."""
+        ...
+
+    @property
     def stop_requested(self) -> bool:
         """Whether the holder was asked to stop."""
         ...
@@ -42,9 +47,14 @@ class LeasePort(Protocol):
     """Makes sure that only one process works on something."""
 
     def hold(
-        self, name: str, *, wait_s: float, on_stop: Callable[[], None] | None = None
+        self,
+        name: str,
+        *,
+        wait_s: float,
+        on_stop: Callable[[], None] | None = None,
+        read: Callable[[Transaction], Any] | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
-        """Hold ``name`` while the block runs."""
+        """Hold ``name`` while the block runs; ``read`` is called as it is taken."""
         ...
 
     def request_stop(self, name: str) -> bool:
@@ -55,8 +65,12 @@ class LeasePort(Protocol):
 class ContextPort(Protocol):
     """What the tier above pushes down: the supervisor itself may not read it (SPEC 2)."""
 
-    def pushed(self, session_id: str) -> Sequence[Candidate]:
-        """What other sessions and adopted policy say that may matter now."""
+    def policies(self) -> Sequence[Candidate]:
+        """What adopted policy says."""
+        ...
+
+    def threads(self, session_id: str) -> Sequence[Candidate]:
+        """What other sessions left open that may matter now."""
         ...
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
@@ -122,10 +136,13 @@ class Services:
 
     @asynccontextmanager
     async def alone(
-        self, name: str, on_stop: Callable[[], None] | None = None
+        self,
+        name: str,
+        on_stop: Callable[[], None] | None = None,
+        read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
         """Hold the lease ``name``, once the session has begun."""
-        async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop) as lease:
+        async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:
                 await self.starting()  # the lease was taken behind it
             yield lease

@@ -11,7 +11,7 @@ from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.scheduler import Scheduler
 from remit.agents.supervisor.services import Lease, Services
-from remit.agents.supervisor.threads import consolidate
+from remit.agents.supervisor.threads import KnownThreads, consolidate
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
@@ -36,6 +36,8 @@ class HO2Supervisor:
         self._session = services.session
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
+        self._number: int | None = None  # of the last order, as long as nobody else works here
+        self._threads = KnownThreads(services)
         self.orders = StandaloneOrders(services)
         _ = services.gate
 
@@ -146,10 +148,13 @@ class HO2Supervisor:
             task.cancel()
 
         name = f"session:{self._session.session_id}"
-        async with self._services.alone(name, stop) as lease:
+        session = self._session
+        async with self._services.alone(name, stop, session.read_marks) as lease:
             self._journal.buffer.clear()
-            self._session.refresh()
-            self._latest = latest_plan(self._services.ledger, self._session.session_id)
+            if not session.refresh(lease.read):
+                self._number = None
+            if self._number is None:
+                self._latest = latest_plan(self._services.ledger, session.session_id)
             try:
                 return await work(lease)
             except asyncio.CancelledError:
@@ -160,6 +165,8 @@ class HO2Supervisor:
 
     def _unfinished(self) -> UnfinishedTurn | None:
         session = self._session
+        if self._number is not None:
+            return None  # the last that was done here is a turn that this process recorded
         return unfinished_turn(
             self._services.ledger, session.session_id, session.turn_count, self._latest
         )
@@ -178,7 +185,9 @@ class HO2Supervisor:
             lease.check()
             self._journal.check()
 
-        number = self._journal.last_number(self._latest)
+        number, self._number = self._number, None
+        if number is None:
+            number = self._journal.last_number(self._latest)
         return Scheduler(self._services, guard, before, number)
 
     def _loop(
@@ -189,7 +198,7 @@ class HO2Supervisor:
         on_event: EventSink | None,
     ) -> TurnLoop:
         scheduler = self._scheduler(before, lease)
-        return TurnLoop(self._services, message, scheduler, before, on_event)
+        return TurnLoop(self._services, self._threads, message, scheduler, before, on_event)
 
     async def _turn(
         self,
@@ -225,18 +234,20 @@ class HO2Supervisor:
         buffer = self._journal.buffer
         await buffer.settle()
         lease.check()
-        recording = asyncio.ensure_future(
-            self._session.aadd_turn(
+
+        async def record() -> str:
+            entry_id = await self._session.aadd_turn(
                 turn.message, turn.response, after=buffer.take_held(), then=[lease.release_in]
             )
-        )
-        try:
-            entry_id = await asyncio.shield(recording)
-            lease.released = True
+            # Before anybody else here gets the session.
+            lease.released, self._number = True, turn.scheduler.last_number
             return entry_id
+
+        recording = asyncio.ensure_future(record())
+        try:
+            return await asyncio.shield(recording)
         except asyncio.CancelledError:
             entry_id = await recording
-            lease.released = True
             task = asyncio.current_task()
             if not lease.stop_requested or task is None:
                 raise

@@ -95,10 +95,33 @@ def _is_date(text: Any) -> bool:
 
 def _known(services: Services) -> set[str]:
     """Ids of the open threads that this session may know of, and so may close."""
+    return {candidate.ref for candidate in _threads_of(services, own=True)}
+
+
+def _threads_of(services: Services, *, own: bool) -> list[Candidate]:
+    """Open threads of the session, where wanted, and those that the tier above pushes down."""
     session_id = services.session.session_id
-    known = open_threads(services.journal.ledger, session_id=session_id)
-    pushed = services.context.pushed(session_id) if services.context else ()
-    return {candidate.ref for candidate in (*known, *pushed)}
+    known = open_threads(services.journal.ledger, session_id=session_id) if own else []
+    return [*known, *(services.context.threads(session_id) if services.context else ())]
+
+
+class KnownThreads:
+    """The open threads that a session may know of, read again when there may be others."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._seen: Sequence[int | None] | None = None
+        self._threads: Sequence[Candidate] = ()
+
+    def read(self) -> Sequence[Candidate]:
+        """The threads, as they were when the session was taken up or later."""
+        seen = self._services.session.threads_seen
+        if seen is None or seen != self._seen:
+            none = seen is not None and seen[0] is None
+            own = self._services.config.threads
+            self._threads = () if none else _threads_of(self._services, own=own)
+            self._seen = seen
+        return self._threads
 
 
 def open_threads(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
@@ -27,6 +29,10 @@ _CODES = {
     "TURN_LIMIT": "turn_limit_exceeded",
 }
 """The worker's failure codes for those of the gateway."""
+
+
+_BOUND_PER_BYTE, _BOUND_BESIDE = 4, 20_000
+"""More tokens than the gateway's bound has for a byte of the messages, and beside them."""
 
 
 class ModelCalls:
@@ -147,21 +153,32 @@ class ModelCalls:
         budgeter, order = self._services.budgeter, self._order
         if budgeter is None:
             return request
+        wanted = request.max_tokens
+        left = self._left
+        if left is None or not _is_plenty(left, request):
+            scope = BudgetScope(order.session_id, order.wo_id, self._services.agent_id)
+            limits = (budgeter.check(scope).remaining, self.given)
+            left = min((limit for limit in limits if limit is not None), default=None)
+        if left is None or _is_plenty(left, request):
+            return request  # the reservation decides
         try:
-            bound = self._services.gateway.input_bound(request)
+            left -= self._services.gateway.input_bound(request)
         except InvalidInputError:
             return request  # the gateway refuses it, with the reason on record
-        wanted = request.max_tokens
-        if self._left is not None and wanted is not None and self._left - bound >= wanted:
-            return request  # the last call has said it, and the reservation decides
-        scope = BudgetScope(order.session_id, order.wo_id, self._services.agent_id)
-        limits = (budgeter.check(scope).remaining, self.given)
-        left = min((limit for limit in limits if limit is not None), default=None)
-        if left is None:
-            return request
-        left -= bound
         most = left if wanted is None else min(wanted, left)
         return replace(request, max_tokens=max(1, most))
+
+
+def _is_plenty(left: int, request: PromptRequest) -> bool:
+    """Whether so many tokens are left that it need not be counted what the request may use."""
+    if request.max_tokens is None:
+        return False
+    try:
+        sent = orjson.dumps([request.messages, request.tools, request.structured_output])
+    except TypeError:
+        return False
+    most = _BOUND_PER_BYTE * len(sent) + _BOUND_BESIDE
+    return b'"image"' not in sent and left >= most + request.max_tokens
 
 
 def _failure_of(response: PromptResponse) -> WorkFailedError:

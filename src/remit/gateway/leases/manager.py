@@ -40,11 +40,13 @@ class Lease:
         owner: the holder, as the table stores it.
         stop_requested: whether the holder was asked to stop.
         released: whether it was released with the work's last write.
+        read: what was read in the transaction that took it.
     """
 
-    def __init__(self, name: str, owner: str, lasts_s: float) -> None:
+    def __init__(self, name: str, owner: str, lasts_s: float, read: Any = None) -> None:
         self.name = name
         self.owner = owner
+        self.read = read
         self.stop_requested = False
         self.released = False
         self._lasts_s = lasts_s
@@ -101,7 +103,12 @@ class LeaseManager:
 
     @contextlib.asynccontextmanager
     async def hold(
-        self, name: str, *, wait_s: float, on_stop: Callable[[], None] | None = None
+        self,
+        name: str,
+        *,
+        wait_s: float,
+        on_stop: Callable[[], None] | None = None,
+        read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
         """Hold ``name`` while the block runs.
 
@@ -109,13 +116,14 @@ class LeaseManager:
             name: such as ``session:SES-…``.
             wait_s: how long to wait for another holder, seconds.
             on_stop: called once when the holder is asked to stop.
+            read: called in the transaction that takes it; see :attr:`Lease.read`.
 
         Raises:
             LeaseBusyError: another holder did not release it in time.
         """
         owner = Owner.current().encode()
         try:
-            lease = await self._take(name, owner, wait_s)
+            lease = await self._take(name, owner, wait_s, read)
         except asyncio.CancelledError:
             # The submitted transaction may still take the lease: release it.
             self._release(name, owner)
@@ -147,19 +155,24 @@ class LeaseManager:
 
         return self._ledger.transact(ask)
 
-    async def _take(self, name: str, owner: str, wait_s: float) -> Lease:
+    async def _take(
+        self, name: str, owner: str, wait_s: float, read: Callable[[Transaction], Any] | None
+    ) -> Lease:
         deadline = time.monotonic() + wait_s
         pause = _FIRST_WAIT_S
 
-        def take(tx: Transaction) -> bool:
+        def take(tx: Transaction) -> tuple[bool, Any]:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
             now = self._now(tx.execute)
             if rows and not _is_free(str(rows[0][0]), int(rows[0][1]), now):
-                return False
-            tx.execute(_TAKE, (name, owner, now + self._lasts_ms))
-            return True
+                return False, None
+            tx.execute_many(_TAKE, [(name, owner, now + self._lasts_ms)])
+            return True, None if read is None else read(tx)
 
-        while not await self._ledger.submit(take):
+        while True:
+            taken, found = await self._ledger.submit(take)
+            if taken:
+                return Lease(name, owner, self._settings.lasts_s, found)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LeaseBusyError(
@@ -168,7 +181,6 @@ class LeaseManager:
                 )
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_WAIT_S)
-        return Lease(name, owner, self._settings.lasts_s)
 
     def _now(self, execute: Callable[..., list[tuple[Any, ...]]]) -> int:
         """Milliseconds since 1970, by the database server's clock if there is one."""
