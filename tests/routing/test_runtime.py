@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import remit
 from remit.gateway.budget import BudgetScope
+from remit.gateway.steps import Calls
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.root import Root
+from remit.ledger.sqlite import SqliteStore
 from remit.routing import RULES_UNAVAILABLE, find_decision, replay
+from remit.routing.trail import verify_trail
 from remit.runtime import make_root
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
@@ -39,6 +43,55 @@ def test_auto_is_decided_recorded_and_replayed_by_default(root: Path) -> None:
     with remit.Runtime.open(root) as again:  # after a restart
         assert replay(find_decision(again.ledger, response.decision_entry_id))["agrees"]
         assert again.router.status()["rule_version_hash"] == told["rule_version_hash"]
+
+
+def test_a_decision_is_in_the_commit_of_its_answer(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remit.Runtime.open(root) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        runtime.gateway.route(prompt_request(model_id="auto"))  # the trail's table is prepared
+        commits: list[int] = []
+        run = SqliteStore.run
+
+        def counted(store: SqliteStore, units: Any) -> Any:
+            commits.append(len(units))
+            return run(store, units)
+
+        monkeypatch.setattr(SqliteStore, "run", counted)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        monkeypatch.undo()
+        assert commits == [1, 2]  # DISPATCH; EXCHANGE and the decision
+        _check_decision(runtime, response)
+
+
+def test_a_decision_that_could_not_go_with_its_answer_is_recorded_after_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish = Calls._finish
+
+    def elsewhere(stage: Calls, step: Any) -> Any:
+        finished = finish(stage, step)
+        step.done = None
+        return finished
+
+    with remit.Runtime.open(root) as runtime:
+        runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
+        runtime.gateway.route(prompt_request(model_id="auto"))
+        monkeypatch.setattr(Calls, "_finish", elsewhere)
+        response = runtime.gateway.route(prompt_request(model_id="auto"))
+        _check_decision(runtime, response)
+        assert len(runtime.ledger.read_by_event_type("THOUGHT_RECORD")) == 2
+
+
+def _check_decision(runtime: remit.Runtime, response: remit.PromptResponse) -> None:
+    entry = runtime.ledger.read(response.decision_entry_id)
+    (attempt,) = entry.metadata["attempts"]
+    assert attempt["exchange_entry_id"] == response.exchange_entry_id
+    assert attempt["outcome"] == "success"
+    assert attempt["latency_ms"] == response.latency_ms
+    assert replay(entry)["agrees"]
+    assert verify_trail(runtime.ledger).verified
 
 
 @pytest.mark.parametrize("damage", ["missing", "not JSON", "NaN"])

@@ -16,7 +16,7 @@ from remit.gateway.gateway import CallReport, LLMGateway
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.steps import IdempotencyKeyUsedError, LeaseLostError
+from remit.gateway.steps import FinishCall, IdempotencyKeyUsedError, LeaseLostError
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.providers import Dispatched
@@ -34,6 +34,7 @@ __all__ = [
     "CircuitState",
     "DebitResult",
     "Dispatched",
+    "FinishCall",
     "IdempotencyKeyUsedError",
     "Identity",
     "InFlightCalls",

@@ -306,8 +306,14 @@ class Attempts:
                 note, answer = on_record, result
                 step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
+        submit_beside = None
+        if call.routed is not None and isinstance(result, ProviderResponse):
+            submit_beside = call.routed.answered(step, attempt.latency_ms)
+        finishing = self._in_flight.finish(step)
+        if submit_beside is not None:
+            submit_beside()
         # Cancelled meanwhile, this raises when the record is durable.
-        finished = await self._in_flight.finish(step)
+        finished = await finishing
         response = PromptResponse(
             "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
             entry.metadata["model_id"], to.provider_id, attempt.latency_ms, utc_now(),

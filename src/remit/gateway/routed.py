@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from remit.gateway.auth import Identity
+from remit.gateway.steps import FinishCall
 from remit.kernel.exchange import ModelCapabilities, PromptRequest, PromptResponse, TextSink
 from remit.providers import EventSink
 
 __all__ = ["RequestRouter", "Routed"]
+
+_log = logging.getLogger("remit.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,9 @@ class Routed:
         number: which try of the same it is, from 1; a first try counts as a turn.
         retry_of: the ``EXCHANGE`` of the try before it.
         fallback_from: the models that were passed over, and the error code of each.
+        on_answer: called with the step that will put an answer on record, and how long the answer
+            took in milliseconds; what it returns is called once the step is submitted, to submit
+            what belongs in the same transaction.
         on_record: called with the outcome once it is on record, also when the caller has gone away.
     """
 
@@ -36,7 +43,18 @@ class Routed:
     number: int = 1
     retry_of: str = ""
     fallback_from: tuple[tuple[str, str], ...] = ()
+    on_answer: Callable[[FinishCall, float], Callable[[], None] | None] | None = None
     on_record: Callable[[PromptResponse], None] | None = None
+
+    def answered(self, step: FinishCall, latency_ms: float) -> Callable[[], None] | None:
+        """See :attr:`on_answer`. What fails in it does not concern the call."""
+        if self.on_answer is None:
+            return None
+        try:
+            return self.on_answer(step, latency_ms)
+        except Exception:  # noqa: BLE001 - see above
+            _log.exception("a routed answer could not be noted with its exchange")
+            return None
 
 
 class RequestRouter(Protocol):

@@ -121,6 +121,8 @@ class FinishCall:
         also: done in the same transaction, with the id of the ``EXCHANGE``; by ``execute_many``
             alone.
         keeps_hold: whether the hold lives on, for what ``also`` notes.
+        done: in which transaction it was done, and the id of the ``EXCHANGE``: for what goes on
+            record with it.
 
     Raises:
         LeaseLostError: the call is on record as an orphan.
@@ -134,6 +136,7 @@ class FinishCall:
     kept: Sequence[KeptId] = ()
     also: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
+    done: tuple[Transaction, str] | None = None
 
 
 class FinishedCall(NamedTuple):
@@ -288,6 +291,7 @@ class Calls:
                 next_step="Raise [gateway] lease_margin_ms if the machine sleeps.",
             )
         exchange_id = self._tx.append(step.prepared[0])
+        step.done = self._tx, exchange_id
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
         remaining = None

@@ -40,7 +40,7 @@ def check_fields(value: Any, what: str) -> dict[str, Any]:
     except ValidationError as error:
         key, problem = first_error(error)
         raise InvalidInputError(f"{key} of {what}: {problem}.") from error
-    return dict(read)
+    return dict(read.__dict__)
 
 
 @functools.cache

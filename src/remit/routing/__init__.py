@@ -26,10 +26,11 @@ from remit.routing.errors import (
     RoutingError,
     WeightsError,
 )
-from remit.routing.explanation import explain, find_decision, replay
+from remit.routing.explanation import explain
 from remit.routing.intent import Intent, read_intent
 from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
 from remit.routing.prompts import StagePrompts
+from remit.routing.recorded import find_decision, replay
 from remit.routing.registry import Registry
 from remit.routing.reliability import Reliability
 from remit.routing.route import aroute_request, route_request

@@ -72,7 +72,7 @@ def explain_call(
     if entry.event_type == "DISPATCH":
         entry = _outcome_of(ledger, entry)
     meta = entry.metadata
-    told: dict[str, Any] = {
+    call: dict[str, Any] = {
         "entry_id": entry.id,
         "event_type": entry.event_type,
         "timestamp": entry.timestamp,
@@ -83,14 +83,14 @@ def explain_call(
         "error_message": _text(meta.get("error_message", "")),
     }
     if entry.event_type == "PROMPT_REJECTED":
-        said = f"The call was refused, {told['error_code']}: {_cut(told['error_message'])}."
-        return {**told, "why": [said, "Nothing was sent, held or charged."]}
+        refused = f"The call was refused, {call['error_code']}: {_cut(call['error_message'])}."
+        return {**call, "why": [refused, "Nothing was sent, held or charged."]}
     provider_id, model_id = _sent_to(ledger, entry)
-    told |= {"provider_id": provider_id, "model_id": model_id}
+    call |= {"provider_id": provider_id, "model_id": model_id}
     if entry.event_type != "EXCHANGE":
-        return {**told, "why": [*_without_answer(entry, provider_id, model_id)]}
+        return {**call, "why": [*_without_answer(entry, provider_id, model_id)]}
     asked = _asked_for(meta, model_id)
-    told |= {
+    call |= {
         "asked_for": asked,
         "named_by": _named_by(meta, asked, provider_id, model_id, prefixes),
         "answered_by": meta.get("model_id", ""),
@@ -115,10 +115,10 @@ def explain_call(
             "over_bound": meta.get("over_bound"),
         },
     }
-    for change in told["changed"]:
+    for change in call["changed"]:
         if (reason := _text(change.get("reason"))).startswith(_TRANSLATED):
-            told["translated_from"] = reason.removeprefix(_TRANSLATED)
-    return {**told, "why": [*_why(told, meta)]}
+            call["translated_from"] = reason.removeprefix(_TRANSLATED)
+    return {**call, "why": [*_why(call, meta)]}
 
 
 _OUTCOMES = {
@@ -277,31 +277,31 @@ def _without_answer(entry: LedgerEntry, provider_id: str, model_id: str) -> Iter
     yield f"Its process died before an answer was on record; {settled}."
 
 
-def _why(told: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
-    sent_to = f"{told['provider_id']}/{told['model_id']}"
-    passed = told["passed_over"]
-    yield _about_name(told, sent_to, str(passed[0].get("model_id")) if passed else "")
-    yield _about_key(told["key"], meta)
-    failed = {row["model_id"]: row for row in told["attempts"][:-1]}
+def _why(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
+    sent_to = f"{call['provider_id']}/{call['model_id']}"
+    passed = call["passed_over"]
+    yield _about_name(call, sent_to, str(passed[0].get("model_id")) if passed else "")
+    yield _about_key(call["key"], meta)
+    failed = {row["model_id"]: row for row in call["attempts"][:-1]}
     for row in passed:
-        said = failed.get(row.get("model_id"), {}).get("error_message") or row["why"]
-        yield f"{row.get('model_id')} was passed over, {row.get('error_code')}: {_cut(said)}."
-    for number, row in enumerate(told["attempts"][:-1], 1):
+        reason = failed.get(row.get("model_id"), {}).get("error_message") or row["why"]
+        yield f"{row.get('model_id')} was passed over, {row.get('error_code')}: {_cut(reason)}."
+    for number, row in enumerate(call["attempts"][:-1], 1):
         yield (
             f"Try {number}, {row['entry_id']}, at {row['provider_id']}/{row['model_id']}: "
             f"{row['error_code'] or row['outcome']}."
         )
-    yield _about_answer(told, sent_to, meta)
-    yield _about_body(told)
-    yield from _about_cost(told, meta)
+    yield _about_answer(call, sent_to, meta)
+    yield _about_body(call)
+    yield from _about_cost(call, meta)
 
 
-def _about_name(told: Mapping[str, Any], sent_to: str, first: str) -> str:
-    asked, by = told["asked_for"], told["named_by"]
+def _about_name(call: Mapping[str, Any], sent_to: str, first: str) -> str:
+    asked, by = call["asked_for"], call["named_by"]
     means = first or sent_to
     return {
         "route": f"{asked} was asked for, by a route or the name of one: decision "
-        f"{told['decision_id']} chose {sent_to}.",
+        f"{call['decision_id']} chose {sent_to}.",
         "caller": f"The caller named provider and model: {means}.",
         "provider/model": f"{asked} was asked for, which names provider and model.",
         "registry": f"{asked} was asked for, a name of the registry that means {means}.",
@@ -322,39 +322,39 @@ def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
     return f"It was asked with the key {name}, which may use {may}."
 
 
-def _about_answer(told: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]) -> str:
+def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]) -> str:
     took = meta.get("latency_ms")
     after = f" after {took:g} ms" if isinstance(took, (int, float)) else ""
-    if told["outcome"] == "success":
-        named = told["answered_by"]
-        own = f", which calls itself {named}" if named not in ("", told["model_id"]) else ""
+    if call["outcome"] == "success":
+        named = call["answered_by"]
+        own = f", which calls itself {named}" if named not in ("", call["model_id"]) else ""
         return f"{sent_to} answered{after}{own}."
-    again = told["tried_again_by"]
+    again = call["tried_again_by"]
     more = f" It was tried again: {again}." if again else ""
-    return f"{sent_to} failed{after}, {told['error_code']}: {_cut(told['error_message'])}.{more}"
+    return f"{sent_to} failed{after}, {call['error_code']}: {_cut(call['error_message'])}.{more}"
 
 
-def _about_body(told: Mapping[str, Any]) -> str:
-    if not told["wire"]:
+def _about_body(call: Mapping[str, Any]) -> str:
+    if not call["wire"]:
         return "The caller gave no body: Remit made it, of the prompt or messages on record."
-    if told["erased"]:
-        return f"A body went out ({told['wire']}); what was changed of it has been erased."
+    if call["erased"]:
+        return f"A body went out ({call['wire']}); what was changed of it has been erased."
     changes = [
         f"{change.get('path')} ({_text(change.get('reason'))})"
-        for change in told["changed"]
+        for change in call["changed"]
         if change.get("path")
     ]
     more = ", ".join(changes)
-    if told["translated_from"]:
+    if call["translated_from"]:
         also = f"; changed: {more}" if more else ""
-        return f"The body was translated from {told['translated_from']} to {told['wire']}{also}."
+        return f"The body was translated from {call['translated_from']} to {call['wire']}{also}."
     if more:
-        return f"The client's body went out as it came ({told['wire']}), but for {more}."
-    return f"The client's body went out byte for byte as it came ({told['wire']})."
+        return f"The client's body went out as it came ({call['wire']}), but for {more}."
+    return f"The client's body went out byte for byte as it came ({call['wire']})."
 
 
-def _about_cost(told: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
-    bound, cost = told["bound"], told["cost"]
+def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
+    bound, cost = call["bound"], call["cost"]
     if bound is not None:
         money = "" if bound["usd"] is None else f", {bound['usd']:.6f} USD"
         yield (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from remit.gateway import CircuitState, Dispatched, Routed
+from remit.gateway import CircuitState, Dispatched, FinishCall, Routed
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
@@ -21,6 +21,9 @@ JUDGE_PART = "judge"
 
 Answer = tuple[Candidate, PromptResponse]
 """Who answered, and what."""
+
+Deciding = Callable[[Candidate, list[dict[str, Any]], FinishCall], Callable[[], None] | None]
+"""Takes who answers, all calls with that one, and the step that puts the answer on record."""
 
 # Refusals that no other model would change: of the request itself, or of who sends it.
 _FINAL = frozenset(
@@ -73,6 +76,7 @@ class Calls:
         final: a refusal that no other model would change.
         retry_after_s: when the first of the open circuits is tried again.
         responses: what each call that is on record came to.
+        deciding: called when an answer is about to be on record; gives what submits the decision.
     """
 
     options: RouteOptions
@@ -84,6 +88,7 @@ class Calls:
     final: PromptResponse | None = None
     retry_after_s: float | None = None
     responses: list[PromptResponse] = field(default_factory=list)
+    deciding: Deciding | None = None
 
     @property
     def cost_usd(self) -> float:
@@ -93,7 +98,7 @@ class Calls:
     @property
     def tried(self) -> int:
         """How many models were asked."""
-        return len({call["model_id"] for call in self.made})
+        return models_of(self.made)
 
     @property
     def only_replayed(self) -> bool:
@@ -205,6 +210,7 @@ class Calls:
             number=number,
             retry_of="" if retry_of is None else retry_of.exchange_entry_id,
             fallback_from=tuple((made.model_id, made.error.code) for made in self.failed),
+            on_answer=functools.partial(self._answered, candidate, noted),
             on_record=functools.partial(self._recorded, noted),
         )
         response = await options.gateway.aroute(
@@ -265,6 +271,14 @@ class Calls:
             cost_certainty=next((name for name in _WEAKEST if name in certainties), ""),
         )
 
+    def _answered(
+        self, candidate: Candidate, noted: dict[str, Any], step: FinishCall, latency_ms: float
+    ) -> Callable[[], None] | None:
+        if self.deciding is None:
+            return None
+        outcome = {"outcome": str(RouteOutcome.SUCCESS), "latency_ms": latency_ms}
+        return self.deciding(candidate, [*self.made, {**noted, **outcome}], step)
+
     def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
         """Count a call that is on record, even where its result is no longer awaited."""
         noted["outcome"] = str(response.outcome)
@@ -275,6 +289,11 @@ class Calls:
             noted["error_message"] = _plain(response.error_message or "")
         self.made.append(noted)
         self.responses.append(response)
+
+
+def models_of(calls: Sequence[Mapping[str, Any]]) -> int:
+    """How many models calls were made of."""
+    return len({call["model_id"] for call in calls})
 
 
 def _plain(text: str) -> str:

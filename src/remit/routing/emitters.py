@@ -6,13 +6,21 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from remit.gateway import FinishCall
 from remit.kernel.canonical import canonical_json
+from remit.kernel.errors import RemitError
 from remit.kernel.loops import call_in_thread
-from remit.ledger import Content, LedgerClient
+from remit.ledger import Content, LedgerClient, Transaction
 from remit.routing.decision import RoutingDecision
-from remit.routing.trail import ThoughtInput, ThoughtRecord, acreate_thought_record
+from remit.routing.trail import (
+    ThoughtInput,
+    ThoughtRecord,
+    acreate_thought_record,
+    thought_to_submit,
+)
 
 _log = logging.getLogger("remit.routing")
 
@@ -28,7 +36,7 @@ def NO_OP_DECISION_EMITTER(decision: RoutingDecision) -> None:  # noqa: N802 - S
 
 def create_thought_record_emitter(
     ledger: LedgerClient, *, task_id: str, agent_id: str
-) -> DecisionEmitter:
+) -> ThoughtRecordEmitter:
     """An emitter that puts each decision into the trail of a task.
 
     The thought's ``content`` is the canonical JSON of the 8 fields; its id is the decision's. Its
@@ -40,23 +48,65 @@ def create_thought_record_emitter(
         agent_id: on whose behalf the model was chosen.
     """
 
-    async def record(decision: RoutingDecision) -> ThoughtRecord:
+    return ThoughtRecordEmitter(ledger, task_id, agent_id)
+
+
+class ThoughtRecordEmitter:
+    """See :func:`create_thought_record_emitter`."""
+
+    def __init__(self, ledger: LedgerClient, task_id: str, agent_id: str) -> None:
+        self._ledger = ledger
+        self._task_id = task_id
+        self._agent_id = agent_id
+
+    async def __call__(self, decision: RoutingDecision) -> ThoughtRecord:
+        """Put a decision on record."""
         return await acreate_thought_record(
-            ledger,
-            ThoughtInput(
-                type="decision",
-                task_id=task_id,
-                agent_id=agent_id,
-                content=canonical_json(decision.record.to_dict()).decode(),
-                session_id=decision.session_id,
-            ),
+            self._ledger,
+            self._thought(decision),
             id_fn=lambda: decision.decision_id,
             metadata=_replayable(decision),
             tier="hot",
             subject_id=decision.subject_id,
         )
 
-    return record
+    def with_answer(
+        self, decision: RoutingDecision, step: FinishCall
+    ) -> Callable[[], asyncio.Future[ThoughtRecord]] | None:
+        """What puts a decision on record with the answer of its last call, or not at all.
+
+        Args:
+            decision: its last call does not name its ``EXCHANGE`` yet.
+            step: the one that writes it; what this gives is called when it has been submitted.
+
+        Returns:
+            ``None`` where the trail has to be prepared first.
+        """
+
+        def extra(tx: Transaction) -> dict[str, Any]:
+            if step.done is None or step.done[0] is not tx:
+                raise NotTogetherError("The answer was written in another transaction.")
+            answered = {**decision.attempts[-1], "exchange_entry_id": step.done[1]}
+            placed = replace(decision, attempts=[*decision.attempts[:-1], answered])
+            return {**_replayable(placed), "scope": {"tier": "hot"}}
+
+        return thought_to_submit(
+            self._ledger, self._thought(decision), decision.decision_id, extra,
+            decision.subject_id,
+        )  # fmt: skip
+
+    def _thought(self, decision: RoutingDecision) -> ThoughtInput:
+        return ThoughtInput(
+            type="decision",
+            task_id=self._task_id,
+            agent_id=self._agent_id,
+            content=canonical_json(decision.record.to_dict()).decode(),
+            session_id=decision.session_id,
+        )
+
+
+class NotTogetherError(RemitError):
+    """A decision was not recorded, because its answer was by itself."""
 
 
 async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: float) -> Any:
@@ -64,8 +114,19 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
     if emitter is NO_OP_DECISION_EMITTER:
         return None
     task = asyncio.ensure_future(_call(emitter, decision))
+    return await outcome_of(task, decision.decision_id, timeout_s)
+
+
+async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: float) -> Any:
+    """What an emitter comes to that is at work; ``None`` where it fails, which is logged.
+
+    Raises:
+        NotTogetherError: see :meth:`ThoughtRecordEmitter.with_answer`.
+    """
+    done: set[Any] = {task} if task.done() else set()
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+        if not done:
+            done, _ = await asyncio.wait({task}, timeout=timeout_s)
     finally:
         if not task.done():
             task.cancel()
@@ -75,10 +136,12 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
         problem = f"did not end within {timeout_s:g} s"
     elif task.cancelled():
         problem = "was cancelled"
-    elif (error := task.exception()) is not None:
+    elif isinstance(error := task.exception(), NotTogetherError):
+        raise error
+    elif error is not None:
         problem = f"raised {type(error).__name__}"
     if problem:
-        _log.error("the emitter of decisions %s; %s is not emitted", problem, decision.decision_id)
+        _log.error("the emitter of decisions %s; %s is not emitted", problem, decision_id)
         return None
     return task.result()
 

@@ -1,66 +1,28 @@
-"""A decision read back: why a model was chosen, and whether it comes out the same again."""
+"""A decision read back: why a model was chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
-
-import orjson
 
 from remit.kernel.errors import RemitError
 from remit.ledger import EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
-from remit.routing.candidate import Candidate
-from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
-from remit.routing.errors import DecisionNotFoundError
 from remit.routing.intent import Intent, read_intent
-from remit.routing.scoring import (
-    ANY_TASK,
-    ScoringInputs,
-    chain_of,
-    score_candidates,
-    score_parts,
+from remit.routing.recorded import (
+    EVENT,
+    fields_of,
+    find_decision,
+    no_such_decision,
+    rows_of,
+    scored_inputs,
 )
-from remit.routing.trail import ThoughtNotFoundError, get_thought_record
-from remit.routing.weights import Weights
+from remit.routing.scoring import ANY_TASK, score_parts
 
-_EVENT = "THOUGHT_RECORD"
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
-_NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again
-
-
-def find_decision(ledger: LedgerClient, name: str) -> LedgerEntry:
-    """The ledger entry of a decision.
-
-    Args:
-        ledger: where it is.
-        name: its id (``DEC-…``), its entry's, or that of an ``EXCHANGE`` that came of it.
-
-    Raises:
-        DecisionNotFoundError: there is none.
-    """
-    try:
-        if name.startswith("LED-"):
-            entry = ledger.read(name)
-            if entry.event_type == _EVENT and "decision_id" in entry.metadata:
-                return entry
-            decision_id = entry.metadata.get("decision_id")
-            if not isinstance(decision_id, str):
-                raise DecisionNotFoundError(
-                    f"{name} is of type {entry.event_type}, and no router chose its model.",
-                    next_step="Name a decision (DEC-…), its entry, or an EXCHANGE with a "
-                    "decision_id.",
-                )
-            name = decision_id
-        entry = ledger.read(get_thought_record(ledger, name).entry_id)
-    except (ThoughtNotFoundError, EntryNotFoundError) as error:
-        raise _not_found(name) from error
-    if "decision_id" not in entry.metadata:
-        raise DecisionNotFoundError(f"The thought {name!r} is not of a router.")
-    return entry
 
 
 def explain(
@@ -86,7 +48,7 @@ def explain(
     call = None
     if name.startswith("LED-"):
         named = _entry(ledger, name)
-        if named.event_type != _EVENT:
+        if named.event_type != EVENT:
             call = explain_call(ledger, named, prefixes)
             if not call.get("decision_id"):
                 return {
@@ -97,28 +59,20 @@ def explain(
                     "candidates": [],
                     "call": call,
                 }
-    told = _explained(find_decision(ledger, name if call is None else call["decision_id"]))
-    return told if call is None else {**told, "call": call}
+    explanation = _explained(find_decision(ledger, name if call is None else call["decision_id"]))
+    return explanation if call is None else {**explanation, "call": call}
 
 
 def _entry(ledger: LedgerClient, entry_id: str) -> LedgerEntry:
     try:
         return ledger.read(entry_id)
     except EntryNotFoundError as error:
-        raise _not_found(entry_id) from error
-
-
-def _not_found(name: str) -> DecisionNotFoundError:
-    return DecisionNotFoundError(
-        f"There is no decision {name!r} on record.",
-        next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
-        "was cut off while it was routed leaves none.",
-    )
+        raise no_such_decision(entry_id) from error
 
 
 def _explained(entry: LedgerEntry) -> dict[str, Any]:
     meta = entry.metadata
-    record = _record_of(meta)
+    record = fields_of(meta)
     common = {
         "decision_id": meta["decision_id"],
         "entry_id": entry.id,
@@ -147,34 +101,14 @@ def _explained(entry: LedgerEntry) -> dict[str, Any]:
         "intent": asdict(intent) if intent else None,
         "why": _why(record, context, intent, candidates, meta),
         "candidates": candidates,
-        "stages": [dict(stage) for stage in _list_of(meta, "stages")],
+        "stages": [dict(stage) for stage in rows_of(meta, "stages")],
     }
-
-
-def _record_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The 8 fields; ``None`` where they have been erased."""
-    content = meta.get("content")
-    value = orjson.loads(content) if isinstance(content, str) else None
-    return value if isinstance(value, dict) else None
-
-
-def _scored(meta: Mapping[str, Any]) -> ScoringInputs:
-    """What was scored; raises :class:`RemitError`, ``KeyError`` or ``TypeError`` where unusable."""
-    context = meta["context"]
-    profiles: Mapping[str, Any] = meta["profiles"]
-    return ScoringInputs(
-        meta["prompt"],
-        context["task"],
-        context["operator_preference"],
-        tuple(Candidate.from_profile(name, profile) for name, profile in profiles.items()),
-        Weights.from_document(context["weights"]),
-    )
 
 
 def _parts(meta: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], Intent | None]:
     """What each candidate's score is made of, and what the prompt was taken for."""
     try:
-        inputs = _scored(meta)
+        inputs = scored_inputs(meta)
         intent = read_intent(inputs.prompt, inputs.weights)
         if meta.get("scoring", "remit") != "remit":
             return {}, intent
@@ -192,10 +126,10 @@ def _candidates(
 ) -> list[dict[str, Any]]:
     """The chain in order, with what became of each."""
     calls: dict[str, list[Mapping[str, Any]]] = {}
-    for call in _list_of(meta, "attempts"):
+    for call in rows_of(meta, "attempts"):
         if call.get("part") != JUDGE_PART:  # a judge's calls are no answers
             calls.setdefault(call["model_id"], []).append(call)
-    skipped = {entry["model_id"]: entry for entry in _list_of(meta, "skipped")}
+    skipped = {entry["model_id"]: entry for entry in rows_of(meta, "skipped")}
     profiles = meta.get("profiles")
     rows = []
     for rank, model in enumerate(record["candidates_considered"], 1):
@@ -257,7 +191,7 @@ def _why(
                              f"{row['code']}{reason}.")  # fmt: skip
         elif row["status"] == "answered":
             sentences.append(f"{model} (rank {row['rank']}, {score:.6f}) answered too.")
-    for stage in _list_of(meta, "stages"):
+    for stage in rows_of(meta, "stages"):
         if "join" in stage:
             sentences += _joined(stage, meta)
         elif stage.get("model_id"):
@@ -283,19 +217,13 @@ def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
     agreed = stage.get("agreed") or ()
     more = f" ({', '.join(agreed)} agreed)" if len(agreed) > 1 else ""
     sentences = [f"Of the answers of {', '.join(answered)}, {how}{more}."]
-    for call in _list_of(meta, "attempts"):
+    for call in rows_of(meta, "attempts"):
         if call.get("part") == JUDGE_PART:
             came = "judged" if call.get("outcome") == "success" else (
                 f"was to judge, and failed ({call.get('error_code', '')})"
             )  # fmt: skip
             sentences.append(f"{call['model_id']} {came}: {call.get('exchange_entry_id', '')}.")
     return sentences
-
-
-def _list_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """A list of a decision's metadata; empty where it was erased."""
-    found = meta.get(name)
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
 def _about(intent: Intent, context: Mapping[str, Any]) -> str:
@@ -316,94 +244,3 @@ def _cut(reason: str) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "(erased)" if value else ""
-
-
-def replay(entry: LedgerEntry) -> dict[str, Any]:
-    """Compute scores, chain and hashes of a recorded decision again.
-
-    Args:
-        entry: of the decision (:func:`find_decision`).
-
-    Returns:
-        ``agrees``: whether all that can be computed comes out as recorded; ``checks``: the
-        same for each part, ``None`` where it cannot be; ``recorded`` and ``recomputed`` values of
-        what differs; ``notes``.
-    """
-    meta = entry.metadata
-    checks: dict[str, bool | None] = {}
-    recorded: dict[str, Any] = {}
-    recomputed: dict[str, Any] = {}
-    notes: list[str] = []
-    erased = [name for name in _NEEDED if isinstance(meta.get(name), Erased)]
-    if erased:
-        notes.append(
-            f"{', '.join(erased)} of the decision have been erased: it cannot be computed again."
-        )
-    else:
-        try:
-            record = _record_of(meta)
-            if record is None:
-                raise ValueError("its 8 fields are not there")
-            for name, computed in _recomputed(meta, record, checks, notes):
-                checks[name] = record[name] == computed
-                if not checks[name]:
-                    recorded[name], recomputed[name] = record[name], computed
-        except (RemitError, KeyError, TypeError, ValueError) as error:
-            notes.append(f"What was recorded cannot be computed with: {error}")
-            checks["readable"] = False
-    return {
-        "agrees": bool(checks) and False not in checks.values(),
-        "decision_id": meta.get("decision_id", ""),
-        "entry_id": entry.id,
-        "checks": checks,
-        "recorded": recorded,
-        "recomputed": recomputed,
-        "notes": notes,
-    }
-
-
-def _recomputed(
-    meta: Mapping[str, Any],
-    record: Mapping[str, Any],
-    checks: dict[str, bool | None],
-    notes: list[str],
-) -> Iterator[tuple[str, Any]]:
-    """Fields of the record as they are computed now; what is no field goes into ``checks``."""
-    context: Mapping[str, Any] = meta["context"]
-    inputs = _scored(meta)
-    if record["rule_version_hash"] == RULES_UNAVAILABLE:
-        checks["rule_version_hash"] = None
-        notes.append("The rule file could not be read then; defaults were in force.")
-    else:
-        yield "rule_version_hash", inputs.weights.rule_version_hash
-    hashed = {
-        "prompt": meta["prompt"],
-        "context": dict(context),
-        "rule_version_hash": record["rule_version_hash"],
-        "candidates_considered": record["candidates_considered"],
-    }
-    yield "decision_hash", compute_decision_hash(hashed, record["chosen_model_id"])
-    checks["profiles"] = sorted(meta["profiles"]) == list(context["candidates"])
-    checks["attempts"] = _attempts_agree(meta, record)
-    if meta.get("scoring", "remit") != "remit":
-        checks["scores"] = checks["candidates_considered"] = None
-        notes.append(f"Scored by {meta['scoring']}, which is not run again.")
-        return
-    scoring = score_candidates(inputs)
-    yield "scores", dict(scoring.scores)
-    yield "candidates_considered", list(chain_of(scoring))
-
-
-def _attempts_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:
-    """Whether the chosen model and the count of attempts are those of the calls on record."""
-    attempts, skipped = meta.get("attempts"), meta.get("skipped")
-    if not isinstance(attempts, list) or not isinstance(skipped, list):
-        return None
-    answered = {call["model_id"] for call in attempts if call.get("outcome") == "success"}
-    if record["routing_mode"] == "fail":
-        failed = [call for call in attempts if call.get("outcome") != "success"]
-        count, chosen = len(failed) + len(skipped), not record["chosen_model_id"]
-    else:
-        count = max(0, len({call["model_id"] for call in attempts}) - 1)
-        chosen = record["chosen_model_id"] in answered
-    return chosen and bool(record["fallback_attempts"] == count)

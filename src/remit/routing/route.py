@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
+from remit.gateway import FinishCall
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, check_messages
 from remit.kernel.loops import blocking
-from remit.routing.calls import Answer, Calls, Listeners
+from remit.routing.calls import Calls, Listeners, models_of
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
     RoutingDecision,
@@ -22,7 +26,13 @@ from remit.routing.decision import (
     hash_decision,
     new_decision_id,
 )
-from remit.routing.emitters import NO_OP_DECISION_EMITTER, emit
+from remit.routing.emitters import (
+    NO_OP_DECISION_EMITTER,
+    NotTogetherError,
+    ThoughtRecordEmitter,
+    emit,
+    outcome_of,
+)
 from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
@@ -91,6 +101,8 @@ async def route(prompt: Prompt, options: RouteOptions) -> Outcome:
     timeout_s = options.model_timeout_s or model_timeout_s()
     calls = Calls(options, new_decision_id(), timeout_s)
     listeners = Listeners(options.on_text, options.sink)
+    prompted = sent, encoded
+    submitted: asyncio.Future[Any] | None = None
     stages: list[dict[str, Any]] = []
     if options.mode == "pipeline":
         plan = [
@@ -104,15 +116,41 @@ async def route(prompt: Prompt, options: RouteOptions) -> Outcome:
         if answer is not None:
             _pass_on(options, answer[1].content)
     else:
+        emitter = options.decision_emitter
+        if isinstance(emitter, ThoughtRecordEmitter):
+
+            def decide(
+                chosen: Candidate, made: list[dict[str, Any]], step: FinishCall
+            ) -> Callable[[], None] | None:
+                decision = _decision(options, calls, ranking, prompted, request, chosen, made)
+                submit = emitter.with_answer(decision, step)
+                if submit is None:
+                    return None
+
+                def both() -> None:
+                    nonlocal submitted
+                    submitted = submit()
+
+                return both
+
+            calls.deciding = decide
         answer = await calls.first_answer(ranking.chain, task, request, listeners)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
-    if (
+    if submitted is not None:
+        try:
+            emitted = await outcome_of(submitted, calls.decision_id, options.emitter_timeout_s)
+        except NotTogetherError:
+            submitted = None
+    if submitted is None and (
         options.decision_emitter is not NO_OP_DECISION_EMITTER
         and not calls.only_replayed
         and (calls.made or not _was_refused(calls))
     ):
-        decision = _decision(options, calls, ranking, (sent, encoded), request, answer, stages)
+        chosen_one = answer[0] if answer is not None else None
+        decision = _decision(
+            options, calls, ranking, prompted, request, chosen_one, calls.made, stages
+        )
         emitted = await emit(options.decision_emitter, decision, options.emitter_timeout_s)
     if answer is None:
         failure = FallbackChainExhaustedError(calls.failed, decision_id=calls.decision_id)
@@ -225,22 +263,23 @@ def _decision(
     ranking: Ranking,
     prompt: tuple[Any, bytes],
     request: PromptRequest,
-    answer: Answer | None,
-    stages: Sequence[Mapping[str, Any]],
+    answered: Candidate | None,
+    made: list[dict[str, Any]],
+    stages: Sequence[Mapping[str, Any]] = (),
 ) -> RoutingDecision:
     """The decision, for the emitter; the prompt comes with its canonical JSON."""
-    chain = tuple(candidate.model_id for candidate in ranking.chain)
+    chain = tuple([candidate.model_id for candidate in ranking.chain])
     version = (options.rules or Rules.shipped()).version_hash
-    chosen = answer[0].model_id if answer is not None else ""
-    mode: RoutingMode = options.mode if answer is not None else "fail"
+    chosen = answered.model_id if answered is not None else ""
+    mode: RoutingMode = options.mode if answered is not None else "fail"
     # Canonical JSON, its keys in order: context and rules are the same for many decisions.
     inputs = b'{"candidates_considered":%b,"context":%b,"prompt":%b,"rule_version_hash":%b}' % (
-        canonical_json(chain),
+        orjson.dumps(chain),
         ranking.encoded["context"],
         prompt[1],
         canonical_json(version),
     )
-    tried = max(0, calls.tried - 1) if answer is not None else len(calls.failed)
+    tried = max(0, models_of(made) - 1) if answered is not None else len(calls.failed)
     record = build_routing_decision_record(
         routing_mode=mode,
         chosen_model_id=chosen,
@@ -257,7 +296,7 @@ def _decision(
         context=ranking.context,
         profiles=ranking.profiles,
         skipped=calls.skipped(),
-        attempts=calls.made,
+        attempts=made,
         stages=stages,
         scoring=name_of(options.scoring_fn),
         route=options.route,

@@ -34,6 +34,7 @@ from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
 _AUTO = "auto"
+_NO_ENSEMBLE = EnsembleOptions()
 
 
 class Router:
@@ -341,7 +342,9 @@ class Router:
             mode=route.mode,
             task=route.task,
             operator_preference=route.operator_preference,
-            ensemble=EnsembleOptions(
+            ensemble=_NO_ENSEMBLE
+            if route.mode != "ensemble"
+            else EnsembleOptions(
                 size=route.size,
                 join=route.join,
                 judge=candidates(route.judge) if route.judge else (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import neg
 from typing import Any
 
 from remit.kernel.canonical import canonical_json
@@ -103,7 +104,7 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
             model: score - penalty if model in too_long else score
             for model, score in scores.items()
         }
-    winner = min(scores, key=lambda model: (-scores[model], model))
+    _, winner = min(zip(map(neg, scores.values()), scores, strict=True))
     # Dividing by a million is exact to the last digit that a double has: the same everywhere.
     return Scoring(winner, {model: score / MILLION for model, score in scores.items()})
 
@@ -128,7 +129,9 @@ def score_parts(
 def chain_of(scoring: Scoring) -> tuple[str, ...]:
     """All candidates, best first; ties by name (SPEC 7.1)."""
     scores = scoring.scores
-    return tuple(sorted(scores, key=lambda model: (-scores[model], model)))
+    return tuple(
+        [model for _, model in sorted(zip(map(neg, scores.values()), scores, strict=True))]
+    )
 
 
 def _kinds(task: str, intent: Intent) -> tuple[str, ...]:
@@ -272,7 +275,7 @@ def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ran
         "weights": inputs.weights.document,
     }
     return Ranking(
-        tuple(by_name[name] for name in chain),
+        tuple([by_name[name] for name in chain]),
         scores,
         inputs.task,
         context,

@@ -1,6 +1,10 @@
 """The decision trail: what agents thought, in chains, one for each task (SPEC 7.3)."""
 
-from remit.routing.trail.append import acreate_thought_record, create_thought_record
+from remit.routing.trail.append import (
+    acreate_thought_record,
+    create_thought_record,
+    thought_to_submit,
+)
 from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
 from remit.routing.trail.record import (
@@ -42,6 +46,7 @@ __all__ = [
     "iter_thought_records",
     "list_thought_records",
     "read_input",
+    "thought_to_submit",
     "verify_thought_lines",
     "verify_trail",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -77,13 +78,8 @@ async def acreate_thought_record(
         )
     if tier is not None:
         extra["scope"] = {"tier": check_id("tier", tier)}
-    thought_id = check_id("id", id_fn() if id_fn else f"THT-{secrets.token_hex(16)}")
-    timestamp = read_time((now_fn or utc_now)())
-    thought = read_input(input)
-    record = ThoughtRecord(
-        thought_id, thought.type, thought.task_id, thought.agent_id, thought.content, timestamp,
-        prev_hash="", hash="", session_id=thought.session_id,
-    )  # fmt: skip
+    thought_id = id_fn() if id_fn else f"THT-{secrets.token_hex(16)}"
+    record = _record_of(read_input(input), thought_id, (now_fn or utc_now)())
     if ledger not in _prepared:
         await ledger.submit(lambda tx: prepare_table(tx, ledger))
         _prepared.add(ledger)
@@ -92,6 +88,41 @@ async def acreate_thought_record(
 
 
 create_thought_record = blocking(acreate_thought_record)
+
+
+def thought_to_submit(
+    ledger: LedgerClient,
+    thought: ThoughtInput,
+    thought_id: str,
+    metadata: Callable[[Transaction], Mapping[str, Any]],
+    subject_id: str | None,
+) -> Callable[[], asyncio.Future[ThoughtRecord]] | None:
+    """:func:`acreate_thought_record` for whoever submits it right after something else.
+
+    Args:
+        ledger: where it is recorded.
+        thought: the thought.
+        thought_id: its id.
+        metadata: gives what else the entry is to say, in the transaction; where it raises,
+            nothing is recorded.
+        subject_id: the person of whom it speaks.
+
+    Returns:
+        What submits it; ``None`` where the trail has to be prepared first.
+    """
+    if ledger not in _prepared:
+        return None
+    record = _record_of(thought, thought_id, utc_now())
+    step = _Step(ledger, record, metadata, subject_id)
+    return lambda: ledger.step(_Stage, step)
+
+
+def _record_of(thought: ThoughtInput, thought_id: str, at: str | datetime) -> ThoughtRecord:
+    """A record that has no hashes yet."""
+    return ThoughtRecord(
+        check_id("id", thought_id), thought.type, thought.task_id, thought.agent_id,
+        thought.content, read_time(at), prev_hash="", hash="", session_id=thought.session_id,
+    )  # fmt: skip
 
 
 def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> LedgerEntry:
@@ -126,7 +157,7 @@ class _Step(NamedTuple):
 
     ledger: LedgerClient
     record: ThoughtRecord
-    extra: Mapping[str, Any]
+    metadata: Mapping[str, Any] | Callable[[Transaction], Mapping[str, Any]]
     subject_id: str | None
 
 
@@ -145,6 +176,7 @@ class _Stage:
         """Place one record; see :class:`remit.ledger.Stage`."""
         record = step.record
         thought_id, task_id = record.id, record.task_id
+        more = step.metadata(self._tx) if callable(step.metadata) else step.metadata
         self._look_up([record])
         if thought_id in self._taken:
             raise DuplicateThoughtError(
@@ -157,7 +189,7 @@ class _Stage:
             thought_id, record.type, task_id, str(record.content), record.timestamp, head.hash
         )
         record = replace(record, prev_hash=head.hash, hash=own_hash)
-        entry = entry_of(record, position, step.extra)
+        entry = entry_of(record, position, more)
         entry_id = self._tx.append(step.ledger.prepare(entry, subject_id=step.subject_id))
         seq = parse_entry_id(entry_id) or 0
         self._rows.append((seq, task_id, position, thought_id, head.hash, own_hash))
