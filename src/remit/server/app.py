@@ -12,12 +12,12 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.runtime import Runtime
 from remit.server import request
-from remit.server.api import api_application
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
 from remit.server.endpoints import Templates, call_routes, paths_of
 from remit.server.files import Files
+from remit.server.guard import Guard
 from remit.server.listing import ModelListing
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
@@ -78,7 +78,7 @@ class App:
             runtime, self._keys, settings.server.contract_id, dev=dev,
             on_refused=self._metrics.refused_key,
         )  # fmt: skip
-        self._api = api_application(runtime, self._keys, self._authenticator)
+        self._api: asyncio.Task[Guard] | None = None
         background = Background(runtime.gateway, runtime.leases)
         door = ProviderDoor(runtime, self._authenticator)
         self._responses = Responses(
@@ -154,7 +154,7 @@ class App:
         """Paths with parameters, wrong methods and unknown paths."""
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
-            await self._api(scope, receive, send)
+            await (await self._made_api())(scope, receive, send)
         elif path.startswith(RESPONSE_PATHS):
             await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
@@ -171,6 +171,21 @@ class App:
                 "not_found",
                 "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
             )
+
+    async def _made_api(self) -> Guard:
+        """What answers under ``/api``: a framework that calls of models do without.
+
+        Made when it is first asked for, as it takes a third of the start's time and memory.
+        """
+        if self._api is None:
+
+            def make() -> Guard:
+                from remit.server.api import api_application
+
+                return api_application(self._runtime, self._keys, self._authenticator)
+
+            self._api = asyncio.create_task(asyncio.to_thread(make))
+        return await asyncio.shield(self._api)
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         await reply_json(send, {"status": "ok"})

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,14 +21,7 @@ from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.server.telemetry.logs import name_of
 
-try:
-    from opentelemetry import trace as _trace
-    from opentelemetry.context import Context
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-except ImportError:  # the extra is not installed
-    _installed = False
-else:
-    _installed = True
+_installed = find_spec("opentelemetry") is not None
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
@@ -49,11 +43,15 @@ def context_from_headers(traceparent: str | None, tracestate: str | None = None)
     """
     if not traceparent or not _installed:
         return None
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
     carrier = {"traceparent": traceparent}
     if tracestate:
         carrier["tracestate"] = tracestate
     found = TraceContextTextMapPropagator().extract(carrier, Context())
-    return found if _trace.get_current_span(found).get_span_context().is_valid else None
+    return found if trace.get_current_span(found).get_span_context().is_valid else None
 
 
 @contextmanager
@@ -126,7 +124,9 @@ def tracing_observer(
     if not _installed:
         _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
         return None
-    tracer = _trace.get_tracer("remit", __version__, tracer_provider)
+    from opentelemetry import trace
+
+    tracer = trace.get_tracer("remit", __version__, tracer_provider)
 
     def observe(report: CallReport) -> None:
         request, response = report.request, report.response
@@ -134,7 +134,7 @@ def tracing_observer(
         span = tracer.start_span(
             f"chat {model}".rstrip(),
             context=_parent.get(),
-            kind=_trace.SpanKind.CLIENT,
+            kind=trace.SpanKind.CLIENT,
             attributes=_attributes(report, model),
             start_time=report.started_ns,
         )
@@ -142,7 +142,7 @@ def tracing_observer(
             if response.outcome is not RouteOutcome.SUCCESS:
                 # The text of an error may quote what was sent.
                 about = _plain(response.error_message or "") if capture_content else ""
-                status = _trace.Status(_trace.StatusCode.ERROR, about or _error_type(response))
+                status = trace.Status(trace.StatusCode.ERROR, about or _error_type(response))
                 span.set_status(status)
             if capture_content:
                 span.set_attribute("gen_ai.input.messages", _json(_input(request)))
