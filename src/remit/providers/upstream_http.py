@@ -14,6 +14,7 @@ import ssl
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.request import getproxies
 
 from multidict import CIMultiDict
 from yarl import URL
@@ -21,7 +22,6 @@ from yarl import URL
 from remit.providers.http_connection import HttpConnection
 from remit.providers.http_pool import HttpPool
 from remit.providers.protocol import ProviderError
-from remit.providers.proxied_http import proxied, proxy_for
 from remit.providers.upstream_errors import hide
 from remit.providers.upstream_reply import Answer, UpstreamReply
 
@@ -77,7 +77,7 @@ class HttpUpstream:
         self._hidden = tuple(secret.encode("utf-8", "surrogatepass") for secret in self.secrets)
         self._url = url
         # The environment's proxy is looked up once.
-        self._proxy = proxy_for(url)
+        self._proxy = _proxy_for(url)
         self._starts: dict[tuple[str, str], bytes] = {}
         self._lines: dict[tuple[str, str], bytes] = {}
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
@@ -117,6 +117,8 @@ class HttpUpstream:
                 kept has been closed meanwhile. A status of 400 and above is a reply.
         """
         if self._proxy is not None:
+            from remit.providers.proxied_http import proxied
+
             url = f"{self._base_url}{path}"
             every = {name.lower(): value for name, value in headers.items()} | self._headers
             came: Answer = await proxied(
@@ -255,6 +257,15 @@ def _field(name: str, value: str) -> bytes:
 def _unsendable() -> ProviderError:
     # A header, a path or a host that HTTP cannot carry.
     return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
+
+
+def _proxy_for(url: URL) -> URL | None:
+    """The proxy of the environment; the client that speaks to proxies is slow to load."""
+    if not getproxies():
+        return None
+    from remit.providers.proxied_http import proxy_for
+
+    return proxy_for(url)
 
 
 def _basic(url: URL) -> str:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
-from remit.agents.admin import admin_tools
 from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool
 from remit.agents.tools.installed import GROUP
@@ -232,6 +231,8 @@ def gate_context(
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
     """ADMIN's tools, which look at one root."""
     gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
+    from remit.agents.admin import admin_tools  # many models of arguments, slow to make
+
     return admin_tools(ledger, root.path, loaded.settings.tools, loaded, gates=gates)
 
 

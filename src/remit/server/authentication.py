@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -173,10 +172,11 @@ class Authenticator:
         if self._lookup is None:
             return None
         headers, token = self._read(raw_headers)
-        with contextlib.suppress(AuthUnavailableError):
-            if token is not None and (identity := self._lookup(token)) is not None:
-                return AuthenticatedRequest(headers, identity, token)
-        return None
+        try:
+            identity = self._lookup(token) if token is not None else None
+        except AuthUnavailableError:
+            return None
+        return AuthenticatedRequest(headers, identity, token) if identity is not None else None
 
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
         """The request with its caller.

@@ -30,7 +30,7 @@ from remit.server.authentication import (
 )
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
-from remit.server.replies import Answer, check_length, dialect_of, json_answer, refusal
+from remit.server.replies import Answer, dialect_of, json_answer, refusal
 from remit.server.request import Request
 from remit.server.responses.endpoint import Responses
 from remit.server.telemetry import CallMetrics
@@ -101,8 +101,8 @@ class ModelCalls:
             raise HttpError(
                 415, "unsupported_encoding", "Send the body without a content-encoding.", close=True
             )
-        check_length(headers.get(b"content-length"), settings.max_body_bytes)
-        raw = await request.read(settings.max_body_bytes, settings.body_timeout_s)
+        length = headers.get(b"content-length")
+        raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s)
         try:
             if endpoint.form:
                 return FormBody.read_form(endpoint, raw, caller.text(b"content-type"))

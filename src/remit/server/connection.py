@@ -12,7 +12,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from remit.server.replies import WITHOUT_BODY, Answer, Headers, too_long, too_slow
+from remit.server.replies import WITHOUT_BODY, Answer, Headers, check_length, too_long, too_slow
 from remit.server.request import Handler
 
 _IDLE, _HEAD, _BODY = range(3)  # what is read: nothing yet, a request's headers, its body
@@ -156,7 +156,7 @@ class Connection(HttpToolsProtocol):
             handler = self._direct.get(self.url.partition(b"?")[0])
         most = self.limit_concurrency
         if handler is None or (
-            most is not None and most <= max(len(self.connections), len(self.tasks))
+            most is not None and (len(self.connections) >= most or len(self.tasks) >= most)
         ):
             self._as_asgi()
         else:
@@ -182,17 +182,21 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._came += len(body)
         cycle: Any = self.cycle
-        if type(cycle) is Call:
-            cycle.take(body)
-        else:
+        if type(cycle) is not Call:
             super().on_body(body)
+        elif cycle.body or cycle.response_complete:
+            cycle.take(body)
+        else:  # mostly all of it comes in one piece
+            cycle.body = body
 
     @override
     def on_message_complete(self) -> None:
         self._phase = _IDLE
         cycle: Any = self.cycle
         if type(cycle) is Call:
-            cycle.complete()
+            cycle.whole = True
+            if cycle.waiter is not None:
+                cycle.wake()
         else:
             super().on_message_complete()
         if self._running is None:  # it was answered before it had come
@@ -237,7 +241,8 @@ class Connection(HttpToolsProtocol):
             self.transport.write(self._last_words)
             self._close()
         else:
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
 
     def _give_up(self, reply: bytes) -> None:
@@ -296,9 +301,9 @@ class Call:
     """
 
     __slots__ = (
-        "_body", "_chunked", "_connection", "_expects", "_most", "_unsent", "_waiter", "_whole",
-        "detached", "disconnected", "headers", "keep_alive", "path", "response_complete",
-        "response_started", "task",
+        "_chunked", "_connection", "_expects", "_most", "_unsent", "body", "detached",
+        "disconnected", "headers", "keep_alive", "path", "response_complete", "response_started",
+        "task", "waiter", "whole",
     )  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
@@ -306,11 +311,11 @@ class Call:
         self._connection = connection
         self._expects = connection.expect_100_continue
         self._chunked = version != "1.0"
-        self._body: bytes | bytearray = b""
+        self.body: bytes | bytearray = b""
         self._most = HIGH_WATER_LIMIT
-        self._whole = False
+        self.whole = False
         self._unsent = b""
-        self._waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None
         self.path = connection.url.partition(b"?")[0].decode("latin-1")
         self.headers: list[tuple[bytes, bytes]] = connection.headers
         self.detached = False
@@ -323,55 +328,51 @@ class Call:
     # The request.
 
     def take(self, data: bytes) -> None:
-        """A piece of the body came."""
+        """One more piece of the body came."""
         if self.response_complete:
             return
-        if not self._body:
-            self._body = data
-        else:
-            if type(self._body) is bytes:
-                self._body = bytearray(self._body)
-            self._body += data
-        if len(self._body) > self._most:
-            if self._waiter is None:
+        if type(self.body) is bytes:
+            self.body = bytearray(self.body)
+        self.body += data
+        if len(self.body) > self._most:
+            if self.waiter is None:
                 self._connection.flow.pause_reading()
-            elif not self._waiter.done():
-                self._waiter.set_exception(too_long(self._most))
+            elif not self.waiter.done():
+                self.waiter.set_exception(too_long(self._most))
 
-    def complete(self) -> None:
-        """The body is whole."""
-        self._whole = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def wake(self) -> None:
+        """What the body's reader waits for is there."""
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
 
-    async def read(self, most: int, timeout_s: float) -> bytes:
+    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
         """The whole body; until it is asked for, little of it is kept."""
         if self._connection.flow.read_paused and not self._connection.pipeline:
             self._connection.flow.resume_reading()
-        if not self._whole:
-            if len(self._body) > most:
-                raise too_long(most)
+        if not self.whole:
+            check_length(length, most)
             await self._rest(most, timeout_s)
-        if len(self._body) > most:
+        if len(self.body) > most:
             raise too_long(most)
-        return bytes(self._body)
+        body, self.body = bytes(self.body), b""
+        return body
 
     async def _rest(self, most: int, timeout_s: float) -> None:
         loop = self._connection.loop
-        waiter = self._waiter = loop.create_future()
+        waiter = self.waiter = loop.create_future()
         timer = loop.call_later(timeout_s, self._late)
         self._most = most
-        if self._expects and not self._body and not self.disconnected:
+        if self._expects and not self.body and not self.disconnected:
             self._connection.transport.write(_CONTINUE)
         try:
             await waiter
         finally:
             timer.cancel()
-            self._waiter = None
+            self.waiter = None
 
     def _late(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(too_slow())
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(too_slow())
 
     # The answer.
 
@@ -388,8 +389,10 @@ class Call:
         else:
             head = self._head(status, ((b"content-type", kind), *headers))
             head += (b"content-length: %d\r\n\r\n" % len(body), body)
-        self._put(b"".join(head))
-        self._finish()
+        self.response_complete = True
+        if not self.disconnected:
+            self._connection.transport.write(b"".join(head))
+        self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:
         """Begin a stream."""
@@ -405,7 +408,8 @@ class Call:
     def end(self, data: bytes = b"") -> None:
         """The rest of it."""
         self._put((self._framed(data) if data else b"") + (b"0\r\n\r\n" if self._chunked else b""))
-        self._finish()
+        self.response_complete = True
+        self._connection.on_response_complete()
 
     @property
     def full(self) -> bool:
@@ -428,7 +432,7 @@ class Call:
     def _head(self, status: int, headers: Headers) -> list[bytes]:
         """Status and headers, without the empty line behind them."""
         parts = [STATUS_LINE[status]]
-        close = not self._whole  # what comes next is the rest of this request
+        close = not self.whole  # what comes next is the rest of this request
         for name, value in (*self._connection.server_state.default_headers, *headers):
             if _CONTROL.search(value):
                 raise ValueError(f"a header that cannot be sent: {name!r}")
@@ -451,7 +455,3 @@ class Call:
             data, self._unsent = self._unsent + data, b""
         if not self.disconnected:
             self._connection.transport.write(data)
-
-    def _finish(self) -> None:
-        self.response_complete = True
-        self._connection.on_response_complete()

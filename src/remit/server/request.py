@@ -32,8 +32,17 @@ class Request(Protocol):
     started: bool
     detached: bool
 
-    async def read(self, most: int, timeout_s: float) -> bytes:
-        """The whole body; raises :class:`HttpError` where it is too long, too slow or broken."""
+    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
+        """The whole body.
+
+        Args:
+            length: as its header says.
+            most: bytes.
+            timeout_s: for all of it to come, seconds.
+
+        Raises:
+            HttpError: it is too long or too slow.
+        """
         ...
 
     def answer(self, answer: Answer) -> None:
@@ -87,9 +96,9 @@ class AsgiRequest:
                 self._watcher.cancel()
         await self.drain()
 
-    async def read(self, most: int, timeout_s: float) -> bytes:
+    async def read(self, length: bytes | None, most: int, timeout_s: float) -> bytes:
         """The whole body; from then on a client that hangs up ends its call."""
-        body = await read_body(self._receive, None, most, timeout_s)
+        body = await read_body(self._receive, length, most, timeout_s)
         task = asyncio.current_task()
         assert task is not None
         self._watcher = asyncio.create_task(self._watch(task))

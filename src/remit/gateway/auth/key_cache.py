@@ -133,7 +133,8 @@ class KeyCache:
         Raises:
             AuthUnavailableError: the cache is too old, or was made before a fork.
         """
-        self._require_fresh()
+        if time.monotonic() >= self._good_until or self._pid != os.getpid():
+            self._require_fresh()
         found = self._by_digest.get(digest)
         # The lookup goes by a digest, which nobody can steer towards another key's, so its time
         # reveals nothing about a secret. The match is still compared in constant time.
