@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.gateway import batches
+from remit.gateway.batches import lines
 from remit.gateway.call import Failure
 from remit.kernel.json_text import load
 from remit.providers import ProviderResponse
@@ -35,7 +35,7 @@ _DIALECTS = st.sampled_from(["openai", "anthropic"])
 @given(_DIALECTS, _ODD.map(json.dumps).map(str.encode) | st.binary(max_size=50))
 def test_a_request_is_read_or_refused(dialect: Any, text: bytes) -> None:
     try:
-        custom_id, body = batches._read(dialect, text, "")
+        custom_id, body = lines.read_line(dialect, text, "")
     except BodyError as error:
         assert error.message
         return
@@ -46,7 +46,7 @@ def test_a_request_is_read_or_refused(dialect: Any, text: bytes) -> None:
 @given(_DIALECTS, _ODD.map(json.dumps).map(str.encode) | st.binary(max_size=50))
 def test_a_result_is_an_answer_or_a_failure(dialect: Any, text: bytes) -> None:
     endpoint = CHAT if dialect == "openai" else MESSAGES
-    answer = batches._answer(dialect, endpoint, text)
+    answer = lines.answer_of(dialect, endpoint, text)
     assert isinstance(answer, (ProviderResponse, Failure))
     if isinstance(answer, Failure):
         assert answer.code
@@ -90,5 +90,5 @@ def test_names_that_no_row_can_hold_are_refused(changes: dict[str, str]) -> None
             "url": "/v1/chat/completions",
             "body": {"model": model, "messages": [{"role": "user", "content": "x"}]}}  # fmt: skip
     with pytest.raises(BodyError):
-        batches._read("openai", json.dumps(line).encode(), "")
-    assert batches._identified(json.dumps(line).encode()) == [] or "model" in changes
+        lines.read_line("openai", json.dumps(line).encode(), "")
+    assert lines.identified(json.dumps(line).encode()) == [] or "model" in changes

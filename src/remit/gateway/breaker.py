@@ -30,12 +30,16 @@ class Permit:
         answer: takes what the call came to; does not wait.
     """
 
+    __slots__ = ("_answer",)
+
     def __init__(self, answer: Callable[[Outcome], None]) -> None:
         self._answer: Callable[[Outcome], None] | None = answer
 
     def succeed(self) -> None:
         """The provider answered, be it with a refusal of this one request."""
-        self._say("ok")
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer("ok")
 
     def fail(self) -> None:
         """The provider is not well."""

@@ -312,9 +312,6 @@ class Breakers:
     def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
         """Change the circuit here at once, and on record soon where the ledger knows of it."""
 
-        def change(circuit: Circuit, now_ms: int) -> Circuit:
-            return circuit.answered(self._config, generation, outcome, now_ms)
-
         with self._lock:
             if outcome != "nothing":
                 local = self._local.get(key)
@@ -323,6 +320,10 @@ class Breakers:
             before = self._circuit(key)
             if outcome == "ok" and not before.open and before.failures == 0 and not noted:
                 return
+
+            def change(circuit: Circuit, now_ms: int) -> Circuit:
+                return circuit.answered(self._config, generation, outcome, now_ms)
+
             after = change(before, self._now_ms())
             if after is before and not noted:
                 return

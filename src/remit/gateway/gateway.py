@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
+from remit.gateway.asking import Asking
 from remit.gateway.attempts import Attempts
 from remit.gateway.auth import AuthProvider, Identity
-from remit.gateway.batches import Batches
+from remit.gateway.batches import Batches, Planner, Results
 from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.budget import Amount, BudgetRefusedError, TokenBudgeter
 from remit.gateway.call import Call, Candidate, OnRecord
-from remit.gateway.callers import authenticate, caller_of, path_of
-from remit.gateway.candidates import Candidates, NoCandidateError, needs_reading, speaks
+from remit.gateway.callers import authenticate, path_of
+from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
-from remit.gateway.neutral import finite
 from remit.gateway.objects import Objects
-from remit.gateway.records import rejection_entry
-from remit.gateway.replaying import asked_hash, recorded_answer
+from remit.gateway.rejecting import Rejections
 from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider, has_dialect
-from remit.gateway.steps import IdempotencyKeyUsedError, LeaseLostError
+from remit.gateway.sending import AnyProvider
+from remit.gateway.steps import LeaseLostError
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import NotYoursError, named_by
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
@@ -45,8 +41,8 @@ from remit.kernel.exchange import (
     TextSink,
 )
 from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerClient, LedgerEntry, LedgerError, utc_now
-from remit.providers import EventSink, Outgoing, ProviderError
+from remit.ledger import LedgerClient, LedgerError
+from remit.providers import EventSink, Outgoing
 from remit.providers.prices import PriceTable
 
 __all__ = ["CallReport", "LLMGateway"]
@@ -54,11 +50,6 @@ __all__ = ["CallReport", "LLMGateway"]
 _log = logging.getLogger("remit.gateway")
 
 BudgetMode = Literal["enforce", "warn", "off"]
-
-# Another model may do better where this one is ill, full, locked or too small.
-_FALLS_BACK = frozenset(
-    {"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR", "CONTEXT_LENGTH"}
-)
 
 
 @dataclass(slots=True)
@@ -109,18 +100,16 @@ class LLMGateway:
     ) -> None:
         if budget_mode not in ("enforce", "warn", "off"):
             raise InvalidInputError(f"budget_mode is {budget_mode!r}; use enforce, warn or off.")
-        self._ledger = ledger_client
-        self._budgeter = budgeter
-        self._mode = budget_mode
         self._config = config = config or RouterConfig()
         self._auth = auth_provider
         self._dev_mode = dev_mode
         self._providers: dict[str, AnyProvider] = {}
         self._names = Names(config, self._providers)
+        keeper = budgeter or TokenBudgeter(ledger_client)
         # Recovery settles what an earlier process reserved, also where this one charges nothing.
         self._in_flight = InFlightCalls(
             ledger_client,
-            budgeter or TokenBudgeter(ledger_client),
+            keeper,
             charging=budgeter is not None,
             wait_ms=config.budget_wait_ms,
         )
@@ -130,16 +119,26 @@ class LLMGateway:
             trial_ms=config.default_timeout_ms + config.lease_margin_ms,
         )
         self._billing = Billing(prices or PriceTable.shipped(), config)
-        self._candidates = Candidates(
+        candidates = Candidates(
             self._names, self._providers, Objects(ledger_client), self._billing, config
         )
+        self._rejections = Rejections(ledger_client)
         self._attempts = Attempts(
             ledger_client, self._in_flight, self._billing, config, mode=budget_mode
         )
+        self._asking = Asking(
+            ledger_client, candidates, self._breakers, self._attempts, self._in_flight,
+            self._rejections, budgeter if budget_mode == "enforce" else None, config,
+        )  # fmt: skip
         self.batches = Batches(
-            ledger_client, budgeter or TokenBudgeter(ledger_client), self._billing, self._names,
-            self._providers, config, charging=budgeter is not None,
-            freed=self._in_flight.waiting_room.freed,
+            ledger_client,
+            Planner(ledger_client, self._billing, self._names),
+            Results(
+                ledger_client, keeper, self._billing, self._providers,
+                charging=budgeter is not None, freed=self._in_flight.waiting_room.freed,
+            ),
+            self._providers,
+            config,
         )  # fmt: skip
         self.observers: list[Callable[[CallReport], None]] = []
 
@@ -299,53 +298,38 @@ class LLMGateway:
         """Steps 1 and 2, and who goes on with the call."""
         request = call.request
         if problem := check_request(request):
-            return self._reject(call, "INVALID_INPUT", problem)
+            return self._rejections.reject(call, "INVALID_INPUT", problem)
         try:
             sent = encode_sent(request)
         except InvalidInputError as error:
-            return self._reject(call, "INVALID_INPUT", error.message)
+            return self._rejections.reject(call, "INVALID_INPUT", error.message)
         call.request_hash = sent.context_hash
         if problem := authenticate(call, self._auth, self._dev_mode):
-            return self._reject(call, "AUTH_ERROR", problem)
+            return self._rejections.reject(call, "AUTH_ERROR", problem)
         try:
             call.named = named_by(call.identity, request)
         except NotYoursError as error:
-            return self._reject(call, "SESSION_NOT_YOURS", error.message)
+            return self._rejections.reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)
         call.handed_on = self._names.router_of(request)
         if call.handed_on is not None or request.keeper is not None:
             return self._in_own_session(call, sent)
         if request.idempotency_key:
-            return self._ask_once(call, sent, request.idempotency_key)
-        return self._ask(call, sent)
+            return self._asking.ask_once(call, sent, request.idempotency_key)
+        return self._asking.ask(call, sent)
 
     async def _in_own_session(self, call: Call, sent: Sent) -> PromptResponse:
         """A call that begins with reading what belongs to its session."""
         try:
-            await self._make_sure(call)
+            await self._asking.make_sure(call)
         except NotYoursError as error:
             call.handed_on = None
-            return await self._reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._rejections.reject(call, "SESSION_NOT_YOURS", error.message)
         if call.handed_on is not None:
             return await self._hand_on(call, call.handed_on)
         if call.request.idempotency_key:
-            return await self._ask_once(call, sent, call.request.idempotency_key)
-        return await self._ask(call, sent)
-
-    async def _ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
-        """:meth:`_ask` under an idempotency key: what has an answer is answered from the record."""
-        call.request_hash = asked_hash(call.request, sent)
-        call.claim = (caller_of(call), key, secrets.token_hex(8))
-        response = None
-        try:
-            response = await self._ask(call, sent)
-        except IdempotencyKeyUsedError as used:
-            call.claimed = False
-            return await self._replay(call, used.exchange_entry_id)
-        finally:
-            if call.claimed and (response is None or response.outcome is not RouteOutcome.SUCCESS):
-                await self._release(call)
-        return response
+            return await self._asking.ask_once(call, sent, call.request.idempotency_key)
+        return await self._asking.ask(call, sent)
 
     async def pass_on(
         self,
@@ -375,9 +359,9 @@ class LLMGateway:
             request, StreamTap(None, None), identity, sent.context_hash, on_record=on_record
         )
         if problem := check_request(request):
-            return await self._reject(call, "INVALID_INPUT", problem)
+            return await self._rejections.reject(call, "INVALID_INPUT", problem)
         if problem := authenticate(call, self._auth, self._dev_mode):
-            return await self._reject(call, "AUTH_ERROR", problem)
+            return await self._rejections.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
         provider = self._providers[provider_id]
         bound = (amount.tokens, 0)
@@ -387,14 +371,14 @@ class LLMGateway:
             call.named = named_by(identity, request)
             permit = await self._breakers.acquire(provider_id, outgoing.body.endpoint.name)
             if permit is None:
-                await self._make_sure(call)
+                await self._asking.make_sure(call)
                 said = f"{provider_id} failed repeatedly and is not asked just now"
-                return await self._reject(call, "CIRCUIT_OPEN", said)
+                return await self._rejections.reject(call, "CIRCUIT_OPEN", said)
             response, _ = await self._attempts.run(call, to, permit)
         except NotYoursError as error:
-            return await self._reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._rejections.reject(call, "SESSION_NOT_YOURS", error.message)
         except BudgetRefusedError as error:
-            return await self._reject(
+            return await self._rejections.reject(
                 call, error.code, error.message, error.remaining, error.retry_after_s
             )
         self._tell(call, response, started_ns)
@@ -410,9 +394,9 @@ class LLMGateway:
         except (LedgerError, LeaseLostError):
             raise
         except CannotContinueError as error:
-            return await self._reject(call, error.code, error.message, param=error.param)
+            return await self._rejections.reject(call, error.code, error.message, param=error.param)
         except RemitError as error:  # what was asked, or how the route is set up, cannot be
-            return await self._reject(call, "INVALID_INPUT", error.message)
+            return await self._rejections.reject(call, "INVALID_INPUT", error.message)
 
     async def reject(
         self,
@@ -425,188 +409,6 @@ class LLMGateway:
     ) -> PromptResponse:
         """Refuse a request before anything is sent, on record: for routers."""
         call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
-        response = await self._reject(call, code, message, retry_after_s=retry_after_s)
+        response = await self._rejections.reject(call, code, message, retry_after_s=retry_after_s)
         self._tell(call, response, time.time_ns())
         return response
-
-    async def _ask(self, call: Call, sent: Sent) -> PromptResponse:
-        """Ask each candidate in turn, each as often as retries allow."""
-        candidates, reads = self._candidates, needs_reading(call.request)
-        refusal: tuple[str, str, str | None] = ("", "", None)
-        to: Candidate | None = None
-        retry_after_s: float | None = None
-        try:
-            for provider_id, model_id in candidates.named(call):
-                answered: PromptResponse | None = None
-                barred = ""
-                try:
-                    if reads:
-                        to = await candidates.read(call, sent, provider_id, model_id)
-                    else:
-                        to = candidates.make(call, sent, provider_id, model_id)
-                    permit = self._breakers.permit(provider_id, model_id)
-                    if permit is None:
-                        permit = await self._breakers.acquire(provider_id, model_id)
-                    if permit is not None:
-                        answered, failure = await self._attempts.run(call, to, permit)
-                        if failure is None:
-                            return answered
-                        answered, barred = await self._retried(call, sent, to, answered, failure)
-                    else:
-                        barred = _barred(to)
-                except NoCandidateError as error:
-                    refusal = refusal if refusal[0] else error.refusal
-                    call.passed_over.append((model_id, error.refusal[0]))
-                    continue
-                if barred:
-                    refusal = ("CIRCUIT_OPEN", barred, None)
-                    retry_after_s = self._breakers.seen(provider_id, model_id)[1]
-                code = (answered.error_code if answered is not None else None) or "CIRCUIT_OPEN"
-                if answered is not None and (call.tap.began or code not in _FALLS_BACK):
-                    return answered
-                call.passed_over.append((model_id, code))
-            if call.last is not None:
-                return call.last
-            await self._make_sure(call)
-        except BudgetRefusedError as error:
-            return call.last or await self._reject(
-                call, error.code, error.message, error.remaining, error.retry_after_s
-            )
-        except NotYoursError as error:
-            return call.last or await self._reject(call, "SESSION_NOT_YOURS", error.message)
-        # A budget that is spent is what is said, also when the way is barred besides.
-        if to is not None and (refused_by := self._check(call, to)) is not None:
-            code, message, remaining = refused_by
-            return await self._reject(call, code, message, remaining)
-        code, message, param = refusal
-        return await self._reject(call, code, message, retry_after_s=retry_after_s, param=param)
-
-    async def _retried(
-        self,
-        call: Call,
-        sent: Sent,
-        to: Candidate,
-        answered: PromptResponse,
-        failure: BaseException | None,
-    ) -> tuple[PromptResponse, str]:
-        """One candidate that failed, asked again: its last answer, and what bars the way to it."""
-        most_retries = 0 if call.routed else self._config.max_retries
-        tried = 0
-        while isinstance(failure, ProviderError) and not call.tap.began:
-            if failure.stale and to.outgoing is not None and not to.outgoing.anew:
-                # Nothing is wrong with the provider: another pair, at once.
-                to.outgoing = replace(to.outgoing, anew=True)
-            else:
-                tried += 1
-                if not failure.retryable or tried > most_retries:
-                    break
-                await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
-                if has_dialect(to.provider):  # it may have learnt what it must be sent
-                    to = await self._candidates.read(call, sent, to.provider_id, to.model_id)
-            permit = await self._breakers.acquire(to.provider_id, to.model_id)
-            if permit is None:
-                return answered, _barred(to)
-            try:
-                answered, failure = await self._attempts.run(call, to, permit)
-            except BudgetRefusedError:
-                break
-        return answered, ""
-
-    # -- the steps ---------------------------------------------------------------------
-
-    async def _make_sure(self, call: Call) -> None:
-        """Whether the session is the caller's, where no step that begins a call will look.
-
-        Raises:
-            NotYoursError: it is another's.
-        """
-        if call.named is not None:
-            await self._in_flight.make_sure(call.named)
-
-    def _check(self, call: Call, to: Candidate) -> tuple[str, str, int | None] | None:
-        """Whether the budget would refuse the call just now: code, sentence, tokens left.
-
-        The reservation decides, in the transaction that holds it; this is asked only where its
-        answer would come too late.
-        """
-        if self._budgeter is None or self._mode == "off":
-            return None
-        check = self._budgeter.check_path(call.path, to.amount)
-        if check.allowed or check.code == "BUDGET_BUSY" or self._mode == "warn":
-            return None
-        code, _, message = check.reason.partition(": ")
-        return code, message, check.remaining
-
-    async def _reject(
-        self,
-        call: Call,
-        code: str,
-        message: str,
-        remaining: int | None = None,
-        retry_after_s: float | None = None,
-        param: str | None = None,
-    ) -> PromptResponse:
-        """One ``PROMPT_REJECTED``; nothing held, nothing sent.
-
-        Of a routed request one is written for the request, by its router.
-        """
-        request = call.request
-        entry_id = ""
-        if call.routed is None:
-            entry: LedgerEntry = rejection_entry(request, code, message)
-            ahead = await request.ahead.take() if request.ahead is not None else []
-            write = self._ledger.submit([*ahead, entry])
-            if request.ahead is not None:
-                request.ahead.follow(write)
-            entry_id = (await write)[-1]
-        return PromptResponse(
-            content="",
-            outcome=RouteOutcome.REJECTED,
-            input_tokens=0,
-            output_tokens=0,
-            model_id=request.model_id or "",
-            provider_id=request.provider_id or "",
-            latency_ms=0.0,
-            timestamp=utc_now(),
-            exchange_entry_id=entry_id,
-            context_hash=call.request_hash,
-            error_code=code,
-            error_message=message,
-            error_param=param,
-            budget_remaining=remaining,
-            fallback_from=tuple(call.passed_over),
-            retry_after_s=retry_after_s,
-        )
-
-    async def _replay(self, call: Call, exchange_entry_id: str) -> PromptResponse:
-        """The recorded answer of the call that had the same idempotency key."""
-        if not exchange_entry_id:
-            return await self._reject(
-                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
-                retry_after_s=1.0,
-            )  # fmt: skip
-        answer, problem = await asyncio.to_thread(
-            recorded_answer, self._ledger, exchange_entry_id, call
-        )
-        if answer is None:
-            return await self._reject(call, "IDEMPOTENCY_MISMATCH", problem)
-        return answer
-
-    async def _release(self, call: Call) -> None:
-        """Let the idempotency key of a call that failed be used again."""
-        assert call.claim is not None
-        try:
-            await self._in_flight.release_claim(call.claim)
-        except RemitError as error:
-            _log.warning("an idempotency key was not released: %s", error.message)
-
-    def _wait_s(self, number: int, asked_s: float | None) -> float:
-        """Full jitter under a doubling bound; what the provider asked for, when that is longer."""
-        config = self._config
-        bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
-        asked = min(finite(asked_s) or 0.0, config.retry_max_ms / 1000)
-        return max(random.uniform(0, bound), asked)  # noqa: S311
-
-
-def _barred(to: Candidate) -> str:
-    return f"{to.provider_id}/{to.model_id} failed repeatedly and is not asked just now"

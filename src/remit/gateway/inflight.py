@@ -41,6 +41,10 @@ class InFlightCalls:
         budgeter: where reservations are settled.
         charging: whether calls that begin here are charged at all.
         wait_ms: longest wait for money that other calls only hold.
+
+    Attributes:
+        ended: told the dispatch of a call that is on record, or given up: its lease is not
+            renewed any more.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class InFlightCalls:
         self.waiting_room = WaitingRoom(wait_ms)
         self._known = KnownOwners()
         self._renewal = Renewal(ledger, self.owner)
+        self.ended = self._renewal.ended
         self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
 
     async def begin(
@@ -112,7 +117,7 @@ class InFlightCalls:
 
     def _begun(self, step: StartCall, dispatch_entry_id: str) -> None:
         self._renewal.began(dispatch_entry_id, step.lease_ms)
-        if step.named is not None:
+        if step.named is not None and step.named[:2] not in self._known:
             self._known.note(step.named)
 
     def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
@@ -144,10 +149,6 @@ class InFlightCalls:
         """
         return self._ledger.step(self.stage, step)
 
-    def ended(self, dispatch_entry_id: str) -> None:
-        """A call that was begun is on record, or given up: its lease is not renewed any more."""
-        self._renewal.ended(dispatch_entry_id)
-
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
         """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""
         return Calls(
@@ -161,7 +162,7 @@ class InFlightCalls:
         Raises:
             NotYoursError: it is another's.
         """
-        if named.order or named not in self._known:  # an order may have been planned since
+        if named.order or named[:2] not in self._known:  # an order may have been planned since
             await self._ledger.step(self.stage, NameSession(named))
             self._known.note(named)
 

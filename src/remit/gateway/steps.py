@@ -188,6 +188,7 @@ class Calls:
         freed: Callable[[Sequence[str]], None],
     ) -> None:
         self._tx = tx
+        self._now_ms = int(time.time() * 1000)
         self._accounts = accounts
         self._charging = charging
         self._owner = owner
@@ -239,13 +240,12 @@ class Calls:
         return self._release(step.claim)
 
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:
-        now = int(time.time() * 1000)
         # What may refuse comes first, what changes anything after it: an entry that does not
         # fit raises before it is collected, and then the hold is given back.
         if step.named is not None:
             self._sessions.check(step.named)
         if step.claim is not None:
-            self._check_claim(step.claim, now)
+            self._check_claim(step.claim)
         hold, refused = None, None
         if self._charging:
             if step.ahead:
@@ -262,7 +262,7 @@ class Calls:
             if hold is not None:
                 self._accounts.cancel(hold)
             raise
-        until = now + step.lease_ms
+        until = self._now_ms + step.lease_ms
         session_id, work_order_id, agent_id, contract_id, key_id = step.about
         self._begun.append(
             (
@@ -301,7 +301,7 @@ class Calls:
             remaining = self._accounts.remaining(step.hold.scopes)
         if step.answered is not None:
             claim, kept_ms = step.answered
-            until = int(time.time() * 1000) + kept_ms
+            until = self._now_ms + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
         if step.kept:
             self._kept += [(*kept, exchange_id) for kept in step.kept]
@@ -313,13 +313,13 @@ class Calls:
         for caller, key, *known in rows:
             self._claims[(caller, key)] = (known[0], known[1], known[2])
 
-    def _check_claim(self, claim: Claim, now: int) -> None:
+    def _check_claim(self, claim: Claim) -> None:
         name = claim[:2]
         if name not in self._claims:
             self._claims[name] = None
             self._note_claims(select_in(self._tx, _FIND_CLAIMS, [name]))
         known = self._claims[name]
-        if known is not None and known[1] >= now and known[2] != claim[2]:
+        if known is not None and known[1] >= self._now_ms and known[2] != claim[2]:
             raise IdempotencyKeyUsedError(known[0])
 
     def _release(self, claim: Claim) -> None:

@@ -63,20 +63,14 @@ def owner_of(identity: Identity) -> str:
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"
 
 
-class KnownOwners:
-    """Owners of sessions that this process saw on record: they never change."""
-
-    def __init__(self) -> None:
-        self._known: set[tuple[str, str]] = set()
+class KnownOwners(set[tuple[str, str]]):
+    """Owners and sessions of theirs that this process saw on record: they never change."""
 
     def note(self, named: Named) -> None:
         """A session was found, or made durable, as its owner's."""
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known.add(named[:2])
-
-    def __contains__(self, named: Named) -> bool:
-        return named[:2] in self._known
+        if len(self) >= _MAX_KNOWN:
+            self.clear()
+        self.add(named[:2])
 
 
 class Sessions:
@@ -96,7 +90,7 @@ class Sessions:
 
     def ask(self, asked: Collection[Named]) -> Callable[[], None]:
         """Ask for what is not known yet of that which calls name; what is returned notes it."""
-        missing = {named.session_id for named in asked if named not in self._known}
+        missing = {named.session_id for named in asked if named[:2] not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
         owners = select_in(self._tx, _FIND, missing)
@@ -119,7 +113,7 @@ class Sessions:
             NotYoursError: it may not.
         """
         owner, session_id, order = named
-        is_known = named in self._known
+        is_known = named[:2] in self._known
         if (not is_known and session_id not in self._owners) or (
             order and order not in self._planned
         ):
@@ -137,7 +131,7 @@ class Sessions:
         if named is None:
             if self._owners.get(session_id, "") is None:
                 self._owners[session_id] = ""
-        elif named not in self._known and self._owners.get(session_id, "") is None:
+        elif named[:2] not in self._known and self._owners.get(session_id, "") is None:
             self._owners[session_id] = named.owner
             self._claimed.append((session_id, named.owner))
 

@@ -84,6 +84,38 @@ class _Account:
             setattr(self, name, 0)
         return True
 
+    def admits(self, amount: Amount, turns: int) -> bool:
+        """Whether no limit is in the way; where this is not sure of it, :func:`_refusal` says."""
+        if not amount.bounded:
+            return False
+        limit = self.token_limit
+        if limit is not None and self.spent_tokens + self.reserved_tokens + amount.tokens > limit:
+            return False
+        limit = self.nano_limit
+        if limit is not None and (
+            amount.nano is None or self.spent_nano + self.reserved_nano + amount.nano > limit
+        ):
+            return False
+        limit = self.turn_limit
+        if limit is not None and self.turns + turns > limit:
+            return False
+        limit = self.requests_per_minute
+        if limit is not None and self.minute_requests + turns > limit:
+            return False
+        limit = self.tokens_per_minute
+        return limit is None or self.minute_tokens + amount.tokens <= limit
+
+    def changing(self) -> tuple[int | str, ...]:
+        """What :data:`_UPDATE` takes."""
+        values = (
+            self.spent_tokens, self.reserved_tokens, self.turns, self.spent_nano,
+            self.reserved_nano, self.unpriced_calls, self.minute, self.minute_requests,
+            self.minute_tokens, self.window_end, self.window_number,
+        )  # fmt: skip
+        if max(values) > MAX_COUNT:
+            values = tuple([min(value, MAX_COUNT) for value in values])
+        return (*values, self.scope)
+
     def is_short_of(self, amount: Amount) -> bool:
         """Whether what is not spent yet is less than ``amount``, others' holds aside."""
         tokens, nano = self.token_limit, self.nano_limit
@@ -114,6 +146,7 @@ class Accounts:
         raised: RaisedBounds | None = None,
         allow_unpriced: bool = False,
     ) -> None:
+        self._now = time.time()
         self._ask = ask
         self._execute_many = execute_many
         self._append = append
@@ -153,31 +186,32 @@ class Accounts:
             BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
         """
         accounts = self._open(path)
-        amount = self._raised_bound(amount)
+        percent = self._percent(amount)
+        amount = amount.raised(percent)
         output = None
-        if enforce:
+        if enforce and not _admit(accounts, amount, turns):
             if (lowered := _lowered(accounts, amount)) is not None:
                 amount, output = lowered, lowered.output
             if (refused := self._refused(path, accounts, amount, turns)) is not None:
                 raise refused
-        minute = int(time.time()) // _MINUTE_S
+        tokens, nano, numbers = amount.tokens, amount.nano or 0, 0
         for account in accounts:
-            account.reserved_tokens += amount.tokens
-            account.reserved_nano += amount.nano or 0
+            account.reserved_tokens += tokens
+            account.reserved_nano += nano
             account.turns += turns
             account.minute_requests += turns
-            account.minute_tokens += amount.tokens
+            account.minute_tokens += tokens
             account.dirty = True
-        numbers = tuple(account.window_number for account in accounts)
+            numbers += account.window_number
         return Hold(
-            tuple(account.scope for account in accounts),
-            amount.tokens,
+            tuple([account.scope for account in accounts]),
+            tokens,
             amount.nano,
             turns,
-            minute,
+            int(self._now) // _MINUTE_S,
             amount.bounded,
-            numbers if any(numbers) else (),
-            self._percent(amount),
+            tuple([account.window_number for account in accounts]) if numbers else (),
+            percent,
             amount.model,
             output,
         )
@@ -205,11 +239,17 @@ class Accounts:
 
     def _open(self, path: Sequence[str]) -> list[_Account]:
         """The existing accounts of a path, in the minute and the window that now are."""
-        self.load(path)
-        now = time.time()
-        accounts = [account for key in path if (account := self._accounts[key]) is not None]
+        known = self._accounts
+        try:
+            accounts = [account for key in path if (account := known[key]) is not None]
+        except KeyError:
+            self.load(path)
+            accounts = [account for key in path if (account := known[key]) is not None]
+        now = self._now
+        minute = int(now) // _MINUTE_S
         for account in accounts:
-            account.start_minute(int(now) // _MINUTE_S)
+            if minute > account.minute:
+                account.start_minute(minute)
             if account.window_end and now >= account.window_end:
                 self._start_window(account, now)
         return accounts
@@ -243,15 +283,17 @@ class Accounts:
 
         A bill above its bound is charged whole, and raises the bound of its model.
         """
-        self.load(hold.scopes)
-        for key, number in hold.numbered():
-            account = self._accounts[key]
+        known, windows = self._accounts, hold.windows
+        if not known.keys() >= set(hold.scopes):
+            self.load(hold.scopes)
+        for place, key in enumerate(hold.scopes):
+            account = known[key]
             if account is None:
                 continue
             account.dirty = True
             if account.minute == hold.minute:
                 account.minute_tokens += usage.total - hold.tokens
-            if account.window_number != number:
+            if account.window_number != (windows[place] if windows else 0):
                 continue  # its window has passed, and stands on record alone
             account.reserved_tokens -= hold.tokens
             account.reserved_nano -= hold.nano or 0
@@ -293,10 +335,7 @@ class Accounts:
             assert self._execute_many is not None
             self._execute_many(
                 _UPDATE,
-                [
-                    (*[min(getattr(account, name), MAX_COUNT) for name in _CHANGING], account.scope)
-                    for account in changed
-                ],
+                [account.changing() for account in changed],
             )
             for account in changed:
                 account.dirty = False
@@ -310,6 +349,13 @@ def of_now(status: BudgetStatus) -> BudgetStatus:
     """A state as it is by now: a window that has ended since holds nothing any more."""
     account = _Account([getattr(status, name) for name in FIELDS])
     return account.status() if account.start_window(time.time()) else status
+
+
+def _admit(accounts: Sequence[_Account], amount: Amount, turns: int) -> bool:
+    for account in accounts:
+        if not account.admits(amount, turns):
+            return False
+    return bool(accounts)
 
 
 def _lowered(accounts: Sequence[_Account], amount: Amount) -> Amount | None:

@@ -1,0 +1,227 @@
+"""One call asked of its candidates: in turn, with retries, once under its key (SPEC 4.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from dataclasses import replace
+
+from remit.gateway.attempts import Attempts
+from remit.gateway.breakers import Breakers
+from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
+from remit.gateway.call import Call, Candidate
+from remit.gateway.callers import caller_of
+from remit.gateway.candidates import Candidates, NoCandidateError, needs_reading
+from remit.gateway.config import RouterConfig
+from remit.gateway.inflight import InFlightCalls
+from remit.gateway.neutral import finite
+from remit.gateway.rejecting import Rejections
+from remit.gateway.replaying import asked_hash, recorded_answer
+from remit.gateway.sending import has_dialect
+from remit.gateway.steps import IdempotencyKeyUsedError
+from remit.gateway.tenancy import NotYoursError
+from remit.gateway.validation import Sent
+from remit.kernel.errors import RemitError
+from remit.kernel.exchange import PromptResponse, RouteOutcome
+from remit.ledger import LedgerClient
+from remit.providers import ProviderError
+
+__all__ = ["Asking"]
+
+_log = logging.getLogger("remit.gateway")
+
+# Another model may do better where this one is ill, full, locked or too small.
+_FALLS_BACK = frozenset(
+    {"TIMEOUT", "RATE_LIMITED", "SERVER_ERROR", "PROVIDER_ERROR", "AUTH_ERROR", "CONTEXT_LENGTH"}
+)
+
+
+class Asking:
+    """Asks the models that a call names for its answer.
+
+    Args:
+        ledger: where answers are on record.
+        candidates: of the call.
+        breakers: ask each before.
+        attempts: run there.
+        in_flight: owners of sessions, and idempotency keys.
+        rejections: put on record what is not sent.
+        budgeter: of the limits that are enforced; ``None`` without any.
+        config: retries.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        candidates: Candidates,
+        breakers: Breakers,
+        attempts: Attempts,
+        in_flight: InFlightCalls,
+        rejections: Rejections,
+        budgeter: TokenBudgeter | None,
+        config: RouterConfig,
+    ) -> None:
+        self._ledger = ledger
+        self._candidates = candidates
+        self._breakers = breakers
+        self._attempts = attempts
+        self._in_flight = in_flight
+        self._reject = rejections.reject
+        self._budgeter = budgeter
+        self._config = config
+
+    async def ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
+        """:meth:`ask` under an idempotency key: what has an answer is answered from the record."""
+        call.request_hash = asked_hash(call.request, sent)
+        call.claim = (caller_of(call), key, secrets.token_hex(8))
+        response = None
+        try:
+            response = await self.ask(call, sent)
+        except IdempotencyKeyUsedError as used:
+            call.claimed = False
+            return await self._replay(call, used.exchange_entry_id)
+        finally:
+            if call.claimed and (response is None or response.outcome is not RouteOutcome.SUCCESS):
+                await self._release(call)
+        return response
+
+    async def ask(self, call: Call, sent: Sent) -> PromptResponse:
+        """Ask each candidate in turn, each as often as retries allow."""
+        candidates, reads = self._candidates, needs_reading(call.request)
+        refusal: tuple[str, str, str | None] = ("", "", None)
+        to: Candidate | None = None
+        retry_after_s: float | None = None
+        try:
+            for provider_id, model_id in candidates.named(call):
+                answered: PromptResponse | None = None
+                barred = ""
+                try:
+                    if reads:
+                        to = await candidates.read(call, sent, provider_id, model_id)
+                    else:
+                        to = candidates.make(call, sent, provider_id, model_id)
+                    permit = self._breakers.permit(provider_id, model_id)
+                    if permit is None:
+                        permit = await self._breakers.acquire(provider_id, model_id)
+                    if permit is not None:
+                        answered, failure = await self._attempts.run(call, to, permit)
+                        if failure is None:
+                            return answered
+                        answered, barred = await self._retried(call, sent, to, answered, failure)
+                    else:
+                        barred = _barred(to)
+                except NoCandidateError as error:
+                    refusal = refusal if refusal[0] else error.refusal
+                    call.passed_over.append((model_id, error.refusal[0]))
+                    continue
+                if barred:
+                    refusal = ("CIRCUIT_OPEN", barred, None)
+                    retry_after_s = self._breakers.seen(provider_id, model_id)[1]
+                code = (answered.error_code if answered is not None else None) or "CIRCUIT_OPEN"
+                if answered is not None and (call.tap.began or code not in _FALLS_BACK):
+                    return answered
+                call.passed_over.append((model_id, code))
+            if call.last is not None:
+                return call.last
+            await self.make_sure(call)
+        except BudgetRefusedError as error:
+            return call.last or await self._reject(
+                call, error.code, error.message, error.remaining, error.retry_after_s
+            )
+        except NotYoursError as error:
+            return call.last or await self._reject(call, "SESSION_NOT_YOURS", error.message)
+        # A budget that is spent is what is said, also when the way is barred besides.
+        if to is not None and (refused_by := self._check(call, to)) is not None:
+            code, message, remaining = refused_by
+            return await self._reject(call, code, message, remaining)
+        code, message, param = refusal
+        return await self._reject(call, code, message, retry_after_s=retry_after_s, param=param)
+
+    async def _retried(
+        self,
+        call: Call,
+        sent: Sent,
+        to: Candidate,
+        answered: PromptResponse,
+        failure: BaseException | None,
+    ) -> tuple[PromptResponse, str]:
+        """One candidate that failed, asked again: its last answer, and what bars the way to it."""
+        most_retries = 0 if call.routed else self._config.max_retries
+        tried = 0
+        while isinstance(failure, ProviderError) and not call.tap.began:
+            if failure.stale and to.outgoing is not None and not to.outgoing.anew:
+                # Nothing is wrong with the provider: another pair, at once.
+                to.outgoing = replace(to.outgoing, anew=True)
+            else:
+                tried += 1
+                if not failure.retryable or tried > most_retries:
+                    break
+                await asyncio.sleep(self._wait_s(tried, failure.retry_after_s))
+                if has_dialect(to.provider):  # it may have learnt what it must be sent
+                    to = await self._candidates.read(call, sent, to.provider_id, to.model_id)
+            permit = await self._breakers.acquire(to.provider_id, to.model_id)
+            if permit is None:
+                return answered, _barred(to)
+            try:
+                answered, failure = await self._attempts.run(call, to, permit)
+            except BudgetRefusedError:
+                break
+        return answered, ""
+
+    async def make_sure(self, call: Call) -> None:
+        """Whether the session is the caller's, where no step that begins a call will look.
+
+        Raises:
+            NotYoursError: it is another's.
+        """
+        if call.named is not None:
+            await self._in_flight.make_sure(call.named)
+
+    def _check(self, call: Call, to: Candidate) -> tuple[str, str, int | None] | None:
+        """Whether the budget would refuse the call just now: code, sentence, tokens left.
+
+        The reservation decides, in the transaction that holds it; this is asked only where its
+        answer would come too late.
+        """
+        if self._budgeter is None:
+            return None
+        check = self._budgeter.check_path(call.path, to.amount)
+        if check.allowed or check.code == "BUDGET_BUSY":
+            return None
+        code, _, message = check.reason.partition(": ")
+        return code, message, check.remaining
+
+    async def _replay(self, call: Call, exchange_entry_id: str) -> PromptResponse:
+        """The recorded answer of the call that had the same idempotency key."""
+        if not exchange_entry_id:
+            return await self._reject(
+                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is under way",
+                retry_after_s=1.0,
+            )  # fmt: skip
+        answer, problem = await asyncio.to_thread(
+            recorded_answer, self._ledger, exchange_entry_id, call
+        )
+        if answer is None:
+            return await self._reject(call, "IDEMPOTENCY_MISMATCH", problem)
+        return answer
+
+    async def _release(self, call: Call) -> None:
+        """Let the idempotency key of a call that failed be used again."""
+        assert call.claim is not None
+        try:
+            await self._in_flight.release_claim(call.claim)
+        except RemitError as error:
+            _log.warning("an idempotency key was not released: %s", error.message)
+
+    def _wait_s(self, number: int, asked_s: float | None) -> float:
+        """Full jitter under a doubling bound; what the provider asked for, when that is longer."""
+        config = self._config
+        bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000
+        asked = min(finite(asked_s) or 0.0, config.retry_max_ms / 1000)
+        return max(random.uniform(0, bound), asked)  # noqa: S311
+
+
+def _barred(to: Candidate) -> str:
+    return f"{to.provider_id}/{to.model_id} failed repeatedly and is not asked just now"

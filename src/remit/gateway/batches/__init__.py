@@ -1,0 +1,186 @@
+"""Batches: many calls in one request, reserved together and recorded one by one (SPEC 4.0, 5).
+
+The request that makes a batch is a ``DISPATCH`` and an ``EXCHANGE`` of its own; what it reserves
+lives on. Each result becomes a ``DISPATCH`` and its ``EXCHANGE``, both in the transaction that
+settles it, so that every exchange has its dispatch and no result is counted twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from remit.gateway.batches.lines import identified, object_of
+from remit.gateway.batches.plan import BatchPlan, BatchRefusedError, Planner
+from remit.gateway.batches.results import GROUP, Results
+from remit.gateway.batches.rows import Row, hold_name
+from remit.gateway.call import Failure
+from remit.gateway.config import RouterConfig
+from remit.gateway.sending import AnyProvider
+from remit.kernel.errors import RemitError
+from remit.ledger import LedgerClient
+from remit.providers import ProviderError, Timeouts, UpstreamProvider
+from remit.providers.upstream_errors import error_of
+from remit.providers.wire.endpoint import BATCHES, FILES
+
+__all__ = ["BatchPlan", "BatchRefusedError", "Batches", "Planner", "Results", "hold_name"]
+
+_log = logging.getLogger("remit.gateway")
+
+_LOST_AFTER_S = 31 * 86_400
+"""Providers keep results for a month: what is not there by then will never be."""
+
+_ENDED = ("completed", "failed", "expired", "cancelled")
+_MOST_TOLD = 1024 * 1024
+_LINE_BYTES = 64 * 1024 * 1024
+
+
+class Batches:
+    """Batches that are planned here, polled, and settled when they have ended.
+
+    Args:
+        ledger: where both are kept.
+        planner: plans them.
+        results: put on record here.
+        providers: those that are registered, by id.
+        config: timeouts.
+
+    Attributes:
+        plan: :meth:`Planner.plan`.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        planner: Planner,
+        results: Results,
+        providers: Mapping[str, AnyProvider],
+        config: RouterConfig,
+    ) -> None:
+        self._ledger = ledger
+        self.plan = planner.plan
+        self._results = results
+        self._providers = providers
+        self._timeouts = Timeouts(
+            config.connect_timeout_ms / 1000, config.default_timeout_ms / 1000,
+            config.idle_timeout_ms / 1000,
+        )  # fmt: skip
+        self._settling: dict[str, asyncio.Task[None]] = {}
+
+    async def poll(self, owner: str = "") -> int:
+        """Put on record what batches have come to meanwhile; how many are still out.
+
+        Args:
+            owner: whose; all when left out.
+        """
+        rows = await asyncio.to_thread(self._rows, owner=owner)
+        for row in rows:
+            try:
+                await self.settle(row.batch_id)
+            except RemitError as error:
+                _log.warning("batch %s is not settled yet: %s", row.batch_id, error.message)
+        return len(await asyncio.to_thread(self._rows, owner=owner)) if rows else 0
+
+    async def settle(self, batch_id: str) -> None:
+        """Put the results of one batch on record, where it has ended.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+        task = self._settling.get(batch_id)
+        if task is None:
+            task = asyncio.create_task(self._settle(batch_id))
+            self._settling[batch_id] = task
+            task.add_done_callback(lambda done: self._settled(batch_id, done))
+        await asyncio.shield(task)
+
+    async def aclose(self) -> None:
+        """Leave off; what is being written is finished."""
+        tasks = list(self._settling.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _settled(self, batch_id: str, task: asyncio.Task[None]) -> None:
+        self._settling.pop(batch_id, None)
+        if not task.cancelled():
+            task.exception()  # who waited for it got it
+
+    def _rows(self, batch_id: str = "", *, owner: str = "") -> list[Row]:
+        sql, named = f"SELECT {', '.join(Row._fields)} FROM batches", batch_id or owner
+        if batch_id:
+            sql += " WHERE batch_id = ?"
+        elif owner:
+            sql += " WHERE batch_id IN (SELECT object_id FROM provider_objects WHERE owner = ?)"
+        rows = self._ledger.select(f"{sql} ORDER BY created_ms", (named,) if named else ())
+        return [Row(*row) for row in rows]
+
+    async def _settle(self, batch_id: str) -> None:
+        rows = await asyncio.to_thread(self._rows, batch_id)
+        provider = self._providers.get(rows[0].provider_id) if rows else None
+        if not isinstance(provider, UpstreamProvider):
+            return
+        [row] = rows
+        dialect = provider.home.dialect
+        endpoint = BATCHES[dialect]
+        path = f"{endpoint.path}/{quote(batch_id, safe='')}"
+        async with await provider.fetch(path, {}, self._timeouts) as came:
+            raw = await came.read(_MOST_TOLD)
+        told = object_of(raw) if came.status == 200 else {}
+        state = told.get("processing_status" if dialect == "anthropic" else "status")
+        if state not in ("ended", *_ENDED):
+            if time.time() - row.created_ms / 1000 > _LOST_AFTER_S:
+                await asyncio.to_thread(self._results.finish, row, dialect, "lost", [])
+            return
+        files = [
+            name
+            for key in ("output_file_id", "error_file_id")
+            if isinstance(name := told.get(key), str)
+        ]
+        paths = [f"{FILES['openai'].path}/{quote(name, safe='')}/content" for name in files]
+        texts = await asyncio.to_thread(self._results.texts, row, dialect)
+        for results in [f"{path}/results"] if dialect == "anthropic" else paths:
+            async for group in _groups(provider, results, self._timeouts):
+                await _to_the_end(self._results.record, row, dialect, texts, group)
+        await _to_the_end(self._results.finish, row, dialect, str(state), files)
+
+
+async def _to_the_end(call: Callable[..., None], *args: Any) -> None:
+    """Run ``call`` in a thread, and wait for its end also when cancelled."""
+    running = asyncio.ensure_future(asyncio.to_thread(call, *args))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
+async def _groups(
+    provider: UpstreamProvider, path: str, timeouts: Timeouts
+) -> AsyncIterator[list[tuple[str, bytes | Failure]]]:
+    """The lines of a file of results, in groups, each with its custom id."""
+    group: list[tuple[str, bytes | Failure]] = []
+    rest = bytearray()
+    async with await provider.fetch(path, {}, timeouts) as came:
+        if came.status != 200:
+            raise error_of(came.status, came.headers, await came.read(_MOST_TOLD))
+        async for piece in came.chunks():
+            rest += piece
+            if len(rest) > _LINE_BYTES:
+                raise ProviderError("SERVER_ERROR", "a line of the results is too long")
+            if b"\n" not in piece:
+                continue
+            *whole, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in whole:
+                group += identified(line)
+            while len(group) >= GROUP:
+                yield group[:GROUP]
+                del group[:GROUP]
+    group += identified(bytes(rest))
+    if group:
+        yield group

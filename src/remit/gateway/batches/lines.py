@@ -1,0 +1,142 @@
+"""One request of a batch, and one result, as the providers write them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeGuard
+
+from remit.gateway.answers import read_result
+from remit.gateway.call import Failure
+from remit.gateway.validation import MAX_ID_CHARS
+from remit.kernel.exchange import RouteOutcome
+from remit.kernel.json_text import JsonTextError, load, value_at
+from remit.ledger import is_plain_text
+from remit.providers import ProviderError, ProviderResponse
+from remit.providers.upstream_errors import error_of
+from remit.providers.wire.body import Body, BodyError
+from remit.providers.wire.endpoint import ENDPOINTS, MESSAGES, Dialect, Endpoint
+
+__all__ = [
+    "Place", "answer_of", "id_of", "identified", "is_name", "object_of", "place", "read_line",
+]  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where in a batch a request is, for people and as a field."""
+
+    said: str
+    prefix: str
+
+    def field(self, param: str | None) -> str:
+        """A field of the request there."""
+        return f"{self.prefix}.{param}" if param else self.prefix
+
+
+def place(dialect: Dialect, number: int) -> Place:
+    """The place of a request, counted from 0."""
+    if dialect == "anthropic":
+        return Place(f"requests[{number}]", f"requests[{number}]")
+    return Place(f"line {number + 1} of the input file", f"input_file_id[{number}]")
+
+
+def read_line(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, Body]:
+    """Custom id and body of one request.
+
+    Raises:
+        BodyError: it is none.
+    """
+    try:
+        value = load(text)
+    except JsonTextError as error:
+        raise BodyError(error.message) from error
+    if type(value) is not dict:
+        raise BodyError("It is not a JSON object.")
+    custom_id = value.get("custom_id")
+    if not is_name(custom_id):
+        raise BodyError("custom_id is missing, or is not a short text.", "custom_id")
+    member, endpoint = "params", MESSAGES
+    if dialect == "openai":
+        member, url = "body", value.get("url")
+        found = _ENDPOINTS.get(url) if type(url) is str else None
+        if found is None or (endpoint_path and url != endpoint_path):
+            raise BodyError("url is not the endpoint of the batch.", "url")
+        endpoint = found
+        if value.get("method") != "POST":
+            raise BodyError("method is not POST.", "method")
+    raw = value_at(text, (member,))
+    if raw is None:
+        raise BodyError(f"{member} is missing.", member)
+    try:
+        body = Body.read(endpoint, raw)
+        if not is_name(body.model):
+            raise BodyError("model is not a short text.", "model")
+        return custom_id, body
+    except BodyError as error:
+        field = f"{member}.{error.param}" if error.param else member
+        raise BodyError(error.message, field) from error
+
+
+_ENDPOINTS: dict[str, Endpoint] = {
+    f"/v1{endpoint.path}": endpoint
+    for endpoint in ENDPOINTS.values()
+    if endpoint.dialect == "openai" and not endpoint.form
+}
+"""By what OpenAI's batches name as their endpoint."""
+
+
+def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResponse | Failure:
+    """What one line of results says."""
+    value = object_of(text)
+    if dialect == "anthropic":
+        result = value.get("result")
+        kind = result.get("type") if isinstance(result, dict) else None
+        if kind == "succeeded":
+            return read_result(endpoint.name, 200, value_at(text, ("result", "message")) or b"")
+        if kind == "errored":
+            return _failed(error_of(400, {}, value_at(text, ("result", "error")) or b""))
+        return Failure(RouteOutcome.ERROR, f"BATCH_{str(kind).upper()[:40]}", f"the request {kind}")
+    response = value.get("response")
+    raw = value_at(text, ("response", "body"))
+    status = response.get("status_code") if isinstance(response, dict) else None
+    if raw is not None and type(status) is int:
+        if 200 <= status < 300:
+            return read_result(endpoint.name, status, raw)
+        return _failed(error_of(status, {}, raw))
+    error = value.get("error")
+    told = error if isinstance(error, dict) else {}
+    code = str(told.get("code") or "PROVIDER_ERROR").upper()[:60]
+    return Failure(RouteOutcome.ERROR, code, str(told.get("message") or "no answer")[:500])
+
+
+def _failed(error: ProviderError) -> Failure:
+    return Failure(RouteOutcome.ERROR, error.code, error.message)
+
+
+def identified(line: bytes) -> list[tuple[str, bytes | Failure]]:
+    """A line of results with its custom id; nothing where it has none."""
+    custom_id = object_of(line).get("custom_id")
+    return [(custom_id, line.strip())] if is_name(custom_id) else []
+
+
+def is_name(value: Any) -> TypeGuard[str]:
+    """Whether it is a text that rows and records can hold."""
+    return (
+        type(value) is str
+        and 0 < len(value) <= MAX_ID_CHARS
+        and "\x00" not in value
+        and is_plain_text(value)
+    )
+
+
+def object_of(text: bytes) -> dict[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    try:
+        value = load(text)
+    except JsonTextError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def id_of(answer: ProviderResponse) -> str:
+    """The id of what a provider says that it made; empty where it says none."""
+    found = object_of(answer.reply.body).get("id") if answer.reply is not None else None
+    return found if is_name(found) else ""

@@ -1,0 +1,225 @@
+"""A batch before it is sent: what it can use at most, and what its answer changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from remit.gateway.auth import Identity
+from remit.gateway.batches.lines import Place, id_of, place, read_line
+from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_text, hold_name
+from remit.gateway.billing import Billing
+from remit.gateway.budget import Amount
+from remit.gateway.call import Attempt
+from remit.gateway.naming import Names
+from remit.gateway.objects import KeptObject, Objects, files_named, keep
+from remit.gateway.tenancy import owner_of
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.exchange import PromptRequest
+from remit.ledger import LedgerClient, Transaction, is_plain_text
+from remit.providers import ProviderResponse
+from remit.providers.wire.body import Body, BodyError
+from remit.providers.wire.endpoint import RESPONSES, Dialect
+from remit.providers.wire.responses import refers
+
+__all__ = ["BatchPlan", "BatchRefusedError", "Planner"]
+
+_MOST_LINES = 100_000
+
+
+class BatchRefusedError(InvalidInputError):
+    """A batch that cannot be sent.
+
+    Args:
+        code: as in the refusals of calls.
+        message: what is wrong, with the line.
+        param: the field at fault.
+    """
+
+    def __init__(self, code: str, message: str, param: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
+class _Line(NamedTuple):
+    """One request of a batch, and the most that it can use."""
+
+    custom_id: str
+    text: bytes
+    body: Body
+    amount: Amount
+    tokens_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """A batch that may be sent; what its answer changes beside the record.
+
+    Attributes:
+        amount: the most that all of it can use, at the price of batches.
+        unpriced: the first request whose model has no price, for people; empty without one.
+    """
+
+    provider_id: str
+    caller: str
+    owner: str
+    lines: Sequence[_Line]
+    amount: Amount
+    unpriced: str
+
+    def keeps_hold(self, answer: ProviderResponse) -> bool:
+        """Whether what was reserved lives on: the provider said which batch it made."""
+        return bool(id_of(answer))
+
+    def __call__(
+        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
+    ) -> None:
+        """Note the batch, its requests and what it holds."""
+        batch_id = id_of(answer)
+        if not batch_id:
+            return
+        keep(tx, [KeptObject(batch_id, "batch", self.provider_id, self.owner, exchange_id)])
+        row = (batch_id, self.provider_id, self.caller, exchange_id, attempt.dispatch_entry_id,
+               int(time.time() * 1000))  # fmt: skip
+        tx.execute_many(
+            f"INSERT INTO batches ({', '.join(Row._fields)}) VALUES (?, ?, ?, ?, ?, ?)", [row]
+        )
+        tx.execute_many(
+            f"INSERT INTO batch_lines (batch_id, custom_id, {', '.join(LineRow._fields)}) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (batch_id, line.custom_id, number, line.body.endpoint.name, line.body.model,
+                 line.amount.tokens, line.tokens_in,
+                 NO_PRICE if line.amount.nano is None else line.amount.nano)
+                for number, line in enumerate(self.lines)
+            ],
+        )  # fmt: skip
+        if attempt.hold is not None:
+            hold = replace(attempt.hold, turns=0, model=None)
+            tx.execute_many(
+                "INSERT INTO holds VALUES (?, ?)", [(hold_name(batch_id), hold.encode())]
+            )
+
+
+class Planner:
+    """Plans batches.
+
+    Args:
+        ledger: where bounds that were raised, files and responses are known.
+        billing: bounds.
+        names: what the names of models mean, and who may use them.
+    """
+
+    def __init__(self, ledger: LedgerClient, billing: Billing, names: Names) -> None:
+        self._ledger = ledger
+        self._billing = billing
+        self._names = names
+        self._objects = Objects(ledger)
+
+    def plan(
+        self,
+        request: PromptRequest,
+        identity: Identity,
+        provider_id: str,
+        dialect: Dialect,
+        texts: Sequence[bytes],
+        endpoint_path: str = "",
+    ) -> BatchPlan:
+        """What a batch can use at most. Blocks.
+
+        Args:
+            request: whose it is.
+            texts: the exact text of each request.
+            endpoint_path: what OpenAI's batch names as the endpoint of all of them.
+
+        Raises:
+            BatchRefusedError: one of them cannot be sent, or the key may not use its model.
+        """
+        if not texts or len(texts) > _MOST_LINES:
+            where = "requests" if dialect == "anthropic" else "input_file_id"
+            said = f"A batch has 1 to {_MOST_LINES:,} requests, this one has {len(texts):,}."
+            raise BatchRefusedError("INVALID_INPUT", said, where)
+        raised: dict[tuple[str, str], int] = {
+            (provider, model): percent
+            for provider, model, percent in self._ledger.select(
+                "SELECT provider_id, model_id, percent FROM raised_bounds"
+            )
+        }
+        lines: list[_Line] = []
+        seen: set[str] = set()
+        unbounded = unpriced = ""
+        for number, text in enumerate(texts):
+            at = place(dialect, number)
+            try:
+                custom_id, body = read_line(dialect, text, endpoint_path)
+            except BodyError as error:
+                raise BatchRefusedError(
+                    "INVALID_INPUT", f"{at.said}: {error.message}", at.field(error.param)
+                ) from error
+            if custom_id in seen:
+                said = f"{at.said}: its custom_id is that of another."
+                raise BatchRefusedError("INVALID_INPUT", said, at.field("custom_id"))
+            seen.add(custom_id)
+            self._check_model(request, identity, provider_id, body.model, at)
+            self._check_own(owner_of(identity), body, at)
+            amount, bound = self._billing.batch_bound(body, provider_id, body.model)
+            amount = amount.raised(raised.get((provider_id, body.model), 100))
+            if not amount.bounded:
+                unbounded = unbounded or f"{amount.unbounded or 'a call'} of {at.said}"
+            if amount.nano is None:
+                unpriced = unpriced or f"{at.said}: {body.model} has no price"
+            lines.append(_Line(custom_id, text, body, amount, bound[0]))
+        nano = None if unpriced else sum(line.amount.nano or 0 for line in lines)
+        tokens = sum(line.amount.tokens for line in lines)
+        return BatchPlan(
+            provider_id, caller_text(request, identity), owner_of(identity), lines,
+            Amount(tokens, nano, not unbounded, unbounded), unpriced,
+        )  # fmt: skip
+
+    def _check_model(
+        self, request: PromptRequest, identity: Identity, provider_id: str, model: str, at: Place
+    ) -> None:
+        asked = replace(request, model_id=model, provider_id=None, body=None)
+        field = at.field("model")
+        if self._names.router_of(asked) is not None or (
+            self._names.candidates(asked)[0] != (provider_id, model)
+        ):
+            said = f"{at.said}: {model[:100]} is not what {provider_id} calls a model of its own."
+            raise BatchRefusedError("INVALID_INPUT", said, field)
+        if not self._names.may_use(identity, asked, None, provider_id, model):
+            said = f"{at.said}: this key may not use {provider_id}/{model[:100]}"
+            raise BatchRefusedError("MODEL_NOT_ALLOWED", said, field)
+
+    def _check_own(self, owner: str, body: Body, at: Place) -> None:
+        """Refuse what names something that another key made.
+
+        A batch is sent as it is: the record adds nothing to it.
+        """
+        names = files_named(body)
+        if names and (other := self._objects.of_others(names, owner)):
+            said = f"{at.said}: there is no file {other[:100]}"
+            raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
+        if body.endpoint is not RESPONSES:
+            return
+        asked = body.value.get("input")
+        items = asked if type(asked) is list else []
+        kept = [("previous_response_id", body.value.get("previous_response_id"))]
+        kept += [(f"input[{n}].id", item.get("id")) for n, item in enumerate(items) if refers(item)]
+        for param, name in kept:
+            if name is not None and not self._is_own(name, owner):
+                said = f"{at.said}: what it goes on from is not there"
+                raise BatchRefusedError(
+                    "PREVIOUS_RESPONSE_NOT_FOUND", said, at.field(f"body.{param}")
+                )
+        if body.value.get("conversation") is not None:
+            said = f"{at.said}: Remit keeps conversations, and a batch cannot go on from them"
+            raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
+
+    def _is_own(self, name: Any, owner: str) -> bool:
+        if type(name) is not str or not is_plain_text(name):
+            return False
+        sql = "SELECT 1 FROM response_ids WHERE response_id = ? AND owner = ?"
+        return bool(self._ledger.select(sql, (name, owner)))

@@ -1,0 +1,217 @@
+"""Results of batches, put on record and settled one by one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from remit.gateway.batches.lines import answer_of, object_of, read_line
+from remit.gateway.batches.rows import NO_PRICE, LineRow, Row, caller_of, hold_name
+from remit.gateway.billing import Bill, Billing
+from remit.gateway.budget import Amount, Hold, TokenBudgeter
+from remit.gateway.call import Attempt, Call, Candidate, Failure
+from remit.gateway.objects import KeptObject, keep
+from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
+from remit.gateway.sending import AnyProvider
+from remit.gateway.stream_tap import StreamTap
+from remit.gateway.tenancy import owner_of
+from remit.gateway.validation import Sent
+from remit.kernel.exchange import RouteOutcome
+from remit.ledger import Content, LedgerClient, Transaction
+from remit.providers import Outgoing, ProviderResponse
+from remit.providers.wire.body import Body
+from remit.providers.wire.endpoint import ENDPOINTS, Dialect
+from remit.providers.wire.form import ObjectBody
+
+__all__ = ["GROUP", "Results"]
+
+GROUP = 25
+"""Results that are recorded in one transaction: other calls wait for it."""
+
+
+class _Ended(NamedTuple):
+    """A request with its result, ready for the record."""
+
+    custom_id: str
+    call: Call
+    attempt: Attempt
+    answer: ProviderResponse | Failure
+    bill: Bill
+
+
+class Results:
+    """Puts results on record. Blocks.
+
+    Args:
+        ledger: where.
+        budgeter: where they are settled.
+        billing: bills.
+        providers: those that are registered, by id.
+        charging: whether calls are charged at all.
+        freed: told the accounts on which money came free.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        budgeter: TokenBudgeter,
+        billing: Billing,
+        providers: Mapping[str, AnyProvider],
+        *,
+        charging: bool,
+        freed: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._budgeter = budgeter
+        self._billing = billing
+        self._providers = providers
+        self._charging = charging
+        self._freed = freed
+
+    def texts(self, row: Row, dialect: Dialect) -> dict[str, bytes]:
+        """By custom id, the exact text of each request, as far as it is not erased."""
+        found: dict[str, bytes] = {}
+        texts = self._ledger.exact(row.entry_id).get("prompt")
+        for text in texts if isinstance(texts, list) else []:
+            if isinstance(text, bytes):
+                value = object_of(text)
+                found[str(value.get("custom_id"))] = text
+        return found
+
+    def finish(self, row: Row, dialect: Dialect, state: str, files: Sequence[str]) -> None:
+        """Settle requests that got no result; the batch is over."""
+        texts = self.texts(row, dialect)
+        rest = self._ledger.select(
+            "SELECT custom_id FROM batch_lines WHERE batch_id = ? ORDER BY position",
+            (row.batch_id,),
+        )
+        billing: Literal["nothing", "bound"] = (
+            "bound" if state in ("completed", "ended", "lost") else "nothing"
+        )
+        failure = Failure(
+            RouteOutcome.ERROR,
+            "NO_RESULT",
+            f"the batch {state}, and has no result of this",
+            billing,
+        )
+        for start in range(0, len(rest), GROUP):
+            group = [(custom_id, failure) for (custom_id,) in rest[start : start + GROUP]]
+            self.record(row, dialect, texts, group)
+
+        def call(tx: Transaction) -> None:
+            identity = caller_of(row)[1]
+            keep(tx, [KeptObject(name, "file", row.provider_id, owner_of(identity), row.entry_id)
+                      for name in files])  # fmt: skip
+            tx.execute("DELETE FROM batches WHERE batch_id = ?", (row.batch_id,))
+            tx.execute("DELETE FROM holds WHERE reservation_id = ?", (hold_name(row.batch_id),))
+
+        self._ledger.transact(call)
+
+    def record(
+        self,
+        row: Row,
+        dialect: Dialect,
+        texts: Mapping[str, bytes],
+        results: Sequence[tuple[str, bytes | Failure]],
+    ) -> None:
+        """Put results on record and settle them; those that are already, stay as they are."""
+        ended = self._read_results(row, dialect, texts, results)  # not under the write lock
+        scopes: list[str] = []
+
+        def call(tx: Transaction) -> None:
+            accounts = self._budgeter.accounts(tx)
+            name = hold_name(row.batch_id)
+            held = tx.execute("SELECT hold FROM holds WHERE reservation_id = ?", (name,))
+            hold = Hold.read(held[0][0]) if held else None
+            for one in ended:
+                if not tx.execute(
+                    "DELETE FROM batch_lines WHERE batch_id = ? AND custom_id = ? RETURNING 1",
+                    (row.batch_id, one.custom_id),
+                ):
+                    continue
+                part = None
+                if hold is not None:
+                    amount = one.attempt.to.amount
+                    nano = None if hold.nano is None else amount.nano or 0
+                    part = replace(hold, tokens=amount.tokens, nano=nano)
+                    left = None if hold.nano is None else hold.nano - (nano or 0)
+                    hold = replace(hold, tokens=hold.tokens - amount.tokens, nano=left)
+                    accounts.settle(part, one.bill.usage)
+                self._write(tx, row, one, part)
+            if hold is not None:
+                scopes.extend(hold.scopes)
+                tx.execute(
+                    "UPDATE holds SET hold = ? WHERE reservation_id = ?", (hold.encode(), name)
+                )
+            accounts.write()
+
+        self._ledger.transact(call)
+        if scopes:
+            self._freed(scopes)
+
+    def _read_results(
+        self,
+        row: Row,
+        dialect: Dialect,
+        texts: Mapping[str, bytes],
+        results: Sequence[tuple[str, bytes | Failure]],
+    ) -> list[_Ended]:
+        """Results with their requests and bills; those that are on record left out."""
+        about, identity = caller_of(row)
+        marks = ", ".join("?" * len(results))
+        rows = self._ledger.select(
+            f"SELECT custom_id, {', '.join(LineRow._fields)} FROM batch_lines "
+            f"WHERE batch_id = ? AND custom_id IN ({marks})",
+            (row.batch_id, *[custom_id for custom_id, _ in results]),
+        )
+        lines = {custom_id: LineRow(*line) for custom_id, *line in rows}
+        ended = []
+        for custom_id, result in results:
+            line = lines.get(custom_id)
+            if line is None:
+                continue
+            endpoint, text = ENDPOINTS[line.endpoint], texts.get(custom_id)
+            body: Body
+            if text is None:  # erased since
+                body = ObjectBody.without_text(endpoint, {"batch_id": row.batch_id})
+            else:
+                body = read_line(dialect, text, "")[1]
+            request = replace(about, body=body, model_id=line.model_id)
+            sent = Sent((), b"", hashlib.sha256(body.raw).hexdigest(), len(body.raw))
+            amount = Amount(line.tokens, None if line.nano == NO_PRICE else line.nano)
+            bound = (line.tokens_in, line.tokens - line.tokens_in)
+            to = Candidate(
+                row.provider_id, line.model_id, self._providers[row.provider_id], request, sent,
+                Outgoing(body, {}, stream=False), amount, bound,
+            )  # fmt: skip
+            answer = result if isinstance(result, Failure) else answer_of(dialect, endpoint, result)
+            call = Call(request, StreamTap(None, None), identity, sent.context_hash)
+            bill = self._bill(to, answer)
+            ended.append(_Ended(custom_id, call, Attempt(1, to, line.model_id), answer, bill))
+        return ended
+
+    def _bill(self, to: Candidate, answer: ProviderResponse | Failure) -> Bill:
+        if isinstance(answer, Failure) and answer.billing == "nothing":
+            return self._billing.nothing(to.model_id)
+        if isinstance(answer, Failure) or not answer.usage_reported:
+            return self._billing.at_bound(to.model_id, to.amount, to.bound)
+        asked = to.outgoing.body.value if to.outgoing is not None else {}
+        return self._billing.measured(to.provider_id, to.model_id, answer, asked, in_batch=True)
+
+    def _write(self, tx: Transaction, row: Row, one: _Ended, part: Hold | None) -> None:
+        """``DISPATCH`` and ``EXCHANGE`` of one request."""
+        request, usage = one.call.request, one.bill.usage
+        dispatch = dispatch_entry(request, row.provider_id, one.attempt.to.model_id)
+        one.attempt.dispatch_entry_id = tx.append(dispatch)
+        entry = exchange_entry(
+            one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
+            one.bill.metadata(charged=self._charging),
+        )  # fmt: skip
+        entry.metadata["batch_id"] = row.batch_id
+        entry.metadata["batch_dispatch_id"] = row.dispatch_entry_id
+        entry.metadata["custom_id"] = Content(one.custom_id)
+        if part is not None:
+            entry.metadata.update(part.overrun(usage))
+        tx.append(prepare_exchange(self._ledger, entry, request.subject_id))

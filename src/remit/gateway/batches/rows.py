@@ -1,0 +1,65 @@
+"""What is kept of batches that are out: rows of ``batches``, ``batch_lines`` and ``holds``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+from remit.gateway.auth import Identity
+from remit.kernel.exchange import PromptRequest
+
+__all__ = ["NO_PRICE", "LineRow", "Row", "caller_of", "caller_text", "hold_name"]
+
+_CALLER = (
+    "contract_id", "agent_id", "framework_id", "work_order_id", "session_id", "tier", "subject_id",
+)  # fmt: skip
+_OWNERS = ("name", "role", "key_id", "user_id", "team_id", "organisation_id")
+NO_PRICE = -1
+"""Of a request whose model has no price."""
+
+
+class Row(NamedTuple):
+    """A row of ``batches``."""
+
+    batch_id: str
+    provider_id: str
+    caller: str
+    entry_id: str
+    dispatch_entry_id: str
+    created_ms: int
+
+
+class LineRow(NamedTuple):
+    """What a row of ``batch_lines`` says of a request."""
+
+    position: int
+    endpoint: str
+    model_id: str
+    tokens: int
+    tokens_in: int
+    nano: int
+
+
+def hold_name(batch_id: str) -> str:
+    """What a batch holds, in the table ``holds``."""
+    return f"batch:{batch_id}"
+
+
+def caller_text(request: PromptRequest, identity: Identity) -> str:
+    """Whose a batch is, for its row."""
+    caller = {name: getattr(request, name) or "" for name in _CALLER}
+    caller["identity"] = {name: getattr(identity, name) for name in _OWNERS}
+    return orjson.dumps(caller).decode()
+
+
+def caller_of(row: Row) -> tuple[PromptRequest, Identity]:
+    """Whose a batch is."""
+    told = orjson.loads(row.caller)
+    identity = Identity(**told.pop("identity"))
+    subject = told.pop("subject_id") or None
+    request = PromptRequest(
+        prompt="", prompt_pack_id="", agent_class="", package_id="", max_tokens=None,
+        temperature=None, subject_id=subject, **told,
+    )  # fmt: skip
+    return request, identity
