@@ -117,7 +117,10 @@ class Calls:
         """What is printed."""
         parts = [self._rates(), self._processes()]
         if lines := self._ratios():
-            parts.append(table(("Ratio", "At once", "Calls/s", "CPU of a call"), lines))
+            titles = [
+                f"{what} at {n}" for what in ("Calls/s", "CPU") for n in self._given.concurrency
+            ]
+            parts.append(table(("Ratio", *titles), lines))
         return "\n\n".join([*parts, *self._skipped.lines()])
 
     def _rates(self) -> str:
@@ -156,19 +159,20 @@ class Calls:
         ]
         return table(("Peer", "Start s", "RSS MB", "PSS MB", "Packages"), lines)
 
-    def _ratios(self) -> list[tuple[str, str, str, str]]:
+    def _ratios(self) -> list[tuple[str, ...]]:
+        pairs = [("remit", other) for other in (*peers.FLOORS, *peers.OTHERS)]
+        pairs += [(ours, "remit") for ours in peers.OURS if ours != "remit"]
         return [
             (
-                f"{ours} / {other}",
-                str(concurrency),
-                self._ratio(ours, other, concurrency, "rate"),
-                self._ratio(ours, other, concurrency, "cpu_us"),
+                f"{one} / {other}",
+                *(
+                    self._ratio(one, other, concurrency, what)
+                    for what in ("rate", "cpu_us")
+                    for concurrency in self._given.concurrency
+                ),
             )
-            for ours in peers.OURS
-            for other in (*peers.FLOORS, *peers.OTHERS, "remit")
-            if ours != other and {ours, other} <= self._turns.keys()
-            if ours == "remit" or other not in peers.OTHERS
-            for concurrency in self._given.concurrency
+            for one, other in pairs
+            if {one, other} <= self._turns.keys()
         ]
 
     def _ratio(self, ours: str, other: str, concurrency: int, what: str) -> str:

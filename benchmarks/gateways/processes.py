@@ -6,12 +6,15 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 STOP_S = 20
+IDLE_WITHIN_S = 60
+IDLE_S = 0.05  # of processor time in a second
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _CUTIME_END, _PPID, _RSS = 11, 15, 1, 21
@@ -107,6 +110,14 @@ def tree_pss_mb(pid: int) -> float:
             rollup = Path(f"/proc/{member}/smaps_rollup").read_text()
             kilobytes += int(rollup.partition("\nPss:")[2].split()[0])
     return kilobytes / 1024
+
+
+def wait_until_idle(pid: int) -> None:
+    """Wait, for so long and no longer, until a tree does nothing: all of it has started."""
+    end, before = time.monotonic() + IDLE_WITHIN_S, -1.0
+    while time.monotonic() < end and (now := tree_cpu_s(pid)) - before > IDLE_S:
+        before = now
+        time.sleep(1.0)
 
 
 def core_busy_s(pid: int) -> float:

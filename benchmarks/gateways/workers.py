@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.gateways import ours, rig
+from benchmarks.gateways import ours, processes, rig
 from benchmarks.gateways.environments import Skipped
 from benchmarks.gateways.launch import running
 from benchmarks.gateways.load import Measured
@@ -64,6 +64,7 @@ class Workers:
             upstream = stack.enter_context(rig.upstream(None))
             launch = ours.remit(upstream.url, directory, workers=workers, environment=variables)
             gateway = stack.enter_context(running(launch, directory, None))
+            processes.wait_until_idle(gateway.pid)  # the first answer is that of the first worker
             measured = rig.measure(
                 gateway.target,
                 CONCURRENCY,
