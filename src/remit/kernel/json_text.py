@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ import orjson
 from remit.kernel.errors import InvalidInputError
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
+_KEY = re.compile(rb'[ \t\n\r]*[{,][ \t\n\r]*"([^"\\]*)"[ \t\n\r]*:[ \t\n\r]*')
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
@@ -155,12 +156,15 @@ def elements(array: bytes) -> list[bytes]:
         parts = _raw_elements.decode(array)
     except (msgspec.DecodeError, RecursionError):
         return _scanned_elements(array)
-    found: list[bytes] = []
+    found = list(map(bytes, parts))
+    if b"[%b]" % b",".join(found) == array:
+        return found
+    if b"[%b]" % b", ".join(found) == array:
+        return [b" " + part if number else part for number, part in enumerate(found)]
     at = array.index(b"[") + 1
-    for part in parts:
-        end = array.index(part, at) + len(memoryview(part))
-        rest = _skip(array, end)
-        found.append(array[at:rest])
+    for number, part in enumerate(found):
+        rest = _skip(array, _skip(array, at) + len(part))
+        found[number] = array[at:rest]
         at = rest + 1
     return found
 
@@ -178,27 +182,41 @@ def _scanned_elements(array: bytes) -> list[bytes]:
             return found
 
 
-def spans(text: bytes, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Start and end of the values of top-level members, of those that are there."""
+def spans(text: bytes, names: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Start and end of the values of top-level members, of those that are there, in order."""
     try:
         raw = _raw_members.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        raw = None
+        raw = None  # text that only the slower reader takes
+    if raw is not None and (found := _spans_in_order(text, raw, names)) is not None:
+        return found
+    places = {found.name: (found.value, found.end) for found in members(text)}
+    return dict(sorted(
+        ((name, place) for name in names if (place := places.get(name))), key=lambda item: item[1]
+    ))  # fmt: skip
+
+
+def _spans_in_order(
+    text: bytes, raw: dict[str, msgspec.Raw], names: Collection[str]
+) -> dict[str, tuple[int, int]] | None:
+    """:func:`spans` of an object whose members are ``raw``, in order.
+
+    ``None`` where they are not all there is: a name is there twice, or written with escapes.
+    """
     found: dict[str, tuple[int, int]] = {}
-    for name in names:
-        if raw is not None:
-            value = raw.get(name)
-            if value is None:
-                continue
-            at = text.find(value)
-            end = at + len(memoryview(value))
-            if text.find(value, at + 1) < 0:
-                found[name] = (at, end)
-                continue
-        # Equal text twice, or text that only the slower reader takes.
-        if (place := member(text, name)) is not None:
-            found[name] = (place.value, place.end)
-    return found
+    at = 0
+    for name, value in raw.items():
+        key = _KEY.match(text, at)
+        if key is None or key[1] != name.encode("utf-8", "replace"):
+            return None
+        exact = bytes(value)
+        start = key.end()
+        if not text.startswith(exact, start):
+            return None
+        at = start + len(exact)
+        if name in names:
+            found[name] = (start, at)
+    return found if at and text[_skip(text, at)] == 0x7D else None  # }
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:

@@ -265,7 +265,7 @@ class HttpConnection(asyncio.Protocol):
             head = head[head.index(_BLANK) + 4 :].lstrip(b"\r\n")
         start, end = head.index(b"\r\n") + 2, head.index(_BLANK) + 2
         fields = _FIELD.findall(head[start:end].decode("utf-8", "surrogateescape"))
-        if len(fields) > _MOST_HEADERS:
+        if len(fields) > _MOST_HEADERS or end > _MOST_HEADER_BYTES:
             raise ValueError("too many headers")
         self.headers = CIMultiDict(fields)
         self.status = status

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import (
     JsonTextError,
@@ -33,8 +35,7 @@ class BodyError(InvalidInputError):
         self.param = param
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A body in the pieces it is recorded in; together they are the body, byte for byte.
 
     Attributes:
@@ -151,19 +152,19 @@ class Body:
     def cut(self) -> Cut:
         """The pieces that the record keeps."""
         raw, endpoint = self.raw, self.endpoint
-        names = {endpoint.prompt: "prompt", **{own: name for name, own in endpoint.parts.items()}}
-        found = spans(raw, tuple(names))
         pieces: dict[str, list[bytes] | bytes] = {}
         places: dict[str, int] = {}
         rest: list[bytes] = []
         done = size = 0
-        for name, (start, end) in sorted(found.items(), key=lambda item: item[1]):
+        for own, (start, end) in spans(raw, endpoint.pieces).items():
             text = raw[start:end]
-            listed = elements(text) if name == endpoint.prompt and text[:1] == b"[" else []
-            pieces[names[name]] = listed or text
-            rest += (raw[done:start], b"[]")
+            name = endpoint.pieces[own]
+            listed = elements(text) if own == endpoint.prompt and text[:1] == b"[" else []
+            pieces[name] = listed or text
+            rest.append(raw[done:start])
             size += start - done
-            places[names[name]] = size
+            places[name] = size
             size += 2
             done = end
-        return Cut(b"".join((*rest, raw[done:])), pieces, places)
+        rest.append(raw[done:])
+        return Cut(b"[]".join(rest), pieces, places)

@@ -19,6 +19,7 @@ class Endpoint:
         prompt: the body's member that asks: recorded element by element where it is a list.
         parts: further members that calls repeat, recorded apart: by name on record, their name
             in the body.
+        pieces: what is recorded apart: by name in the body, the name on record.
         output_limit: members that bound the output, the first that is there counts.
         streams: whether the answer may come as server-sent events.
         free: whether providers bill nothing for it.
@@ -38,6 +39,11 @@ class Endpoint:
     form: bool = False
     has_model: bool = True
     model: str = ""
+    pieces: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        apart = {self.prompt: "prompt", **{own: name for name, own in self.parts.items()}}
+        object.__setattr__(self, "pieces", apart)
 
 
 CHAT = Endpoint(
